@@ -139,19 +139,42 @@ class CpuArchitecture(Architecture):
         return 1, self.thread_bytes
 
 
+class CompileAliases(Manifest):
+    """Archs whose images some of Triton's passes compile as another arch's; the manifest's head has the reason."""
+
+    archs: dict[AmdArchName, AmdArchName]
+    passes: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
 class Architectures(Manifest):
     """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
     schema_version: Literal[1] = Field(alias="schema")
     amd: dict[AmdArchName, AmdArchitecture]
+    compile_aliases: CompileAliases | None = None
     nvidia: dict[NvidiaArchName, NvidiaArchitecture]
     cpu: dict[CpuArchName, CpuArchitecture]
+    lacks: dict[Name, tuple[AmdArchName, ...]] = Field(default_factory=dict)
     other_archs: dict[ArchName, tuple[str, ...]]
 
     @cached_property
     def architectures(self) -> Mapping[str, Architecture]:
         """Every arch of every vendor, by name."""
         return {**self.amd, **self.nvidia, **self.cpu}
+
+    def aliases(self, arch: str) -> tuple[tuple[str, str], ...]:
+        """Passes of Triton that get another arch, and that arch."""
+        table = self.compile_aliases
+        if table is None or arch not in table.archs:
+            return ()
+        return tuple((name, table.archs[arch]) for name in table.passes)
+
+    def why_not_served(self, arch: str) -> str:
+        """Why an arch of `other_archs` has no kernels."""
+        for instruction, archs in self.lacks.items():
+            if arch in archs:
+                return f"it lacks {instruction}, which the kernels need for products of fp16"
+        return "it is another arch than those with kernels, and cannot load their images"
 
     @property
     def emulated(self) -> tuple[str, ...]:
@@ -204,7 +227,7 @@ def find_arch(text: str, architectures: Architectures, *, also: Collection[str] 
     if product or arch in architectures.other_archs:
         raise UnsupportedError(
             f"no kernels for {arch}{f' ({text.strip()})' if product else ''} yet",
-            cause="it is another arch than those with kernels, and cannot load their images",
+            cause=architectures.why_not_served(arch),
             hint=_known_archs(known),
         )
     raise UnknownNameError(f"unknown arch {text.strip()}", hint=_misspelt(name, known))

@@ -27,6 +27,7 @@ from aotforge.errors import ToolchainError
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.model import CompileJob, has_line_info
 from aotforge.rules import ValueType
+from aotforge.targets.amd.conversion_aliases import conversion_aliases
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.backend import check_no_paths
 from aotforge.targets.backends import BACKENDS, backend_of
@@ -131,9 +132,9 @@ def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, An
     target = GPUTarget(*backend_of(job.target.vendor).triton_target(job.target))
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
-    return lower(
-        function, target, dict(job.signature), dict(job.constants), hints, dict(job.options), cures=job.cures
-    )
+    constants, options = dict(job.constants), dict(job.options)
+    with conversion_aliases(job.aliases):
+        return lower(function, target, dict(job.signature), constants, hints, options, cures=job.cures)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aotforge.base.architectures import Architectures
 from aotforge.base.hazards import Hazards
 from aotforge.errors import RulesError, suggest
 from aotforge.plan.closure import SourceTree
@@ -114,4 +115,5 @@ class KernelContext:
     toolchain: Toolchain
     toolchain_digest: str
     hazards: Hazards
+    architectures: Architectures
     location: RulesLocation

@@ -147,8 +147,9 @@ def _job(
         toolchain=context.toolchain,
         spills=context.kernel.limits.spills,
         cures=context.hazards.cures(cell.target.arch),
+        aliases=context.architectures.aliases(cell.target.arch),
     )
-    left_out = {"key", "label", "spills"} | ({"cures"} if not job.cures else set())
+    left_out = {"key", "label", "spills"} | {name for name in ("cures", "aliases") if not getattr(job, name)}
     identity = {name: value for name, value in vars(job).items() if name not in left_out}
     identity |= {"recipe": RECIPE, "target": cell.target.identity(), "toolchain": context.toolchain_digest}
     if compiler := backend_of(cell.target.vendor).compiler_digest():

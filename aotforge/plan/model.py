@@ -18,11 +18,11 @@ JobKey = str
 
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
-    """One image to compile. Everything but `label` and `spills` enters `key`; `cures` do where there are any.
+    """One image to compile. Everything but `label` and `spills` enters `key`; `cures` and `aliases` do where there are any.
 
     `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints` the
     divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure, `cures` the names of hazards
-    (`manifests/hazards.yaml`) that the assembly text is changed for.
+    (`manifests/hazards.yaml`) that the assembly text is changed for, `aliases` Triton's passes that get another arch than the target's.
     """
 
     key: JobKey
@@ -40,6 +40,7 @@ class CompileJob:
     toolchain: Toolchain
     spills: Literal["report", "reject"]
     cures: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ def make_plan(
     jobs: dict[JobKey, CompileJob] = {}
     absent: list[LeftOut] = []
     selected = _selected(families, only or Only())
-    for context in _contexts(families, tree, all_operators, toolchain, hazards):
+    for context in _contexts(families, tree, all_operators, toolchain, (architectures, hazards)):
         if (context.family, context.kernel.name) not in selected:
             continue
         keep = keep_of(kept.keep, context.family)
@@ -141,7 +141,7 @@ def _contexts(
     tree: SourceTree,
     operators: dict[str, Operator],
     toolchain: Toolchain,
-    hazards: Hazards,
+    manifests: tuple[Architectures, Hazards],
 ) -> Iterator[KernelContext]:
     """Every kernel of every family, checked, in canonical order."""
     digest = json_digest(toolchain)
@@ -162,7 +162,8 @@ def _contexts(
                 source_digest=tree.digest(source),
                 toolchain=toolchain,
                 toolchain_digest=digest,
-                hazards=hazards,
+                architectures=manifests[0],
+                hazards=manifests[1],
                 location=location,
             )
             check_kernel(context)

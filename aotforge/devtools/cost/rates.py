@@ -84,12 +84,14 @@ _RDNA3: dict[str, Any] = {
     "address_lanes": 32,
     "cus_per_unit": 2,
 }
+_DOUBLES_OF_RDNA2 = {"vector": _RDNA3["vector"] | {"double": 16}}
 RATES: Mapping[str, dict[str, Any]] = {
     "gfx906": _GFX908 | {"clock_mhz": 1800, "memory_gb": 1024},
     "gfx908": _GFX908,
     "gfx90a": _GFX90A,
     "gfx942": _GFX90A | {"clock_mhz": 2100, "memory_gb": 5325},
     "gfx950": _GFX90A | {"clock_mhz": 2400, "memory_gb": 8000, "lds_banks": 64, "lds_swizzled": False},
+    "gfx1030": _RDNA3 | _DOUBLES_OF_RDNA2 | {"clock_mhz": 2250, "memory_gb": 512},
     "gfx1100": _RDNA3,
     "gfx1201": _RDNA3 | {"clock_mhz": 2970, "memory_gb": 640},
 }

@@ -180,7 +180,7 @@ class Binder:
         for name in ("op_sel", "neg_lo", "neg_hi"):
             setattr(bound, name, bits(values, name, 0))
         bound.op_sel_hi = bits(values, "op_sel_hi", 7 if entry.form == "packed" else 0)
-        bound.addressing = _OFFEN if "offen" in values else 0
+        bound.addressing = (_OFFEN if "offen" in values else 0) | self._target.resource_rules << 2
         bound.omod = _output_scale(values)
         bound.immediate = number(values, "bitop3") | _broadcast(values, entry)
         if dpp:

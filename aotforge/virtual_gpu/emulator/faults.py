@@ -14,6 +14,7 @@ JUMP = 8
 PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC, ASSERT, TRAP, HOST_CALL = range(
     11, 21
 )
+DESCRIPTOR = 21
 _WHAT = {
     1: "reads {bytes} bytes of global memory outside its buffers",
     2: "writes {bytes} bytes of global memory outside its buffers",
@@ -29,12 +30,14 @@ _WHAT = {
     UNSET_BRANCH: "branches on uninitialised data",
     TRAP: "executes s_trap {address}",
     UNSET_EXEC: "lets uninitialised data decide which lanes are on",
+    DESCRIPTOR: "uses a buffer resource whose fourth word, {bytes:#010x}, is not valid on this arch",
 }
 _HINTS = {
     1: "look for a missing mask, or a stride that does not belong to this tensor",
     2: "look for a missing mask, a stride that does not belong to this tensor, or a buffer that is read-only",
     3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`./dev emulator run --lds`), then the index",
     6: "raise the limit when the kernel really needs that long",
+    DESCRIPTOR: "its bits 12 to 31 differ between generations: see docs/virtual-gpu.md, buffer resources",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",
     RACE: "a barrier is missing between the two, or a wait before it",
     BARRIER: "every wave of a workgroup has to reach the same barriers: look for one under a condition that differs between waves",

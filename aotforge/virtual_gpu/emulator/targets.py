@@ -27,6 +27,11 @@ class EmulatedTarget:
         """Major version of the instruction set: 9 for gfx90a, 11 for gfx1100."""
         return int(self.arch[3:-2])
 
+    @property
+    def resource_rules(self) -> int:
+        """How word 3 of a buffer resource is read (memory.h): as gfx9's (0), gfx10's (1), or that of gfx11 and later (2)."""
+        return min(self.generation, 11) - 9
+
 
 @cache
 def emulated_targets() -> Mapping[str, EmulatedTarget]:

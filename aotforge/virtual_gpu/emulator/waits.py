@@ -78,6 +78,8 @@ def _by_name(line: Line, tail: str) -> dict[int, int]:
 def _by_bits(line: Line, value: int, target: EmulatedTarget) -> dict[int, int]:
     if target.generation == 9:
         loads, local, most = (value & 15) | (value >> 14 & 3) << 4, value >> 8 & 15, 15
+    elif target.generation == 10:
+        loads, local, most = (value & 15) | (value >> 14 & 3) << 4, value >> 8 & 63, 63
     elif target.generation == 11:
         loads, local, most = value >> 10 & 63, value >> 4 & 63, 63
     else:

@@ -2,7 +2,7 @@
 cmake_minimum_required(VERSION 3.18)
 project(torch LANGUAGES NONE)
 include(ExternalProject)
-set(PYTORCH_ROCM_ARCH gfx90a gfx908 gfx1030)
+set(PYTORCH_ROCM_ARCH gfx90a gfx908 gfx1010)
 set(prefix "${CMAKE_CURRENT_SOURCE_DIR}/torch")
 ExternalProject_Add(aotriton_runtime
   GIT_REPOSITORY "${REPOSITORY}"

@@ -64,7 +64,7 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
         ("-DAOTRITON_IMAGES=/nowhere", "AOTRITON_NOIMAGE_MODE=ON and AOTRITON_IMAGES contradict each other"),
         ("-DAOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz", "AOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz is not there, or not the pinned zstandard-"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=", "AOTRITON_TARGET_ARCH does not name an arch"),
-        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1030", "there are no kernels for gfx1030. Known archs: gfx908, "),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1010", "there are no kernels for gfx1010. Known archs: gfx908, "),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_IMAGES=/nowhere", "AOTRITON_IMAGES: /nowhere is not there"),
         ("-DCMAKE_SYSTEM_NAME=Windows;-DAOTRITON_NO_SHARED=ON", "AOTRITON_NO_SHARED=ON is not supported for Windows"),
     ],

@@ -46,11 +46,11 @@ def test_native_is_what_is_served_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpus, "cuda_devices", lambda: ((), "no driver"))
-    monkeypatch.setattr(gpus, "installed_archs", lambda: ("gfx1036", "gfx908", "gfx908"))
+    monkeypatch.setattr(gpus, "installed_archs", lambda: ("gfx1013", "gfx908", "gfx908"))
     assert command.archs_of("Native") == ("gfx908",)
-    assert "native is gfx908; no kernels for gfx1036" in capsys.readouterr().err
-    monkeypatch.setattr(gpus, "installed_archs", lambda: ("gfx1036",))
-    with pytest.raises(UnsupportedError, match="no kernels for gfx1036"):
+    assert "native is gfx908; no kernels for gfx1013" in capsys.readouterr().err
+    monkeypatch.setattr(gpus, "installed_archs", lambda: ("gfx1013",))
+    with pytest.raises(UnsupportedError, match="no kernels for gfx1013"):
         command.archs_of("native")
     monkeypatch.setattr(gpus, "installed_archs", lambda: ())
     with pytest.raises(UnsupportedError, match="no GPU whose arch can be read") as raised:

@@ -223,15 +223,13 @@ INLINE void buffer_atomic(Wave *w, const Instruction *I, int operation, int word
     u32 old[2 * LANES] = {0}, *data = w->v[I->s[1].index];
     u64 base = pair(r[0], r[1]) & 0xffffffffffffull, exec = EXEC, bytes = 4 * (u64)words;
     u32 soffset = scalar32(w, &I->s[3]);
-    if (r[1] >> 16 || r[3] & ADD_TID) {
-        fault(w, FAULT_RESOURCE, 0, base, r[1]);
+    if (!valid_resource(w, I, r))
         return;
-    }
     ACTIVE_LANES(exec)
     {
         int l = LANE;
         u64 offset = (u32)I->offset + (I->addressing & OFFEN ? w->v[I->s[0].index][l] : 0), a = base + soffset + (u32)offset;
-        if ((u32)offset + bytes + soffset > r[2])
+        if (!in_range(I, r, (u32)offset + (u64)soffset, bytes))
             continue;
         u8 *at = global(w, I, a, bytes, l, ATOMIC);
         if (at && a % bytes)

@@ -166,22 +166,50 @@ INLINE void scratch_access(Wave *w, const Instruction *I, int direction, int byt
     }
 }
 
-/* Untyped buffers. s0: offset, s1: data of stores, s2: four words of resource, s3: scalar offset. Supported: stride 0, no
- * swizzling; or the private segment's resource, known by its tag. Out of range: loads give 0, stores do nothing. */
-enum { OFFEN = 1, IDXEN = 2, ADD_TID = 1 << 23 };
+/* Resources of untyped buffers: base address, stride and swizzling (word 1 from bit 16 on), size, and word 3. Supported: stride 0, no
+ * swizzling; or the private segment's, known by its tag. Instruction.addressing has the generation, by which word 3 differs:
+ * gfx9 has formats in bits 12 to 18 and no more; gfx10 a format there, RESOURCE_LEVEL (24), which has to be set, and OOB_SELECT (28, 29);
+ * gfx11 and later a format of 6 bits, and OOB_SELECT. Bits 0 to 11 (components), 21 and 22 (swizzling), 26 and 27 (caches) change nothing. */
+enum { OFFEN = 1, IDXEN = 2, RULES = 2, RULES_GFX10 = 1, ADD_TID = 1 << 23, STRUCTURED = 0, INDEX_ONLY, NO_CHECK, RAW };
+static const struct {
+    u32 clear, set, format; /* bits that have to be clear, set, and not all clear */
+} resource_words[] = {{0xf7000000, 0, 0x78000}, {0xc2180000, 1 << 24, 0x7f000}, {0xc0000000, 0, 0x3f000}};
 
+INLINE int valid_resource(Wave *w, const Instruction *I, const u32 *r)
+{
+    u32 rules = I->addressing >> RULES, word = r[3];
+    u64 base = pair(r[0], r[1]) & 0xffffffffffffull;
+    if (r[1] >> 16 || I->addressing & IDXEN || word & ADD_TID)
+        fault(w, FAULT_RESOURCE, 0, base, r[1]);
+    else if (word & resource_words[rules].clear || ~word & resource_words[rules].set || !(word & resource_words[rules].format))
+        fault(w, FAULT_DESCRIPTOR, 0, base, word);
+    else
+        return 1;
+    return 0;
+}
+
+/* Whether bytes from an offset on are in range. With OOB_SELECT "structured" the offset has to be less than the stride, which is 0. */
+INLINE int in_range(const Instruction *I, const u32 *r, u64 offset, u64 bytes)
+{
+    u32 rules = I->addressing >> RULES, select = rules ? r[3] >> 28 & 3 : RAW;
+    if (LIKELY(select == RAW))
+        return offset + (rules == RULES_GFX10 ? 1 : bytes) <= r[2];
+    return select != STRUCTURED && r[2];
+}
+
+/* s0: offset, s1: data of stores, s2: four words of resource, s3: scalar offset. Out of range: loads give 0, stores do nothing. */
 INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
 {
     const u32 *r = &w->s[I->s[2].index];
     u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index], offsets[LANES];
     u64 base = pair(r[0], r[1]) & 0xffffffffffffull;
-    u32 soffset = scalar32(w, &I->s[3]), records = r[2];
+    u32 soffset = scalar32(w, &I->s[3]);
     /* the private segment interleaves lanes, so its base and scalar offset count every lane's bytes */
     u64 private_segment = r[3] & ADD_TID, frame = base + soffset - w->scratch_base;
-    if (private_segment ? frame % LANES || I->addressing & IDXEN : r[1] >> 16 || I->addressing & IDXEN) {
+    if (private_segment && (frame % LANES || I->addressing & IDXEN))
         fault(w, FAULT_RESOURCE, 0, base, r[1]);
+    if (w->state == FAULT || (!private_segment && !valid_resource(w, I, r)))
         return;
-    }
     if (I->addressing & OFFEN)
         memcpy(offsets, w->v[I->s[0].index], sizeof offsets);
     ACTIVE_LANES(EXEC)
@@ -193,7 +221,7 @@ INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int byte
             u8 *at;
             if (private_segment)
                 at = private_(w, I, frame / LANES + o, (u64)bytes, l, direction);
-            else if (o + (u64)bytes + soffset > records) {
+            else if (!in_range(I, r, o + soffset, (u64)bytes)) {
                 if (direction == LOAD) {
                     u32 old = row[j * LANES + l];
                     row[j * LANES + l] = is_low(extend) ? old & 0xffff0000 : is_high(extend) ? old & 0xffff : 0;
@@ -270,7 +298,9 @@ INLINE void scalar_load(Wave *w, const Instruction *I, int words, int buffer)
     if (buffer) {
         const u32 *r = &w->s[I->s[0].index];
         base &= 0xffffffffffffull;
-        if (r[1] >> 16 || offset + 4 * (u64)words > r[2]) {
+        if (!valid_resource(w, I, r))
+            return;
+        if (offset + 4 * (u64)words > r[2]) {
             fault(w, FAULT_RESOURCE, 0, base, r[1]);
             return;
         }

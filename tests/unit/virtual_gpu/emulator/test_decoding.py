@@ -209,7 +209,12 @@ def test_kernel_arguments_do_not_overlap() -> None:
 
 
 def test_targets() -> None:
-    assert {(t.lanes, t.generation) for t in emulated_targets().values()} == {(64, 9), (32, 11), (32, 12)}
+    assert {(t.lanes, t.generation) for t in emulated_targets().values()} == {
+        (64, 9),
+        (32, 10),
+        (32, 11),
+        (32, 12),
+    }
     with pytest.raises(UnknownNameError, match="gfx909"):
         emulated_target("gfx909")
 

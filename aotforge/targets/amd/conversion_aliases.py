@@ -1,0 +1,47 @@
+"""Compile aliases: conversion passes of Triton that get another arch than the target's."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from aotforge.errors import ToolchainError
+
+_ARCH = 1
+"""Position of the arch among a pass's arguments, behind the pass manager."""
+
+
+@contextmanager
+def conversion_aliases(aliases: tuple[tuple[str, str], ...]) -> Iterator[None]:
+    """Gives each pass (`to_llvmir`) its alias (`gfx1100`) while it lasts. Raises ToolchainError for a pass that Triton lacks."""
+    if not aliases:
+        yield
+        return
+    from triton._C.libtriton import amd  # noqa: PLC0415 - triton: 0.3 s
+
+    passes = amd.passes.ttgpuir
+    before: Mapping[str, Callable[..., Any]] = {f"add_{name}": _found(passes, name) for name, _ in aliases}
+    try:
+        for name, arch in aliases:
+            setattr(passes, f"add_{name}", _given(before[f"add_{name}"], arch))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(passes, name, function)
+
+
+def _found(passes: Any, name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] | None = getattr(passes, f"add_{name}", None)
+    if function is None:
+        raise ToolchainError(
+            f"the installed Triton has no pass {name}",
+            cause="`compile_aliases` of manifests/architectures.yaml belong to another version of Triton",
+            hint="compare its `passes` with make_llir of triton/backends/amd/compiler.py",
+        )
+    return function
+
+
+def _given(function: Callable[..., Any], arch: str) -> Callable[..., Any]:
+    def added(*arguments: Any) -> Any:
+        return function(*arguments[:_ARCH], arch, *arguments[_ARCH + 1 :])
+
+    return added

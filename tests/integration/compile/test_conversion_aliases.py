@@ -1,0 +1,73 @@
+"""Archs that passes of Triton refuse are compiled with another arch's name in those passes, and their own everywhere else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from triton._C.libtriton import amd
+from triton.backends.compiler import GPUTarget
+
+from aotforge.compile.triton_compiler import lower, warm_up
+from aotforge.errors import ToolchainError
+from aotforge.formats.elf import read_elf
+from aotforge.targets.amd.conversion_aliases import conversion_aliases
+from aotforge.virtual_gpu.emulator.listing import parse_listing
+from tests.support.families import PROJECT, architectures, plan_of
+
+pytestmark = pytest.mark.compiler
+ARCHS = architectures()
+ALIASED = tuple(name for name in ARCHS.amd if ARCHS.aliases(name))
+
+
+def compiled(arch: str, aliases: tuple[tuple[str, str], ...]) -> tuple[bytes, str]:
+    signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    with conversion_aliases(aliases):
+        image, text, _ = lower(
+            warm_up, GPUTarget("hip", arch, 32), signature, {"BLOCK": 256}, {}, {"num_warps": 4}
+        )
+    return image, text
+
+
+def test_the_archs_of_one_generation_have_the_same_code() -> None:
+    """So what the virtual GPU finds out about gfx1030's images holds for all of them. The ELF header names the arch: a GPU loads its own."""
+    images = {arch: compiled(arch, ARCHS.aliases(arch)) for arch in ALIASED}
+    assert len(images) == 6
+    assert len({read_elf(image).section(".text").data for image, _ in images.values()}) == 1
+    assert len({image for image, _ in images.values()}) == 6
+    for arch, (_, text) in images.items():
+        assert parse_listing(text).arch == arch
+        assert not re.search(r"v_wmma|v_dual_|v_mfma", text)
+
+
+def test_without_its_alias_triton_refuses_the_arch(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="PassManager::run failed"):
+        compiled("gfx1030", ())
+    assert "unsupported target: 'gfx1030'" in capfd.readouterr().err
+
+
+def test_passes_get_their_own_arch_back() -> None:
+    before = {name: getattr(amd.passes.ttgpuir, f"add_{name}") for name, _ in ARCHS.aliases("gfx1030")}
+    compiled("gfx1030", ARCHS.aliases("gfx1030"))
+    assert {name: getattr(amd.passes.ttgpuir, f"add_{name}") for name in before} == before
+
+
+def test_a_pass_that_triton_lacks_is_named() -> None:
+    with (
+        pytest.raises(ToolchainError, match="no pass to_nowhere"),
+        conversion_aliases((("to_nowhere", "gfx1100"),)),
+    ):
+        pytest.fail("the pass exists")
+
+
+def test_aliases_are_part_of_the_keys_of_their_archs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(arch: str) -> set[str]:
+        return {job.key for job in plan_of(PROJECT / "kernels", profile="smoke", arch=arch).jobs}
+
+    before = {arch: keys(arch) for arch in ("gfx906", "gfx1030", "gfx1100")}
+    monkeypatch.setattr(
+        type(ARCHS), "aliases", lambda self, arch: (("membar", "gfx1200"),) if arch == "gfx1030" else ()
+    )
+    after = {arch: keys(arch) for arch in before}
+    assert after["gfx906"] == before["gfx906"] and after["gfx1100"] == before["gfx1100"]
+    assert not after["gfx1030"] & before["gfx1030"]
