@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from aotforge.cli.command import (
+    HOME,
     ROOT,
     Cache,
     Json,
@@ -15,6 +16,7 @@ from aotforge.cli.command import (
     job_count,
     print_checked,
     print_either,
+    print_report,
     run_command,
 )
 from aotforge.errors import UnknownNameError, suggest
@@ -95,6 +97,20 @@ def wheel(
         path = write_console_wheel(ROOT, folder)
     digest = sha256_file(path)
     print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
+
+
+@cli_command("docs")
+def docs(
+    output: Annotated[
+        str | None, "folder for the site, which is replaced (default: releases/dist/docs)"
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Build the documentation as a static site; a dead link fails. The first run fetches the pinned tools."""
+    from aotforge.devtools.docs_site import build_site
+
+    folder = Path(output or ROOT / "releases" / "dist" / "docs").absolute()
+    print_report(build_site(ROOT, folder, home=HOME, environment=os.environ), json=json)
 
 
 @cli_command("python", forwards=True)

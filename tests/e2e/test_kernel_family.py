@@ -1,9 +1,10 @@
-"""docs/kernel-family.md and docs/adding-an-operator.md: every listing and command of a page, in order, in a copy of the checkout."""
+"""docs/kernel-family.md, adding-an-operator.md, packaging.md: every listing and command of a page, in a copy of the checkout."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import tasks  # noqa: F401 - registers the tasks
+from aotforge.cli.flags import parse_flags
+from aotforge.cli.program import find_task
 from aotforge.library.operator_functions import HEADER, function_sources
 from aotforge.plan.planner import plan_project
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout
@@ -18,7 +22,9 @@ from tests.support.families import FAKE_TOOLCHAIN
 
 pytestmark = pytest.mark.compiler
 
-PAGE, OPERATOR_PAGE = (ROOT / "docs" / f"{name}.md" for name in ("kernel-family", "adding-an-operator"))
+PAGE, OPERATOR_PAGE, PACKAGING_PAGE = (
+    ROOT / "docs" / f"{name}.md" for name in ("kernel-family", "adding-an-operator", "packaging")
+)
 _BLOCK = re.compile(
     r"(?:^`(?P<file>[\w./-]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL
 )
@@ -122,3 +128,17 @@ def test_every_listing_is_a_file_of_the_page() -> None:
     for page in ("README.md", "CONTRIBUTING.md"):
         assert "docs/kernel-family.md" in (ROOT / page).read_text(encoding="utf-8")
     assert "docs/adding-an-operator.md" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow  # three builds and the check of one
+def test_a_packager_gets_a_prefix(tmp_path: Path) -> None:
+    execute(PACKAGING_PAGE.read_text(encoding="utf-8"), tmp_path)
+    assert (tmp_path / "checkout/package/opt/aotriton/lib/libaotriton_v2.so.0.11.2").is_file()
+
+
+def test_every_command_for_packagers_is_a_valid_one() -> None:
+    lines = "\n".join(block["body"] for block in _BLOCK.finditer(PACKAGING_PAGE.read_text(encoding="utf-8")))
+    words = [shlex.split(line) for line in lines.splitlines() if line.startswith("./dev ")]
+    assert len(words) >= 5
+    for _, name, *flags in words:
+        parse_flags(find_task(name), flags)

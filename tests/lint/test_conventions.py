@@ -122,3 +122,11 @@ def test_sizes_of_files_and_functions() -> None:
     functions.sort()
     assert functions[int(len(functions) * 0.9)][0] <= 30
     assert functions[-1][0] <= 80, functions[-5:]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Of the documentation site, which `./dev docs` builds."""
+    listed = re.findall(r"^ *- [^:]+: (\S+\.md)$", (ROOT / "docs" / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [path.name for path in (ROOT / "docs").glob("*.md")]
+    assert set(pages) <= set(listed), f"docs/mkdocs.yml lacks {sorted(set(pages) - set(listed))}"
+    assert len(listed) == len(set(listed))
