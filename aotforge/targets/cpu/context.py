@@ -13,7 +13,7 @@ from .element_types import Element, TensorType, parse_type
 from .lanes import Lanes, arithmetic, full, uniform
 from .llvm_ir import Builder, Module, Value, Variable, integer, vector_type
 from .mlir import SSA, Operation
-from .tensors import Buffer, Index, Tensor
+from .tensors import Buffer, DelayedLoad, Index, Tensor
 
 _IN_FRAME = 2048
 """Bytes up to which a buffer is in the stack frame, where LLVM may turn it into registers."""
@@ -81,6 +81,8 @@ class Context:
     values: dict[str, Value | Tensor] = field(default_factory=dict)
     depth: int = 0
     loops: list[Loop] = field(default_factory=list)
+    delayed: list[DelayedLoad] = field(default_factory=list)
+    all_true: Tensor | None = None
     _evaluated: list[dict[tuple[object, ...], Lanes]] = field(default_factory=list)
 
     def type_of(self, ssa: SSA) -> TensorType:
@@ -127,6 +129,15 @@ class Context:
             yield
         finally:
             self.loops = outer
+
+    @contextmanager
+    def where_all_hold(self, mask: Tensor) -> Iterator[None]:
+        """Code that runs where every element of a mask is true."""
+        self.all_true = mask
+        try:
+            yield
+        finally:
+            self.all_true = None
 
     @contextmanager
     def block(self) -> Iterator[None]:
@@ -241,6 +252,15 @@ class Context:
         buffer = into or self.new_buffer(tensor.shape, tensor.element, wide=wide and tensor.element.is_narrow)
         self.fill(buffer, tensor)
         return self.buffered(buffer)
+
+    def load_delayed(self, but_for: Operation | None = None) -> None:
+        """Execute loads that were put off here, but for those that wait for one store."""
+        for load in self.delayed:
+            if load.store is not but_for:
+                buffer = self.new_buffer(load.tensor.shape, load.tensor.element)
+                self.fill(buffer, load.tensor)
+                load.buffer = buffer
+        self.delayed = [load for load in self.delayed if load.buffer is None]
 
     def fill(self, buffer: Buffer, tensor: Tensor) -> None:
         """Evaluate one tensor into a buffer, row by row, or tile by tile where its natural axis is not the last one."""

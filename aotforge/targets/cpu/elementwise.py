@@ -111,6 +111,7 @@ def _expression(
         reads=merged_reads(*tensors),
         natural=dearest.natural,
         steps=lambda axis: _step(operation, operands, axis),
+        prefix=_is_prefix(operation, operands),
     )
 
 
@@ -139,6 +140,26 @@ def _step(operation: Operation, operands: Sequence[Value | Tensor], axis: int) -
     if operation.name in {"arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"}:
         return known[0]
     return None
+
+
+def _is_prefix(operation: Operation, operands: Sequence[Value | Tensor]) -> bool:
+    """Whether it compares ascending indices with a limit, or is the conjunction of such masks."""
+    if any(isinstance(operand, Tensor) and len(operand.shape) != 1 for operand in operands):
+        return False
+    if operation.name == "arith.andi":
+        return all(isinstance(operand, Tensor) and operand.prefix for operand in operands)
+    if operation.name != "arith.cmpi":
+        return False
+    predicate = _SIGNED[operation.integer("predicate")]
+    low, high = operands if predicate in {"slt", "sle"} else reversed(operands)
+    if (
+        predicate not in {"slt", "sle", "sgt", "sge"}
+        or not isinstance(low, Tensor)
+        or not isinstance(high, Tensor)
+    ):
+        return False
+    step = low.steps(0)
+    return step is not None and step >= 0 and high.steps(0) == 0
 
 
 def compute(

@@ -144,7 +144,10 @@ class _Function:
     def block(self, ctx: Context, operations: Sequence[Operation]) -> None:
         for operation in operations:
             with ctx.b.at(operation.line):
+                if operation.name not in _WRITE_NOTHING:
+                    ctx.load_delayed()
                 self.operation(ctx, operation)
+        ctx.load_delayed()
 
     def operation(self, ctx: Context, operation: Operation) -> None:
         name = operation.name
@@ -233,6 +236,12 @@ class _Function:
         b.emit("ret void")
         b.label(passed)
 
+
+_WRITE_NOTHING = elementwise.ELEMENTWISE | {
+    "arith.constant", "tt.load", "tt.store", "tt.splat", "tt.make_range", "tt.expand_dims", "tt.broadcast", "tt.get_program_id",
+    "tt.get_num_programs",
+}  # fmt: skip
+"""Operations that a load may be put off beyond; a store looks for itself."""
 
 _IN_FUNCTIONS: dict[str, Callable[[_Function, Context, Operation], None]] = {
     "cf.br": _Function.jump,

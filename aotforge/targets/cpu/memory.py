@@ -7,16 +7,19 @@ from collections.abc import Callable
 from . import narrow_floats
 from .context import Context, unsupported
 from .element_types import Element, TensorType
+from .elementwise import ELEMENTWISE
 from .lanes import Lanes, full, uniform
 from .llvm_ir import Value, integer, mangled, vector_type, zero
 from .mlir import Operation
-from .tensors import Index, Tensor
+from .tensors import DelayedLoad, Index, Tensor
 
 _ATOMICS = {
     1: "and", 2: "or", 3: "xor", 4: "add", 5: "fadd", 6: "max", 7: "min", 8: "umax", 9: "umin", 10: "xchg",
 }  # fmt: skip
 """Triton's RMWOp numbers as LLVM's atomicrmw."""
 _ADD_FLOAT = 5
+_LARGE = 64
+"""Elements from which code is worth having twice: where a load may wait for its store, and where a mask is true."""
 
 
 def lower_load(ctx: Context, operation: Operation) -> None:
@@ -35,12 +38,39 @@ def lower_load(ctx: Context, operation: Operation) -> None:
     tensors = (pointer, mask, other)
 
     def evaluate(index: Index, axis: int, width: int) -> Lanes:
-        lanes = [ctx.evaluate(t, index, axis, width) if isinstance(t, Tensor) else None for t in tensors]
+        if delayed is not None and delayed.buffer is not None:
+            return ctx.read(delayed.buffer, index, axis, width)
+        used = (pointer,) if mask is not None and mask is ctx.all_true else tensors
+        lanes = [ctx.evaluate(t, index, axis, width) if isinstance(t, Tensor) else None for t in used]
+        lanes += [None] * (len(tensors) - len(lanes))
         assert lanes[0] is not None
         return _load_lanes(ctx, type_.element, lanes[0], lanes[1], lanes[2])
 
     loaded = Tensor(type=type_, evaluate=evaluate, natural=_contiguous_axis(pointer), cost=4)
+    store = _only_store(ctx, operation, pointer)
+    delayed = DelayedLoad(pointer=pointer, tensor=loaded, store=store) if store else None
+    if delayed is not None:
+        ctx.delayed.append(delayed)
+        ctx.values[result.name] = loaded
+        return
     ctx.values[result.name] = ctx.materialise(loaded, wide=_feeds_product(ctx, operation))
+
+
+def _only_store(ctx: Context, operation: Operation, pointer: Tensor) -> Operation | None:
+    """The store of an element-wise expression, if there is one, that is all that a large load of neighbours is for."""
+    if len(pointer.shape) != 1 or pointer.steps(0) != 1 or pointer.shape[0] < _LARGE:
+        return None
+    value = operation.results[0]
+    while True:
+        uses = ctx.uses_of(value)
+        if len(uses) != 1:
+            return None
+        user, depth = uses[0]
+        if user.name == "tt.store":
+            return user if user.operands[1].name == value.name and depth == ctx.depth else None
+        if user.name not in ELEMENTWISE:
+            return None
+        value = user.results[0]
 
 
 def _feeds_product(ctx: Context, operation: Operation) -> bool:
@@ -119,19 +149,86 @@ def lower_store(ctx: Context, operation: Operation) -> None:
     """tt.store: written in the order of the lanes."""
     operands = [ctx.values[operand.name] for operand in operation.operands]
     pointer, value, mask = operands[0], operands[1], operands[2] if len(operands) > 2 else None
+    ctx.load_delayed(but_for=operation)
     if isinstance(pointer, Value):
         element = ctx.type_of(operation.operands[1]).element
         assert isinstance(value, Value)
         _store_scalar(ctx, element, pointer, value, mask if isinstance(mask, Value) else None)
         return
     assert isinstance(value, Tensor)
+    where = (pointer, value, mask if isinstance(mask, Tensor) else None)
+    if len(pointer.shape) != 1 or pointer.steps(0) != 1:
+        ctx.load_delayed()
+    if not ctx.delayed:
+        _store_tensor(ctx, *where)
+        return
+    b = ctx.b
+    directly, apart, done = b.name("directly"), b.name("apart"), b.name("stored")
+    b.branch_if(_may_interleave(ctx, pointer), directly, apart)
+    b.label(directly)
+    _store_tensor(ctx, *where)
+    b.branch(done)
+    b.label(apart)
+    ctx.load_delayed()
+    _store_all(ctx, *where, _contiguous_axis(pointer))
+    b.branch(done)
+    b.label(done)
+
+
+def _may_interleave(ctx: Context, pointer: Tensor) -> Value:
+    """Whether storing to `pointer` changes nothing that a delayed load reads later: same elements, or memory apart."""
+    b = ctx.b
+    (size,) = pointer.shape
+    store, stored = _start(ctx, pointer), _pointee_size(pointer)
+    allowed = Value("i1", "true")
+    for load in ctx.delayed:
+        start, loaded = _start(ctx, load.pointer), _pointee_size(load.pointer)
+        after = b.compare("icmp uge", store, b.add(start, integer(size * loaded)))
+        before = b.compare("icmp uge", start, b.add(store, integer(size * stored)))
+        fine = b.binary("or", after, before)
+        if loaded == stored:
+            fine = b.binary("or", fine, b.compare("icmp eq", start, store))
+        allowed = b.binary("and", allowed, fine)
+    return allowed
+
+
+def _start(ctx: Context, pointer: Tensor) -> Value:
+    """The address of the first element."""
+    return ctx.b.cast("ptrtoint", ctx.evaluate(pointer, (integer(0),), 0, 1).value, "i64")
+
+
+def _pointee_size(pointer: Tensor) -> int:
+    assert pointer.element.pointee is not None
+    return pointer.element.pointee.size
+
+
+def _store_tensor(ctx: Context, pointer: Tensor, value: Tensor, mask: Tensor | None) -> None:
     axis = _contiguous_axis(pointer)
     if axis != len(pointer.shape) - 1 and value.natural != axis:
         value = ctx.materialise(value)
+    if mask is None or not mask.prefix or pointer.shape[0] < _LARGE or pointer.steps(0) != 1:
+        _store_all(ctx, pointer, value, mask, axis)
+        return
+    # stores with a mask are slow even where all of it is true
+    b = ctx.b
+    complete, partial, done = b.name("complete"), b.name("partial"), b.name("stored")
+    last = ctx.evaluate(mask, (integer(pointer.shape[0] - 1),), 0, 1).value
+    b.branch_if(last, complete, partial)
+    b.label(complete)
+    with ctx.where_all_hold(mask):
+        _store_all(ctx, pointer, value, None, axis)
+    b.branch(done)
+    b.label(partial)
+    _store_all(ctx, pointer, value, mask, axis)
+    b.branch(done)
+    b.label(done)
+
+
+def _store_all(ctx: Context, pointer: Tensor, value: Tensor, mask: Tensor | None, axis: int) -> None:
     with ctx.nest(pointer.shape, axis) as (index, along, width):
         where = ctx.evaluate(pointer, index, along, width)
         what = ctx.evaluate(value, index, along, width)
-        lanes = ctx.evaluate(mask, index, along, width) if isinstance(mask, Tensor) else None
+        lanes = ctx.evaluate(mask, index, along, width) if mask is not None else None
         _store_lanes(ctx, where, what, lanes)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from .element_types import Element, TensorType
 from .lanes import Lanes
 from .llvm_ir import Value
+from .mlir import Operation
 
 Index = tuple[Value, ...]
 """One i64 per axis; along the axis of a vector, the first lane's."""
@@ -40,12 +41,26 @@ class Buffer:
         return 4 if self.wide and self.element.is_narrow else self.element.size
 
 
+@dataclass(eq=False, kw_only=True)
+class DelayedLoad:
+    """A load of neighbours at `pointer` that may wait for the only operation that uses it, a store: then both go vector by vector.
+
+    `tensor` are the elements; they are read from `buffer` once that is set.
+    """
+
+    pointer: Tensor
+    store: Operation
+    tensor: Tensor
+    buffer: Buffer | None = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tensor:
     """A tensor value. `evaluate(index, axis, width)` emits the code of `width` elements along an axis.
 
     `cost` counts instructions per vector roughly; `reads` names the buffers that evaluating reads, with whether only at the element's
     own index; `natural` is the axis along which evaluating needs no gathering; `steps` describes integers and pointers.
+    `prefix` booleans along one axis: if the last one holds, all do.
     """
 
     type: TensorType
@@ -55,6 +70,7 @@ class Tensor:
     natural: int
     steps: Steps = lambda _: None
     buffer: Buffer | None = None
+    prefix: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
