@@ -12,8 +12,10 @@ function(aotforge_compile_together target)
 endfunction()
 
 set(AOTFORGE_SYSTEM posix)
+set(AOTFORGE_CPU_SOURCES src/posix/cpu_image.cpp src/posix/cpu_level.cpp src/posix/cpu_pool.cpp)
 if(WIN32)
   set(AOTFORGE_SYSTEM windows)
+  set(AOTFORGE_CPU_SOURCES "")
   set(AOTFORGE_SYSTEM_SOURCES src/windows/text.cpp)
 endif()
 
@@ -30,7 +32,8 @@ aotforge_compile_together(aotforge_readers)
 # All that does not depend on the API level. The public types in it (TensorView, DType) are the same at every level.
 add_library(aotforge_core OBJECT
   src/api_launch.cpp src/attention.cpp src/backward.cpp src/cuda_api.cpp src/device.cpp src/forward.cpp src/hip_api.cpp src/launch.cpp
-  src/operators.cpp src/pack.cpp src/state.cpp src/varlen.cpp src/${AOTFORGE_SYSTEM}/process.cpp)
+  src/operators.cpp src/pack.cpp src/state.cpp src/varlen.cpp src/${AOTFORGE_SYSTEM}/process.cpp src/${AOTFORGE_SYSTEM}/cpu_api.cpp
+  ${AOTFORGE_CPU_SOURCES})
 set(AOTFORGE_API_SOURCES src/api_util.cpp src/api_v2.cpp src/api_v3.cpp)
 set(AOTFORGE_LINKAGE SHARED)
 if(AOTRITON_NO_SHARED)

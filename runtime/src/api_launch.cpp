@@ -74,13 +74,17 @@ hipError_t launch_named(State& state, const Request& request, Api api, StreamHan
 }  // namespace aotforge
 
 extern "C" int aotforge_launch(const char* op, const aotforge_value* values, size_t count, int32_t device, void* stream) {
-  if (device != AOTFORGE_HIP && device != AOTFORGE_CUDA) {
-    aotforge::log(aotforge::Level::warn, "aotforge_launch: device %d is neither AOTFORGE_HIP nor AOTFORGE_CUDA", device);
+  if (device != AOTFORGE_HIP && device != AOTFORGE_CUDA && device != AOTFORGE_CPU) {
+    aotforge::log(aotforge::Level::warn, "aotforge_launch: device %d is none of AOTFORGE_HIP, AOTFORGE_CUDA, AOTFORGE_CPU", device);
     return hipErrorInvalidDevice;
   }
-  const aotforge::Api api = device == AOTFORGE_HIP ? aotforge::Api::hip : aotforge::Api::cuda;
+  const aotforge::Api api = device == AOTFORGE_HIP    ? aotforge::Api::hip
+                            : device == AOTFORGE_CUDA ? aotforge::Api::cuda
+                                                      : aotforge::Api::cpu;
   const hipError_t result = aotforge::guarded([&](aotforge::State& state) {
     return aotforge::launch_named(state, {op, values, count}, api, stream);
   });
-  return api == aotforge::Api::hip ? aotforge::announced(result) : result;  // CUDA's driver keeps no last error
+  return api == aotforge::Api::hip ? aotforge::announced(result) : result;  // the others keep no last error
 }
+
+extern "C" uint32_t aotforge_cpu_threads(uint32_t threads) { return aotforge::set_cpu_threads(threads); }

@@ -87,7 +87,7 @@ void CudaApi::restore(int64_t token) const {
 }
 
 // A library serves every context of its device, where a module would serve the one in which it was loaded.
-hipError_t CudaApi::load_module(ModuleHandle* module, const void* image) const {
+hipError_t CudaApi::load_module(ModuleHandle* module, const void* image, size_t) const {
   return result(load_library_(module, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
 }
 

@@ -17,7 +17,7 @@ class CudaApi final : public DeviceApi {
   hipError_t arch_name(int device, char* name) const override;
   hipError_t make_current(int device, StreamHandle stream, int64_t* token) const override;
   void restore(int64_t token) const override;
-  hipError_t load_module(ModuleHandle* module, const void* image) const override;
+  hipError_t load_module(ModuleHandle* module, const void* image, size_t size) const override;
   hipError_t function(FunctionHandle* out, ModuleHandle module, const char* symbol, int device) const override;
   hipError_t pointer_device(const void* pointer, int* device) const override;
   GridLimits grid_limits(unsigned threads) const override;

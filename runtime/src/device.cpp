@@ -70,7 +70,7 @@ hipError_t Device::module(const Slot& slot, ModuleHandle* out) {
   if (const hipError_t error = pack_.image(slot, fresh->image); error != hipSuccess) return error;
   Module& made = *fresh;
   const auto at = modules_.emplace(key, std::move(fresh)).first;  // before the driver, so that no failure can lose the handle
-  const hipError_t error = api_.load_module(&made.handle, made.image.data());
+  const hipError_t error = api_.load_module(&made.handle, made.image.data(), made.image.size());
   if (error != hipSuccess) {
     modules_.erase(at);
     const std::string_view file = dispatch().containers[slot.container].file;

@@ -115,7 +115,7 @@ void HipApi::restore(int64_t token) const {
   if (before >= 0 && set_device_(before) != hipSuccess) log(Level::error, "device %d cannot be made current again", before);
 }
 
-hipError_t HipApi::load_module(ModuleHandle* module, const void* image) const {
+hipError_t HipApi::load_module(ModuleHandle* module, const void* image, size_t) const {
   return module_load_ != nullptr ? module_load_(module, image) : module_load_ex_(module, image, 0, nullptr, nullptr);
 }
 

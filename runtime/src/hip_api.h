@@ -20,7 +20,7 @@ class HipApi final : public DeviceApi {
   hipError_t arch_name(int device, char* name) const override;  // without features: "gfx90a" of "gfx90a:sramecc+:xnack-"
   hipError_t make_current(int device, StreamHandle stream, int64_t* token) const override;
   void restore(int64_t token) const override;
-  hipError_t load_module(ModuleHandle* module, const void* image) const override;
+  hipError_t load_module(ModuleHandle* module, const void* image, size_t size) const override;
   hipError_t function(FunctionHandle* out, ModuleHandle module, const char* symbol, int device) const override;
   hipError_t pointer_device(const void* pointer, int* device) const override;
   GridLimits grid_limits(unsigned threads) const override;

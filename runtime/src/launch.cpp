@@ -209,7 +209,14 @@ hipError_t start(const Device& device, const Prepared& step, StreamHandle stream
   size_t count = 0;
   for (const Parameter& parameter : step.kernel->parameters) arguments[count++] = &step.cells[parameter.value];
   for (unsigned i = 0; i < step.kernel->null_pointers; ++i) arguments[count++] = const_cast<const void**>(&null_pointer);
-  const LaunchShape shape{step.grid, step.choice->threads, step.choice->shared_bytes};
+  if (const int null = device.api().null_argument(step.function, arguments, count); null >= 0) {
+    const Operator& op = device.dispatch().operators[step.kernel->operator_index];
+    const std::string_view value = op.values[step.kernel->parameters[static_cast<size_t>(null)].value].name;
+    log(Level::warn, "%.*s on %s: %.*s is a null pointer", static_cast<int>(step.kernel->name.size()), step.kernel->name.data(),
+        device.arch().c_str(), static_cast<int>(value.size()), value.data());
+    return hipErrorInvalidValue;
+  }
+  const LaunchShape shape{step.grid, step.choice->threads, step.choice->shared_bytes, count};
   const hipError_t error = device.api().launch(step.function, shape, stream, arguments);
   if (error != hipSuccess)
     log(Level::error, "%.*s on %s: launch failed: %s", static_cast<int>(step.kernel->name.size()), step.kernel->name.data(),

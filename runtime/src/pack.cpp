@@ -20,25 +20,40 @@ hipError_t list_packs(const std::string& path, std::vector<std::string>& names) 
   return hipSuccess;
 }
 
-// Whether the pack's names include `arch`. `error` is set when that is unknown.
-bool serves(const std::string& path, std::string_view arch, hipError_t* error) {
+// The archs that a pack names; none for what is not a pack of this format. `error` is set when that is unknown.
+std::vector<std::string> served_archs(const std::string& path, hipError_t* error) {
   const FileSource file(path.c_str());
-  if (file.error() == ENOENT || file.error() == ENOTDIR) return false;  // not a pack of this format
+  if (file.error() == ENOENT || file.error() == ENOTDIR) return {};
   if (file.error() != 0) {
     *error = unreadable(path, file.error());
-    return false;
+    return {};
   }
   std::vector<uint8_t> head(static_cast<size_t>(std::min<uint64_t>(file.size(), kArchsMax)));
   if (!file.read(0, head.data(), head.size())) {
     *error = unreadable(path, EIO);
-    return false;
+    return {};
   }
   std::vector<std::string_view> archs;
   if (const Refusal refusal = peek_archs(head, file.size(), archs)) {
     *error = refused(path, refusal);
-    return false;
+    return {};
   }
-  return std::binary_search(archs.begin(), archs.end(), arch);
+  return {archs.begin(), archs.end()};
+}
+
+bool contains(const std::vector<std::string>& sorted, const std::string& name) {
+  return std::binary_search(sorted.begin(), sorted.end(), name);
+}
+
+// Of a device that executes images of several archs: those of its kind that packs have. It executes none of them.
+std::string other_levels(const std::vector<std::string>& archs, const std::vector<std::string>& names,
+                         const std::vector<std::vector<std::string>>& served) {
+  std::string text;
+  const std::string kind = archs[0].substr(0, archs[0].find('-') + 1);  // "cpu-"; GPUs' names have no '-'
+  for (size_t at = 0; at < names.size() && !kind.empty(); ++at)
+    for (const std::string& arch : served[at])
+      if (arch.compare(0, kind.size(), kind) == 0) text += (text.empty() ? ": " : ", ") + names[at] + " is for " + arch;
+  return text;
 }
 
 }  // namespace
@@ -130,19 +145,22 @@ std::string images_directory() {
   return joined(separator == std::string::npos ? std::string(".") : file.substr(0, separator), "aotriton.images");
 }
 
-hipError_t find_pack(const std::string& images, std::string_view arch, std::unique_ptr<Pack>& out) {
+hipError_t find_pack(const std::string& images, const std::vector<std::string>& archs, std::unique_ptr<Pack>& out, std::string& arch) {
   std::vector<std::string> names;
   if (const hipError_t error = list_packs(images, names); error != hipSuccess) return error;
   hipError_t trouble = hipSuccess;
-  for (const std::string& name : names) {
-    const std::string directory = joined(images, name.c_str());
-    if (!serves(joined(directory, kDispatchFile), arch, &trouble)) continue;
-    auto pack = std::make_unique<Pack>(directory);
-    if (const hipError_t error = pack->load(); error != hipSuccess) return error;
-    if (pack->dispatch().find_arch(arch) < 0) continue;  // replaced while we looked
-    out = std::move(pack);
-    return hipSuccess;
-  }
+  std::vector<std::vector<std::string>> served;
+  for (const std::string& name : names) served.push_back(served_archs(joined(joined(images, name.c_str()), kDispatchFile), &trouble));
+  for (const std::string& wanted : archs)
+    for (size_t at = 0; at < names.size(); ++at) {
+      if (!contains(served[at], wanted)) continue;
+      auto pack = std::make_unique<Pack>(joined(images, names[at].c_str()));
+      if (const hipError_t error = pack->load(); error != hipSuccess) return error;
+      if (pack->dispatch().find_arch(wanted) < 0) continue;  // replaced while we looked
+      out = std::move(pack);
+      arch = wanted;
+      return hipSuccess;
+    }
   if (trouble != hipSuccess) return trouble;
   // a damaged name could hide the pack that was meant: verify them all before saying that none serves
   for (const std::string& name : names) {
@@ -151,7 +169,7 @@ hipError_t find_pack(const std::string& images, std::string_view arch, std::uniq
     if (file.error() != 0) continue;
     if (const hipError_t error = pack.verify(); error != hipSuccess) return error;
   }
-  log(Level::error, "%s: no image pack serves %.*s", images.c_str(), static_cast<int>(arch.size()), arch.data());
+  log(Level::error, "%s: no image pack serves %s%s", images.c_str(), archs[0].c_str(), other_levels(archs, names, served).c_str());
   return hipErrorNoBinaryForGpu;
 }
 

@@ -60,8 +60,8 @@ class Pack {
 // link's path if it is one). Empty when the loader does not report it.
 std::string images_directory();
 
-// Load the pack whose arch list has `arch`, the first by name. hipErrorNoBinaryForGpu when there is none; a pack that cannot be
-// read or is damaged is an error of its own when no other one serves.
-hipError_t find_pack(const std::string& images, std::string_view arch, std::unique_ptr<Pack>& out);
+// Load the pack whose arch list has the first of `archs` that one has, the first pack by name; `arch` becomes that one.
+// hipErrorNoBinaryForGpu when there is none; a pack that cannot be read or is damaged is an error of its own when no other one serves.
+hipError_t find_pack(const std::string& images, const std::vector<std::string>& archs, std::unique_ptr<Pack>& out, std::string& arch);
 
 }  // namespace aotforge

@@ -99,7 +99,25 @@ hipError_t State::cuda(const CudaApi** out) {
   return hipSuccess;
 }
 
+hipError_t State::cpu(const CpuApi** out) {
+  *out = cpu_ready_.load(std::memory_order_acquire);
+  if (*out != nullptr) return hipSuccess;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (cpu_ready_.load(std::memory_order_relaxed) == nullptr) {
+    if (const hipError_t error = cpu_.load(); error != hipSuccess) return error;
+    cpu_ready_.store(&cpu_, std::memory_order_release);
+  }
+  *out = &cpu_;
+  return hipSuccess;
+}
+
 hipError_t State::find_api(Api api, const DeviceApi** out) {
+  if (api == Api::cpu) {
+    const CpuApi* found = nullptr;
+    const hipError_t error = cpu(&found);
+    *out = found;
+    return error;
+  }
   if (api == Api::hip) {
     const HipApi* found = nullptr;
     const hipError_t error = hip(&found);
@@ -133,30 +151,36 @@ hipError_t State::make_device(Api which, const DeviceApi& api, int ordinal, Devi
   if (*out != nullptr) return hipSuccess;
   char name[kArchNameSize];
   if (const hipError_t error = api.arch_name(ordinal, name); error != hipSuccess) return error;
+  std::vector<std::string> archs{name};
+  while (api.lower_arch(name)) archs.emplace_back(name);
   Pack* pack = nullptr;
-  if (const hipError_t error = pack_for(name, &pack); error != hipSuccess) return error;
+  std::string arch;
+  if (const hipError_t error = pack_for(archs, &pack, &arch); error != hipSuccess) return error;
   owned_.reserve(owned_.size() + 1);
-  owned_.push_back(std::make_unique<Device>(api, ordinal, name, *pack));
+  owned_.push_back(std::make_unique<Device>(api, ordinal, arch, *pack));
   *out = owned_.back().get();
   known.store(*out, std::memory_order_release);
-  log(Level::info, "%s device %d: %s, served by %s", api.name(), ordinal, name, pack->directory().c_str());
+  log(Level::info, "%s device %d: %s, served by %s", api.name(), ordinal, arch.c_str(), pack->directory().c_str());
   return hipSuccess;
 }
 
-hipError_t State::pack_for(const std::string& arch, Pack** out) {
-  for (const auto& pack : packs_)
-    if (pack->dispatch().find_arch(arch) >= 0) {
-      *out = pack.get();
-      return hipSuccess;
-    }
+// The pack of the first of a device's archs that has one.
+hipError_t State::pack_for(const std::vector<std::string>& archs, Pack** out, std::string* arch) {
+  for (const std::string& wanted : archs)
+    for (const auto& pack : packs_)
+      if (pack->dispatch().find_arch(wanted) >= 0) {
+        *out = pack.get();
+        *arch = wanted;
+        return hipSuccess;
+      }
   const std::string images = absolute(images_directory());
   FolderTime changed;
   const bool known = folder_time(images, &changed);
-  if (known && still_absent(arch, images, changed)) return hipErrorNoBinaryForGpu;
+  if (known && still_absent(archs[0], images, changed)) return hipErrorNoBinaryForGpu;
   std::unique_ptr<Pack> found;
   packs_.reserve(packs_.size() + 1);
-  const hipError_t error = find_pack(images, arch, found);
-  if (error == hipErrorNoBinaryForGpu && known) absence_ = {arch, images, changed, std::chrono::steady_clock::now()};
+  const hipError_t error = find_pack(images, archs, found, *arch);
+  if (error == hipErrorNoBinaryForGpu && known) absence_ = {archs[0], images, changed, std::chrono::steady_clock::now()};
   if (error != hipSuccess) return error;
   packs_.push_back(std::move(found));
   *out = packs_.back().get();

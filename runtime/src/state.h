@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "cpu_api.h"
 #include "cuda_api.h"
 #include "device.h"
 #include "hip_api.h"
@@ -45,9 +46,10 @@ class State {
 
   const HipApi* keep(const HipApi& found);
   hipError_t cuda(const CudaApi** out);
+  hipError_t cpu(const CpuApi** out);
   hipError_t find_api(Api api, const DeviceApi** out);
   hipError_t make_device(Api which, const DeviceApi& api, int ordinal, Device** out);
-  hipError_t pack_for(const std::string& arch, Pack** out);
+  hipError_t pack_for(const std::vector<std::string>& archs, Pack** out, std::string* arch);
   bool still_absent(const std::string& arch, const std::string& images, const FolderTime& changed) const;
 
   std::mutex mutex_;  // guards what follows; the atomics publish what it guarded
@@ -55,6 +57,8 @@ class State {
   std::atomic<const HipApi*> hip_ready_{nullptr};
   CudaApi cuda_;
   std::atomic<const CudaApi*> cuda_ready_{nullptr};
+  CpuApi cpu_;
+  std::atomic<const CpuApi*> cpu_ready_{nullptr};
   std::vector<std::unique_ptr<Pack>> packs_;
   std::vector<std::unique_ptr<Device>> owned_;
   Absence absence_;

@@ -1,19 +1,25 @@
-"""A C program that `find_package(aotforge_ops)` links calls add on a virtual MI100; it is built without HIP and CUDA."""
+"""A C program that `find_package(aotforge_ops)` links calls add on a virtual MI100 and on this processor; it is built without HIP and CUDA."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from aotforge.targets.backends import unexecutable
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
+from tests.e2e import cpu_calls
 from tests.e2e.checkouts import HOME, ROOT, command
 
 pytestmark = pytest.mark.compiler
 
 CLIENT = ROOT / "tests" / "fixtures" / "clients" / "operators"
+LACKS = unexecutable("cpu-x86-64-v3")
+ARCHS = "gfx908" if LACKS else "gfx908,cpu-x86-64-v3"
+needs_the_level = pytest.mark.skipif(bool(LACKS), reason=LACKS)
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None) -> str:
@@ -26,14 +32,13 @@ def run(*words: str | Path, env: dict[str, str] | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An unpacked release of the elementwise family, with the assembly texts in asm.tar.gz."""
+    """An unpacked release of the elementwise family for an MI100 and for processors, with the MI100's assembly texts in asm.tar.gz."""
     folder = tmp_path_factory.mktemp("operators")
-    build = ("build", "--arch", "gfx908", "--only", "elementwise", "--profile", "smoke", "--quiet")
+    build = ("build", "--arch", ARCHS, "--only", "elementwise", "--profile", "smoke", "--quiet")
     run(*command(*build, "--output", str(folder / "dist")), env={"AOTFORGE_HOME": str(HOME)})
     (release,) = (path.parent for path in (folder / "dist").rglob("SHA256SUMS"))
-    for pattern in ("*-rocm7.2-shared.tar.gz", "*-images-amd-gfx908.tar.gz"):
+    for archive in (*release.glob("*-rocm7.2-shared.tar.gz"), *release.glob("*-images-*.tar.gz")):
         (folder / "prefix").mkdir(exist_ok=True)
-        (archive,) = release.glob(pattern)
         run("tar", "-xzf", archive, "-C", folder / "prefix", "--strip-components", "1")
     (texts,) = release.glob("*-asm-amd-gfx908.tar.gz")
     texts.rename(folder / "asm.tar.gz")
@@ -50,12 +55,41 @@ def test_a_c_program_adds_on_a_virtual_mi100(prefix: Path, target: str, tmp_path
     env = environment(virtual, devices=["gfx908"], texts=texts, cache=HOME / "cache")
     if target == "ops_static":  # packs are expected beside the program
         env["AOTRITON_IMAGES_DIR"] = str(prefix / "lib" / "aotriton.images")
-    printed = run(tmp_path / "add", "rocm", env=env)
-    assert (
-        printed
-        == "add: 3 x 200 elements are right; refused: add: out: dtype float32 differs from float16 of input\n"
-    )
+    for device in ("rocm",) if LACKS else ("rocm", "cpu"):
+        printed = run(tmp_path / "add", device, env=env)
+        assert (
+            printed
+            == "add: 3 x 200 elements are right; refused: add: out: dtype float32 differs from float16 of input\n"
+        )
     # without a driver the program skips, which the tests of lent GPUs rely on
     for words in ((tmp_path / "add", "cuda"), (tmp_path / "overhead",)):
         absent = subprocess.run(words, env=os.environ | {"LD_LIBRARY_PATH": ""}, check=False)
         assert absent.returncode in (0, 77)
+
+
+@needs_the_level
+def test_calls_on_this_processor(prefix: Path) -> None:
+    assert run(sys.executable, "-m", "tests.e2e.cpu_calls", prefix).split() == [
+        group.__name__ for group in cpu_calls.GROUPS
+    ]
+
+
+@needs_the_level
+def test_a_pack_for_a_higher_level_is_refused_by_name(prefix: Path, tmp_path: Path) -> None:
+    run(
+        "cmake",
+        "-G",
+        "Ninja",
+        "-S",
+        CLIENT,
+        "-B",
+        tmp_path,
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+        "-DOPERATORS=ops",
+    )
+    run("cmake", "--build", tmp_path, "--target", "add")
+    done = subprocess.run(
+        (tmp_path / "add", "cpu"), env=os.environ | {"AOTFORGE_CPU_LEVEL": "x86-64-v2"}, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.endswith("no image pack serves cpu-x86-64-v2: cpu-x86-64 is for cpu-x86-64-v3\n")

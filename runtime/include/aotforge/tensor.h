@@ -21,7 +21,7 @@ extern "C" {
 enum aotforge_type_code { AOTFORGE_INT = 0, AOTFORGE_UINT = 1, AOTFORGE_FLOAT = 2, AOTFORGE_BFLOAT = 4, AOTFORGE_BOOL = 6 };
 
 /* The numbers of DLPack's DLDeviceType for devices that are served. */
-enum aotforge_device_type { AOTFORGE_DEVICE_CUDA = 2, AOTFORGE_DEVICE_ROCM = 10 };
+enum aotforge_device_type { AOTFORGE_DEVICE_CPU = 1, AOTFORGE_DEVICE_CUDA = 2, AOTFORGE_DEVICE_ROCM = 10 };
 
 /* float16 is {AOTFORGE_FLOAT, 16, 1}. */
 typedef struct aotforge_element_type {

@@ -180,7 +180,9 @@ int check_pointers(const Problem& problem, const Target& target) {
 }
 
 int run(State& state, const Problem& problem, const Form& form, const Number* numbers, StreamHandle stream) {
-  const Api api = problem.device_type == AOTFORGE_DEVICE_ROCM ? Api::hip : Api::cuda;
+  const Api api = problem.device_type == AOTFORGE_DEVICE_ROCM   ? Api::hip
+                  : problem.device_type == AOTFORGE_DEVICE_CUDA ? Api::cuda
+                                                                : Api::cpu;
   Target target{nullptr, -1, stream};
   if (const int error = state.device(api, stream, &target.device, &target.ordinal)) return error;
   if (target.ordinal != problem.device_id)

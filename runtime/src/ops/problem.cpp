@@ -94,9 +94,10 @@ int check_type(const Function& function, const char* name, const aotforge_tensor
 }
 
 int check_device(const Function& function, const char* name, const aotforge_tensor& tensor, const char* first, const Problem& out) {
-  if (tensor.device_type != AOTFORGE_DEVICE_CUDA && tensor.device_type != AOTFORGE_DEVICE_ROCM)
-    return refuse(hipErrorInvalidDevice, "%s: %s: device %s (%d) is not supported; supported are cuda (%d) and rocm (%d)", function.name,
-                  name, device_name(tensor.device_type), tensor.device_type, AOTFORGE_DEVICE_CUDA, AOTFORGE_DEVICE_ROCM);
+  const int32_t type = tensor.device_type;
+  if (type != AOTFORGE_DEVICE_CPU && type != AOTFORGE_DEVICE_CUDA && type != AOTFORGE_DEVICE_ROCM)
+    return refuse(hipErrorInvalidDevice, "%s: %s: device %s (%d) is not supported; supported are cpu (%d), cuda (%d) and rocm (%d)",
+                  function.name, name, device_name(type), type, AOTFORGE_DEVICE_CPU, AOTFORGE_DEVICE_CUDA, AOTFORGE_DEVICE_ROCM);
   if (tensor.device_type != out.device_type || tensor.device_id != out.device_id)
     return refuse(hipErrorInvalidDevice, "%s: %s: device %s:%d differs from %s:%d of %s", function.name, name,
                   device_name(tensor.device_type), tensor.device_id, device_name(out.device_type), out.device_id, first);

@@ -23,6 +23,7 @@ typedef enum hipError_t {
   hipErrorSharedObjectInitFailed = 303,
   hipErrorOperatingSystem = 304,
   hipErrorNotFound = 500,
+  hipErrorAssert = 710,
   hipErrorNotSupported = 801,
   hipErrorUnknown = 999
 } hipError_t;
