@@ -41,7 +41,10 @@ class Library:
     def add(self, left: int, right: int, out: int, count: int) -> int:
         """`add_dense` of float16 at these addresses; the result of the call."""
         alpha = int(np.float64(0.5).view(np.int64))
-        given = (("input", "ptr", left), ("other", "ptr", right), ("out", "ptr", out), ("alpha", "i64", alpha), ("n", "i64", count), ("dtype", "i32", _FP16))  # fmt: skip
+        given = (
+            *(("input", "ptr", left), ("other", "ptr", right), ("out", "ptr", out)),
+            *(("alpha", "i64", alpha), ("n", "i64", count), ("dtype", "i32", _FP16)),
+        )
         values = (_Value * len(given))()
         for value, (name, kind, number) in zip(values, given, strict=True):
             value.name, value.type = name.encode(), _TYPES[kind]
@@ -64,7 +67,7 @@ class Library:
 
 
 def _tasks() -> int:
-    return len(os.listdir("/proc/self/task"))
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def threads(calls: Library) -> bool:
@@ -153,7 +156,7 @@ def main(prefix: Path) -> None:
     calls = Library(prefix)
     for group in GROUPS:
         assert group(calls), group.__name__
-        print(group.__name__, flush=True)
+        sys.stdout.write(f"{group.__name__}\n")
 
 
 if __name__ == "__main__":
