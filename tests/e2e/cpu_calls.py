@@ -59,7 +59,8 @@ class Library:
         starts = [-m.ctypes.data % 64 + skew for m in memory]
         for m, start, values in zip(memory, starts, numbers, strict=False):
             m[start : start + count * 2] = values.view(np.uint8)
-        if self.add(*(m.ctypes.data + start for m, start in zip(memory, starts, strict=True)), count) != 0:
+        left, right, out = (m.ctypes.data + start for m, start in zip(memory, starts, strict=True))
+        if self.add(left, right, out, count) != 0:
             return False
         found = memory[2][starts[2] : starts[2] + count * 2].copy().view(np.float16)
         untouched = not memory[2][: starts[2]].any() and not memory[2][starts[2] + count * 2 :].any()
@@ -114,7 +115,7 @@ def callers(calls: Library) -> bool:
 
 
 def forked(calls: Library) -> bool:
-    """A child has threads of its own; the parent's go on."""
+    """A child has threads of its own; the parent's stay."""
     calls.library.aotforge_cpu_threads(3)
     before = calls.is_right(300_000)
     child = os.fork()

@@ -70,7 +70,7 @@ void CpuPool::run(uint64_t count, unsigned threads, Work& work) {
   done_.wait(lock, [this] { return active_ == 0; });
 }
 
-// Programs that nobody has taken, until there are none.
+// Programs that no thread has taken yet, until there are none.
 void CpuPool::take() {
   for (;;) {
     const uint64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
