@@ -132,12 +132,26 @@ _BY_KERNEL: Mapping[str, Calls] = {
         strided=True,
     ),
 }
+_LARGE = (
+    _call(1024, 776, 64, activation=1),
+    _call(1280, 1240, 72, activation=3, bias=0),
+    _call(2048, 1544, 128),
+)
+"""For the settings of large matrices, aligned only: a case each."""
+_LARGE_BY_KERNEL: Mapping[str, Calls] = {
+    "gemm_nn": _calls(shapes=_LARGE),
+    "gemm_nt": _calls(shapes=_LARGE, transposed=True),
+}
 SHAPE = _BY_KERNEL["gemm_nn"].typical
 
 
 def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     """All calls of one functional."""
-    return _BY_KERNEL[kernel].cases(kernel, keys)
+    large = _LARGE_BY_KERNEL[kernel].cases(kernel, keys) if kernel in _LARGE_BY_KERNEL else []
+    return [
+        *_BY_KERNEL[kernel].cases(kernel, keys),
+        *(case for case in large if case.name.endswith(", aligned")),
+    ]
 
 
 def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:

@@ -11,6 +11,7 @@ from aotforge.rules import (
     Argument,
     Between,
     Choice,
+    Condition,
     Family,
     Form,
     Functional,
@@ -35,8 +36,9 @@ _FEW_ROWS, _ANY = 16, 2**31 - 1
 class Tuned:
     """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
 
-    `few`: for at most 16 rows. `least`: for matrices of at least as many elements of the output, aligned, with `inner` a multiple of
-    `block_k`. Without either it serves all calls, and with `strided` those whose strides have no vectors. `halves`: the activation takes
+    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output, and with `even` an `inner` that
+    is a multiple of `block_k`. Without either it serves all calls, and with `strided` those whose strides have no vectors. `weight`: the
+    kernel that it is for, nn or nt (both when empty). `halves`: the activation takes
     half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all when empty).
     """
 
@@ -52,18 +54,19 @@ class Tuned:
     archs: tuple[str, ...] = ()
     few: bool = False
     least: int = 0
+    even: bool = False
+    weight: str = ""
     strided: bool = False
     halves: bool = False
 
     def setting(self) -> Setting:
         """As the plan takes it."""
         blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k}
-        large = (
-            Between(value=("rows", "columns"), low=self.least),
-            MultipleOf(value="inner", of=self.block_k),
-        )
+        large: tuple[Condition, ...] = (Between(value=("rows", "columns"), low=self.least),)
+        if self.even:
+            large = (*large, MultipleOf(value="inner", of=self.block_k))
         return Setting(
-            constants={**blocks, "GROUP": self.group, "EVEN": self.least > 0, "HALVES": self.halves},
+            constants={**blocks, "GROUP": self.group, "EVEN": self.even, "HALVES": self.halves},
             when=large if self.least else (),
             unaligned=not self.least,
             hinted=not self.strided,
@@ -79,13 +82,15 @@ def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
     return tuning().rows("gemm.gemm_nn", arch, warp_size, Tuned)
 
 
-def _settings(target: Target, functional: Functional, *, strided: bool = False) -> tuple[Setting, ...]:
+def _settings(target: Target, functional: Functional, weight: str) -> tuple[Setting, ...]:
+    """Of gemm_nn, gemm_nt or gemm_strided."""
     few = functional.get("rows") == _FEW_ROWS
     fitting = [
         row
         for row in _table(target.arch, target.warp_size)
         if row.few == few
-        and row.strided == strided
+        and row.strided == (weight == "strided")
+        and row.weight in ("", weight)
         and (not row.dtypes or functional["dtype"] in row.dtypes)
         and (not row.archs or target.arch in row.archs)
     ]
@@ -122,7 +127,8 @@ def _arguments(operator: Operator, hint: int | None) -> tuple[Argument, ...]:
     )
 
 
-def _kernel(operator: Operator, *, strided: bool = False) -> Kernel:
+def _kernel(operator: Operator, weight: str) -> Kernel:
+    strided = weight == "strided"
     return Kernel(
         name=operator.name,
         source="gemm.py",
@@ -130,7 +136,7 @@ def _kernel(operator: Operator, *, strided: bool = False) -> Kernel:
         operator=operator.name,
         choices=(_DTYPE,) if strided else (_DTYPE, _ROWS),
         arguments=_arguments(operator, None if strided else 8),
-        settings=lambda target, functional: _settings(target, functional, strided=strided),
+        settings=lambda target, functional: _settings(target, functional, weight),
         grid=(
             (
                 Term(value="rows", divisor="BLOCK_M"),
@@ -163,6 +169,6 @@ GEMM = IndependentAxes(
 FAMILY = Family(
     name="gemm",
     operators=(GEMM_NN, GEMM_NT, GEMM_STRIDED),
-    kernels=(_kernel(GEMM_NN), _kernel(GEMM_NT), _kernel(GEMM_STRIDED, strided=True)),
+    kernels=(_kernel(GEMM_NN, "nn"), _kernel(GEMM_NT, "nt"), _kernel(GEMM_STRIDED, "strided")),
     functions=(GEMM,),
 )
