@@ -60,14 +60,14 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = ("--output-dir", folder, "--source-output", folder / "dispatch.cc", "--devices", "cpu")
     subprocess.run([sys.executable, script, *made], cwd=infinirt, check=True)
     own = ["g++", "-std=c++17", "-O1", "-fPIC", "-c", "-Wall", "-Wextra", "-Werror"]
-    other = ["-isystem", infiniops / "src", "-isystem", folder, "-isystem", infinirt / "include"]
+    other: list[str | Path] = ["-isystem", infiniops / "src", "-isystem", folder, "-isystem", infinirt / "include"]
     source = ROOT / "tests" / "fixtures" / "infiniops" / "bridge.cc"
-    includes = [f"-I{PROVIDER / 'src'}", f"-I{prefix / 'include'}", *other]
+    includes: list[str | Path] = [f"-I{PROVIDER / 'src'}", f"-I{prefix / 'include'}", *other]
     subprocess.run([*own, source, *includes, "-o", folder / "bridge.o"], check=True)
     view = infinirt / "src" / "tensor_view.cc"
     plain = [flag for flag in own if not flag.startswith("-W")]
     subprocess.run([*plain, view, "-I", infinirt / "src", "-I", folder, "-o", folder / "view.o"], check=True)
-    library = ["-L", prefix / "lib", "-laotforge_ops", "-Wl,--no-undefined"]
+    library: list[str | Path] = ["-L", prefix / "lib", "-laotforge_ops", "-Wl,--no-undefined"]
     objects = [folder / "bridge.o", folder / "view.o"]
     subprocess.run(["g++", "-shared", "-o", folder / "libbridge.so", *objects, *library], check=True)
     return folder / "libbridge.so"
