@@ -47,7 +47,7 @@ inline aotforge_element_type ElementType(DataType type) {
   throw std::invalid_argument("aotforge: a data type that DLPack does not have");
 }
 
-// A view: sizes and strides are those of `tensor`, which lives longer.
+// A view: sizes and strides are those of `tensor`, which must outlive it.
 template <Device::Type kDev>
 aotforge_tensor View(const Tensor& tensor) {
   static_assert(sizeof(Tensor::Size) == sizeof(int64_t) && std::is_unsigned_v<Tensor::Size>);

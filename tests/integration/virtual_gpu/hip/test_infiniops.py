@@ -60,7 +60,14 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = ("--output-dir", folder, "--source-output", folder / "dispatch.cc", "--devices", "cpu")
     subprocess.run([sys.executable, script, *made], cwd=infinirt, check=True)
     own = ["g++", "-std=c++17", "-O1", "-fPIC", "-c", "-Wall", "-Wextra", "-Werror"]
-    other: list[str | Path] = ["-isystem", infiniops / "src", "-isystem", folder, "-isystem", infinirt / "include"]
+    other: list[str | Path] = [
+        "-isystem",
+        infiniops / "src",
+        "-isystem",
+        folder,
+        "-isystem",
+        infinirt / "include",
+    ]
     source = ROOT / "tests" / "fixtures" / "infiniops" / "bridge.cc"
     includes: list[str | Path] = [f"-I{PROVIDER / 'src'}", f"-I{prefix / 'include'}", *other]
     subprocess.run([*own, source, *includes, "-o", folder / "bridge.o"], check=True)
