@@ -6,13 +6,23 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from aotforge.base.architectures import ArchName
 from aotforge.base.manifest_reader import Manifest, load
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+
+
+def _check_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text} is not a valid day") from None
+    return text
+
+
+Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$"), AfterValidator(_check_day)]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Line = Annotated[str, Field(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]

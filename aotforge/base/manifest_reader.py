@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from aotforge.base.yaml_reader import Location, read_yaml
+from aotforge.base.yaml_reader import Document, Location, parse_yaml, read_yaml
 from aotforge.errors import ManifestError, suggest
 
 
@@ -21,7 +21,16 @@ M = TypeVar("M", bound=BaseModel)
 
 def load(path: Path, model: type[M]) -> M:
     """Read one YAML file as `model`. Raises ManifestError (file, line, key) for anything that does not fit."""
-    document = read_yaml(path)
+    return _validated(read_yaml(path), model)
+
+
+def parse(text: str, path: Path, model: type[M]) -> M:
+    """As `load`, of the text that `path` has or will have."""
+    return _validated(parse_yaml(text, path), model)
+
+
+def _validated(document: Document, model: type[M]) -> M:
+    path = document.path
     try:
         return model.model_validate(document.value(tuple))
     except ValidationError as error:

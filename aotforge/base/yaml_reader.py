@@ -1,4 +1,4 @@
-"""Strict reader of YAML 1.2 (core schema): no duplicate keys, aliases or other tags.
+"""Strict reader of YAML 1.2 (core schema): no duplicate keys, aliases or other tags. Writer for it.
 
 PyYAML resolves scalars by YAML 1.1, where `on` and `no` are booleans, `010` is 8 and `1:30` is 90; this reader does not.
 """
@@ -141,6 +141,23 @@ def parse_yaml(text: str, path: Path) -> Document:
         found = "a list" if isinstance(node, yaml.SequenceNode) else "a value" if node else "nothing"
         raise ManifestError(f"{path}:1: expected keys and values, found {found}")
     return Document(path, node)
+
+
+class _Writer(yaml.SafeDumper):  # type: ignore[misc]
+    """Quotes strings that the core schema reads as something else; PyYAML knows those of YAML 1.1."""
+
+
+def _quoted(writer: Any, text: str) -> Any:
+    name = next(name for name, (pattern, _) in _SCALARS.items() if pattern.fullmatch(text))
+    return writer.represent_scalar(f"{_TAG}str", text, style=None if name == "str" else '"')
+
+
+_Writer.add_representer(str, _quoted)
+
+
+def write_yaml(values: dict[str, Any]) -> str:
+    """YAML of JSON values that this reader reads as the same values."""
+    return str(yaml.dump(values, Dumper=_Writer, sort_keys=False, width=118))
 
 
 def _scalar(node: Any) -> Any:

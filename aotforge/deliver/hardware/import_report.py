@@ -8,15 +8,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.hardware import HardwareReport, HardwareRun
+from aotforge.base.manifest_reader import parse
+from aotforge.base.yaml_reader import write_yaml
 from aotforge.deliver.hardware.report import PREDICATE, STATEMENT
-from aotforge.errors import ReportError
+from aotforge.errors import ManifestError, ReportError
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.release.signing import open_statement
 
@@ -57,11 +58,24 @@ def import_report(path: Path, manifests: Path, *, key: Ed25519PublicKey | None) 
     run = _run_of(report, hashlib.sha256(data).hexdigest(), _fingerprint(key) if key else "")
     target = manifests / "hardware" / f"{report.device.arch}-{run.report[:12]}.yaml"
     make_folders(target.parent)
-    text = yaml.safe_dump(run.model_dump(mode="json", by_alias=True), sort_keys=False, width=118)
+    text = write_yaml(run.model_dump(mode="json", by_alias=True))
+    _check_readable(text, run, target, path)
     write_atomic(
         target, f"# ./dev hardware.import of a report that ./dev hardware.check made.\n{text}".encode()
     )
     return Imported(path=target, run=run)
+
+
+def _check_readable(text: str, run: HardwareRun, target: Path, path: Path) -> None:
+    """Raises ReportError when the commands that read `target` would not find `run` in its text: they would all stop there."""
+    try:
+        what = "" if parse(text, target, HardwareRun) == run else "it would be read with other values"
+    except (ManifestError, UnicodeError) as error:
+        what = str(getattr(error, "what", error))
+    if what:
+        raise ReportError(
+            f"{path} cannot be kept: {what}", cause="it has unusual characters, or was edited", hint=_AGAIN
+        )
 
 
 def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> HardwareReport:

@@ -46,6 +46,12 @@ def object_name(sha256: str) -> str:
     return f"{OBJECTS}/{sha256}"
 
 
+def is_object_name(name: str) -> bool:
+    """True for a name that `object_name` gives."""
+    folder, _, digest = name.partition("/")
+    return folder == OBJECTS and _SHA256.fullmatch(digest) is not None
+
+
 def encode_index(index: CacheIndex) -> bytes:
     """The index as JSON; equal indexes give equal bytes."""
     kinds: dict[str, dict[str, tuple[str, int, int]]] = {}

@@ -17,6 +17,7 @@ from aotforge.publish.cache.index import (
     Name,
     SharedObject,
     encode_index,
+    is_object_name,
     load_index,
     merge,
     most_recent,
@@ -163,17 +164,21 @@ def prune(store: Store, keys: KeySet, limit: int, now: datetime) -> Collection:
     An object that another command sends meanwhile may be among them: readers make it again, and the next writer sends it.
     Raises PublishError, TrustError, StoreError.
     """
-    before = store.names(f"{OBJECTS}/")
+    before = _objects(store)
     CacheWriter(store=store, keys=keys, index={}, limit=limit).change({}, now)
     index = load_state(store, keys).index
     named = {object_name(one.sha256) for one in load_index(store, index.cache).values()}
     named |= {object_name(index.cache.sha256)} if index.cache else set()
-    for name in store.names(f"{OBJECTS}/"):
-        if name not in named:
-            store.remove(name)
-    after = store.names(f"{OBJECTS}/")
+    for name in _objects(store).keys() - named:
+        store.remove(name)
+    after = _objects(store)
     gone = before.keys() - after.keys()
     return Collection(removed=len(gone), freed=sum(before[name] for name in gone), left=sum(after.values()))
+
+
+def _objects(store: Store) -> dict[str, int]:
+    """Objects of caches in the place with their sizes; other files there are of other programs."""
+    return {name: size for name, size in store.names(f"{OBJECTS}/").items() if is_object_name(name)}
 
 
 def put_object(store: Store, name: str, data: bytes, *, replace: bool) -> None:

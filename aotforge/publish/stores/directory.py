@@ -7,13 +7,12 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import make_folders, open_own, sync, write_atomic
+from aotforge.base.files import make_folders, open_own, open_up, sync, write_atomic
 from aotforge.errors import OutputError
-from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS, RELEASE_NAME
 from aotforge.publish.stores.reading import collect
@@ -23,6 +22,10 @@ _PART = ".part-"
 _PARTIAL = re.compile(rf"\.{FILE_NAME[1:-1]}{re.escape(_PART)}[a-z0-9_]{{8}}(\.link)?")  # mkstemp's form
 _RELEASE = re.compile(RELEASE_NAME)
 _LOCK = ".swap.lock"
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DEPTH = 8
+"""Parts of a listed name at most; the names of objects have two."""
+
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _FULL = (ErrorKind.FULL, "the disk is full", "make space there, then run the same command again")
 _DENIED = (ErrorKind.DENIED, "this user may not do that there", "check the folder and its owner")
@@ -33,7 +36,7 @@ _ERRORS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FULL) | dict.fromkeys(
 
 
 class DirectoryStore:
-    """Objects are files below `folder`; hidden names are the store's own."""
+    """Objects are files below `folder`; hidden names are the store's own. Below `folder` no link is followed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,26 +52,54 @@ class DirectoryStore:
             raise StoreError(ErrorKind.REFUSED, f"{name!r} is not a valid object name")
         return self._folder.joinpath(*parts)
 
+    @contextmanager
+    def _opened(self, parts: Sequence[str], *, make: bool = False) -> Iterator[Path]:
+        """A folder of the store by its descriptor, as /proc/self/fd/N.
+
+        No link below the store's folder is followed: who can write there could plant it.
+        """
+        path = self._folder
+        with _store_errors(path):
+            if make:
+                make_folders(path)
+            handle = os.open(path, _OPEN)
+        try:
+            for part in parts:
+                path /= part
+                with _store_errors(path):
+                    inner = _open_folder(handle, path, make=make)
+                os.close(handle)
+                handle = inner
+            yield Path(f"/proc/self/fd/{handle}")
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _object(self, name: str, *, make: bool = False) -> Iterator[Path]:
+        """The path of an object through the descriptor of its folder. Raises StoreError, in place of what the block raises too."""
+        path = self._path(name)
+        parts = path.relative_to(self._folder).parts[:-1]
+        with self._opened(parts, make=make) as folder, _store_errors(path, opened=str(folder)):
+            yield folder / path.name
+
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when there is none."""
-        path = self._path(name)
-        with _store_errors(path), suppress(FileNotFoundError, NotADirectoryError):
-            if path.is_file():
-                return path.stat().st_size
+        with _none_when_missing(), self._object(name) as path:
+            status = path.lstat()
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
         return None
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """A file's bytes from `start` on."""
-        path = self._path(name)
-        with _store_errors(path):
+        with self._object(name) as path:
             yield from file_chunks(path, start)
 
     def probe(self) -> Guarantees:
         """Tests link(2), which keeps objects from being overwritten. Removes partial files of killed publishers."""
-        with _store_errors(self._folder):
-            make_folders(self._folder)
-            _remove_partial(self._folder)
-            handle, name = _new_partial(self._folder / "probe")
+        with self._opened((), make=True):
+            self._remove_partial()
+        with self._object("probe") as path:
+            handle, name = _new_partial(path)
             other = Path(f"{name}.link")
             try:
                 other.hardlink_to(name)
@@ -83,23 +114,38 @@ class DirectoryStore:
                 os.close(handle)  # releases the lock that protects the file from removal by others
         return Guarantees(put=put, large=put, swap=True)
 
+    def _remove_partial(self) -> None:
+        """Removes partial files of killed publishers: by name, owner and place only our own, whatever else the folder is for."""
+        with self._opened(()) as top:
+            names = [path.name for path in top.iterdir()]
+        own = [name for name in names if name in {FOLDER, OBJECTS} or _RELEASE.fullmatch(name)]
+        for place in ((), *((name,) for name in own)):
+            # a place that is a link, a file or gone has none
+            with suppress(StoreError), self._opened(place) as folder:
+                for left in folder.iterdir():
+                    if _PARTIAL.fullmatch(left.name):
+                        _remove_unlocked(left)
+
     def names(self, prefix: str) -> Mapping[str, int]:
         """Files below `prefix`."""
-        start = self._folder / prefix.rpartition("/")[0]
+        parts = PurePosixPath(prefix.rpartition("/")[0]).parts
         found = {}
-        with _store_errors(start):
-            for path in sorted(start.rglob("*")) if start.is_dir() else ():
-                name = path.relative_to(self._folder).as_posix()
-                hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-                if name.startswith(prefix) and not hidden and path.is_file():
-                    found[name] = path.stat().st_size
-        return found
+        with _none_when_missing(), self._opened(parts) as start, _store_errors(self._folder.joinpath(*parts)):
+            for inner, folders, files, folder in os.fwalk(".", dir_fd=int(start.name)):
+                place = PurePosixPath(*parts, inner)
+                folders[:] = [one for one in folders if not one.startswith(".") and len(place.parts) < _DEPTH]
+                for file in files:
+                    name = str(place / file)
+                    if name.startswith(prefix) and not file.startswith("."):
+                        with suppress(FileNotFoundError):  # removed meanwhile
+                            status = os.stat(file, dir_fd=folder, follow_symlinks=False)
+                            if stat.S_ISREG(status.st_mode):
+                                found[name] = status.st_size
+        return dict(sorted(found.items()))
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
         """Writes a partial file to the disk, then links it; EXISTS when the name is taken."""
-        path = self._path(name)
-        with _store_errors(path):
-            make_folders(path.parent)
+        with self._object(name, make=True) as path:
             handle, partial = _new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -119,30 +165,53 @@ class DirectoryStore:
 
     def remove(self, name: str) -> None:
         """Deletes a file."""
-        path = self._path(name)
-        with _store_errors(path):
-            path.unlink(missing_ok=True)
+        with _none_when_missing(), self._object(name) as path:
+            path.unlink()
 
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small file; the token is its SHA-256."""
-        path = self._path(name)
-        with _store_errors(path):
-            try:
-                data = collect(file_chunks(path), str(path), limit=limit)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        return data, hashlib.sha256(data).hexdigest()
+        with _none_when_missing(), self._object(name) as path:
+            data = collect(file_chunks(path), str(self._path(name)), limit=limit)
+            return data, hashlib.sha256(data).hexdigest()
+        return None
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces a file under a lock that the kernel releases when its holder ends."""
-        path = self._path(name)
-        with _store_errors(path):
-            make_folders(path.parent)
-            with open(path.parent / _LOCK, "ab", opener=open_own) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if (sha256_file(path) if path.exists() else None) != token:
-                    raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
-                write_atomic(path, data)
+        with self._object(name, make=True) as path, open(path.parent / _LOCK, "ab", opener=open_own) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _token(path) != token:
+                raise StoreError(ErrorKind.EXISTS, f"{self._path(name)} was replaced by another publisher")
+            write_atomic(path, data)
+
+
+def _open_folder(parent: int, path: Path, *, make: bool) -> int:
+    """Opens `path`, an entry of the folder `parent`. Raises StoreError for a link, OSError."""
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(path.name, dir_fd=parent)
+            open_up(path.name, parent=parent)
+    try:
+        return os.open(path.name, _OPEN | os.O_NOFOLLOW, dir_fd=parent)
+    except NotADirectoryError:
+        if not stat.S_ISLNK(os.stat(path.name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise
+        raise StoreError(
+            ErrorKind.REFUSED,
+            f"{path} is a link, which is not followed",
+            cause="publishers make no links in a store; another user who can write there may have planted it",
+            hint="inspect it and remove it, then run the same command again",
+        ) from None
+
+
+def _token(path: Path) -> str | None:
+    """The SHA-256 of a file; None when there is none."""
+    digest = hashlib.sha256()
+    try:
+        for chunk in file_chunks(path):
+            digest.update(chunk)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
 
 
 def _link(partial: Path, path: Path) -> None:
@@ -168,18 +237,6 @@ def _new_partial(path: Path) -> tuple[int, str]:
         os.close(handle)  # another publisher removed it before it was locked
 
 
-def _remove_partial(folder: Path) -> None:
-    """Removes partial files of killed publishers: by name, owner and place only our own, whatever else `folder` is for."""
-    own = {FOLDER, OBJECTS}
-    places = (path for path in folder.iterdir() if path.name in own or _RELEASE.fullmatch(path.name))
-    for place in (folder, *places):
-        if place.is_symlink() or not place.is_dir():
-            continue
-        for left in place.iterdir():
-            if _PARTIAL.fullmatch(left.name):
-                _remove_unlocked(left)
-
-
 def _remove_unlocked(path: Path) -> None:
     """Removes a regular file of this user that no running publisher holds."""
     with suppress(OSError):
@@ -194,17 +251,33 @@ def _remove_unlocked(path: Path) -> None:
 
 
 @contextmanager
-def _store_errors(path: Path) -> Iterator[None]:
-    """The system's errors, and those of `write_atomic`, as StoreError."""
+def _none_when_missing() -> Iterator[None]:
+    """Ends the block for a file that is missing."""
+    try:
+        yield
+    except StoreError as error:
+        if error.kind is not ErrorKind.MISSING:
+            raise
+
+
+@contextmanager
+def _store_errors(path: Path, *, opened: str = "") -> Iterator[None]:
+    """The system's errors, and those of `write_atomic`, as StoreError. `opened` is the name of the folder of `path` in them."""
+
+    def shown(text: str) -> str:
+        return text.replace(opened, str(path.parent)) if opened else text
+
     try:
         yield
     except (FileNotFoundError, IsADirectoryError) as error:
         raise StoreError(ErrorKind.MISSING, f"{path} does not exist", hint="check the address") from error
+    except NotADirectoryError as error:
+        raise StoreError(ErrorKind.MISSING, f"{path} is not a folder", hint="check the address") from error
     except OutputError as error:
         full = "full" in error.cause or "quota" in error.cause
         kind = ErrorKind.FULL if full else ErrorKind.DENIED
-        raise StoreError(kind, error.what, cause=error.cause) from error
+        raise StoreError(kind, shown(error.what), cause=error.cause) from error
     except OSError as error:
         kind, cause, hint = _ERRORS.get(error.errno or 0, _REFUSED)
-        what = f"{error.filename or path}: {error.strerror or error}"
+        what = f"{shown(str(error.filename or path))}: {error.strerror or error}"
         raise StoreError(kind, what, cause=cause, hint=hint) from error

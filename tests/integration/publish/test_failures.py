@@ -38,6 +38,14 @@ def _in_child(act: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def _is_below(folder: str, event: str, arguments: tuple[object, ...]) -> bool:
+    """Whether a system call is about a path below `folder`, also through a descriptor."""
+    paths = [str(one) for one in arguments if isinstance(one, str | Path)]
+    if event == "os.mkdir" and isinstance(arguments[-1], int) and arguments[-1] >= 0:
+        paths = [f"/proc/self/fd/{arguments[-1]}/{paths[0]}"]
+    return any(folder in os.path.realpath(Path(path).parent) for path in paths)
+
+
 def _kill_at(store: Store, number: int, *, after: bool) -> None:
     """The process is killed at request `number` of S3, before or after the server has it; at system call `number` of a folder."""
 
@@ -49,11 +57,7 @@ def _kill_at(store: Store, number: int, *, after: bool) -> None:
         names = {"os.link", "os.rename", "os.remove", "os.mkdir", "tempfile.mkstemp", "os.chmod"}
 
         def hook(event: str, arguments: tuple[object, ...]) -> None:
-            if (
-                event in names
-                and any(store.url in str(argument) for argument in arguments)
-                and next(count) == number
-            ):
+            if event in names and _is_below(store.url, event, arguments) and next(count) == number:
                 die()
 
         sys.addaudithook(hook)

@@ -1,0 +1,115 @@
+"""Planted links and other files in folder stores: nothing outside of the store, and nothing of others, is changed or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.cache_folder import Collection
+from aotforge.errors import PublishError
+from aotforge.publish.cache.session import prune_shared
+from aotforge.publish.index import FOLDER, OBJECTS
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.store import ErrorKind, StoreError
+from tests.integration.publish.test_shared_cache import Place, content, place
+from tests.support.publishing import NOW
+
+__all__ = ["place"]
+
+NAME = "0" * 64
+
+
+def planted(scratch: Path, folder: str) -> tuple[DirectoryStore, Path]:
+    """A store in which `folder` is a link to the user's documents."""
+    home = scratch / "home"
+    (home / "docs").mkdir(parents=True)
+    (home / NAME).write_text("the user's")
+    (home / "docs" / "thesis").write_text("the user's")
+    (scratch / "store").mkdir(exist_ok=True)
+    (scratch / "store" / folder).symlink_to(home)
+    return DirectoryStore(scratch / "store"), home
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _prune(place: Place) -> Collection:
+    places = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
+    return prune_shared(places, NOW)
+
+
+def test_prune_does_not_follow_a_planted_folder_of_objects(place: Place) -> None:
+    _, home = planted(place.scratch, OBJECTS)
+    before = files(home)
+    with pytest.raises(PublishError, match="objects is a link"):
+        _prune(place)
+    assert files(home) == before
+
+
+def test_prune_removes_objects_only(place: Place) -> None:
+    """The address may name a folder with an `objects` of another kind, such as a Git repository."""
+    place.write(1)
+    objects = place.scratch / "store" / OBJECTS
+    kept = ("pack/pack-1.idx", "notes", "A" * 64, f"{NAME}.txt", f"pack/{NAME}")
+    for name in kept:
+        (objects / name).parent.mkdir(exist_ok=True)
+        (objects / name).write_text("of others")
+    (objects / NAME).write_text("an object that no index names")
+    assert _prune(place).removed == 1
+    assert not (objects / NAME).exists()
+    assert files(objects).keys() >= {*kept}
+    assert place.read(1) == [content(1)]
+
+
+def test_a_build_writes_no_object_through_a_link(place: Place) -> None:
+    _, home = planted(place.scratch, OBJECTS)
+    before = files(home)
+    place.write(1)
+    assert any("objects is a link" in note for note in place.notes), place.notes
+    assert files(home) == before
+
+
+USES: dict[str, Callable[[DirectoryStore, str], object]] = {
+    "names": lambda store, folder: store.names(f"{folder}/"),
+    "size": lambda store, folder: store.size(f"{folder}/{NAME}"),
+    "read": lambda store, folder: b"".join(store.read(f"{folder}/{NAME}")),
+    "load": lambda store, folder: store.load(f"{folder}/{NAME}", limit=100),
+    "put": lambda store, folder: store.put_if_absent(f"{folder}/new", b"x"),
+    "swap": lambda store, folder: store.compare_and_swap(f"{folder}/new", b"x", token=None),
+    "remove": lambda store, folder: store.remove(f"{folder}/{NAME}"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("folder", [OBJECTS, FOLDER, "0.11.2b-r1"])
+def test_no_use_of_a_store_follows_a_link(tmp_path: Path, folder: str, use: str) -> None:
+    store, home = planted(tmp_path, folder)
+    before = files(home)
+    with pytest.raises(StoreError, match=f"{folder} is a link") as caught:
+        USES[use](store, folder)
+    assert caught.value.kind is ErrorKind.REFUSED
+    assert files(home) == before
+    assert "/proc/" not in caught.value.what
+
+
+def test_partial_files_behind_a_link_stay(tmp_path: Path) -> None:
+    store, home = planted(tmp_path, OBJECTS)
+    (home / ".x.part-abcdefgh").write_text("the user's")
+    store.probe()
+    assert (home / ".x.part-abcdefgh").exists()
+
+
+def test_names_of_links_are_not_listed(tmp_path: Path) -> None:
+    """Neither those that lead to files nor those that lead to folders; a store has no folders of that depth."""
+    store, home = planted(tmp_path, "unused")
+    store.put_if_absent("objects/a", b"x")
+    (tmp_path / "store/objects/file").symlink_to(home / NAME)
+    (tmp_path / "store/objects/folder").symlink_to(home)
+    deep = tmp_path.joinpath("store/objects", *"d" * 20)
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    assert store.names("objects/") == {"objects/a": 1}
+    assert store.size("objects/file") is None
