@@ -168,7 +168,7 @@ def test_what_is_not_right_is_named_everywhere(tmp_path: Path) -> None:
         {"images": (ADD, FORWARD.model_copy(update={"label": "k" * 3000, "outcome": "failed"}))},
     ],
 )
-def test_what_a_strangers_report_says_is_read_as_it_was_written(
+def test_what_a_strangers_report_states_is_read_as_it_was_written(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
     """The project's YAML has other numbers than PyYAML, which wrote such text without quotes."""
