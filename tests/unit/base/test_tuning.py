@@ -25,7 +25,7 @@ def test_every_arch_of_the_manifest_is_named_by_one_file() -> None:
     named = [arch for one in tuning().files.values() for arch in one.archs]
     assert sorted(named) == sorted(load_architectures().architectures)
     kernels = {"flash.attn_fwd", "flash.bwd_preprocess", "flash.bwd_dk_dv", "flash.bwd_dq"}
-    assert all(set(one.kernels) == kernels and one.source for one in tuning().files.values())
+    assert all(kernels <= set(one.kernels) and one.source for one in tuning().files.values())
 
 
 def test_rows_are_values_of_the_family_and_others_have_its_defaults(tmp_path: Path) -> None:

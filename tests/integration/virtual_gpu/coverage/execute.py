@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from aotforge.base.architectures import load_architectures
 from aotforge.errors import AotforgeError
+from aotforge.targets.amd.conversion_aliases import conversion_aliases
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
@@ -90,9 +92,10 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
         (i,): [["tt.divisibility", 16]] for i in range(len(feature.tensors))
     }
     try:
-        hsaco, asm, metadata = lower(
-            kernel, target, feature.signature, dict(feature.constants), hints, options
-        )
+        with conversion_aliases(load_architectures().aliases(arch)):
+            hsaco, asm, metadata = lower(
+                kernel, target, feature.signature, dict(feature.constants), hints, options
+            )
     except Exception as error:  # noqa: BLE001 - compilers may raise anything
         return {"error": compiler_reason(error)}
     return {"hsaco": hsaco.hex(), "asm": asm, "lds_bytes": metadata["shared"]}

@@ -22,7 +22,7 @@ from tests.integration.virtual_gpu.coverage.execute import NOT_COMPILED, PASSED,
 from tests.support.families import PROJECT
 
 PAGE = PROJECT / "docs" / "virtual-gpu-coverage.md"
-ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 _CELL = 76
 _RACE = "kernel has a data race in LDS"
 DEFECTS = {
