@@ -1,8 +1,13 @@
-"""Compile aliases: conversion passes of Triton that get another arch than the target's."""
+"""Compile aliases: conversion passes of Triton that get another arch than the target's.
+
+Imported in worker processes only: it loads Triton.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from triton._C.libtriton import amd
 
 from aotforge.errors import ToolchainError
 
@@ -16,8 +21,6 @@ def conversion_aliases(aliases: tuple[tuple[str, str], ...]) -> Iterator[None]:
     if not aliases:
         yield
         return
-    from triton._C.libtriton import amd  # noqa: PLC0415 - triton: 0.3 s
-
     passes = amd.passes.ttgpuir
     before: Mapping[str, Callable[..., Any]] = {f"add_{name}": _found(passes, name) for name, _ in aliases}
     try:

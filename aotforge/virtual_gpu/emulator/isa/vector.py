@@ -229,6 +229,8 @@ _PRODUCTS_OF_PAIRS = {
     "v_dot2c_f32_f16": _DOT.format(f="f32_of_f16", sum="D.f32"),
     "v_dot2c_f32_bf16": _DOT.format(f="f32_of_bf16", sum="D.f32"),
 }
+_BYTES = " + ".join(f"(i8)(S0.u32 >> {n}) * (i8)(S1.u32 >> {n})" for n in (0, 8, 16, 24))
+_PRODUCTS_OF_BYTES = {"v_dot4c_i32_i8": f"D.u32 = D.u32 + (u32)({_BYTES})"}
 _SUM_OF_PAIRS = {"v_dot2_f32_f16": _DOT.format(f="f32_of_f16", sum="S2.f32")}
 
 _PACKED = {
@@ -326,6 +328,7 @@ TABLE = merged(
     table("vector", _MOVES, _WORDS),
     # the guides differ on what a constant is to a pair of halves
     table("vector", _PRODUCTS_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER),
+    table("vector", _PRODUCTS_OF_BYTES, sources="v", modifiers=frozenset()),
     _any_third(table("vector", _SUM_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER)),
     table("vector", _SINGLE),
     table("vector", _DIVISION, implied={"S3": "vcc"}),

@@ -22,7 +22,6 @@ import numpy as np
 
 from aotforge.base.architectures import load_architectures
 from aotforge.errors import AotforgeError
-from aotforge.targets.amd.conversion_aliases import conversion_aliases
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
@@ -85,6 +84,7 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
     from triton.backends.compiler import GPUTarget
 
     from aotforge.compile.triton_compiler import lower
+    from aotforge.targets.amd.conversion_aliases import conversion_aliases
 
     kernel = kernel_of(feature, folder)
     target = GPUTarget("hip", arch, emulated_target(arch).lanes)

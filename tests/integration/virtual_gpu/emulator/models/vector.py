@@ -187,11 +187,18 @@ def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
     return model
 
 
+def dot_of_bytes(a: Array, b: Array, c: Array) -> Array:
+    """Four products of signed bytes, and the old result, modulo 2^32."""
+    first, second = (np.ascontiguousarray(x).view(np.int8).reshape(-1, 4).astype(np.int64) for x in (a, b))
+    return ((first * second).sum(axis=1) + c.astype(np.int64)).astype(U32)
+
+
 MODELS: dict[str, Model] = {
     **doubles.MODELS,
     **order.MODELS,
     **small_floats.MODELS,
     **_twice("v_dot2c_f32_f16", "v_dot2_f32_f16")(dot_of_pairs(lambda h: h.view(F16).astype(F32))),
+    "v_dot4c_i32_i8": dot_of_bytes,
     "v_dot2c_f32_bf16": dot_of_pairs(lambda h: (h.astype(U32) << U32(16)).view(F32)),
     **_twice("v_add_u32", "v_add_nc_u32", "v_add_nc_i32", "v_add_i32")(lambda a, b: carry_sum(a, b)[0]),
     **_twice("v_sub_u32", "v_sub_nc_u32", "v_sub_nc_i32", "v_sub_i32")(lambda a, b: borrow(a, b)[0]),
