@@ -190,7 +190,8 @@ def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
 def dot_of_bytes(a: Array, b: Array, c: Array) -> Array:
     """Four products of signed bytes, and the old result, modulo 2^32."""
     first, second = (np.ascontiguousarray(x).view(np.int8).reshape(-1, 4).astype(np.int64) for x in (a, b))
-    return ((first * second).sum(axis=1) + c.astype(np.int64)).astype(U32)
+    total: Array = ((first * second).sum(axis=1) + c.astype(np.int64)).astype(U32)
+    return total
 
 
 MODELS: dict[str, Model] = {
