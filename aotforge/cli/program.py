@@ -42,7 +42,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *("release.serve", "release.pins", "compat.baseline"),
     ),
     "Project and CI": (
-        *("lint", "test", "bench", "wheel", "completion"),
+        *("lint", "test", "bench", "docs", "wheel", "completion"),
         *("ci.run", "ci.matrix", "ci.generate", "ci.summary"),
     ),
 }
