@@ -1,7 +1,7 @@
 """HTTP server for releases at the addresses that PyTorch's build requests, with byte ranges.
 
-For tests and private networks: plain HTTP, only the files of the releases in one folder, and the signed index when the
-folder was published to, so that `./dev install --from` works as well.
+For tests and private networks: plain HTTP, only the files of the releases in one folder, the signed index when the folder was
+published to, so that `./dev install --from` works as well, and the index of wheels when `./dev release.page` wrote one, for pip.
 """
 
 import io
@@ -35,6 +35,8 @@ _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 20\r\n\r\n"
 )
 _INDEX = re.compile(r"tuf/(timestamp|[0-9]+\.(root|targets|snapshot))\.json")
+_WHEELS = re.compile(r"/(simple/([a-z0-9-]+/)?)")
+_JSON = "application/vnd.pypi.simple.v1+json"
 _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
@@ -135,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """A file or a part of it; for HEAD the headers only."""
-        path = self._path()
+        path, kind = self._page() or (self._path(), "application/octet-stream")
         file = None
         with suppress(OSError):
             file = path.open("rb") if path else None
@@ -143,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
             return
         with file:
-            self._send(file, os.fstat(file.fileno()).st_size)
+            self._send(file, os.fstat(file.fileno()).st_size, kind)
 
     do_HEAD = do_GET
 
@@ -164,7 +166,19 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return path if inside and known else None
 
-    def _send(self, file: BinaryIO, size: int) -> None:
+    def _page(self) -> tuple[Path, str] | None:
+        """A page of the index of wheels, in the form that the client requests (PEP 691); None for another address."""
+        found = _WHEELS.fullmatch(urllib.parse.urlsplit(self.path).path)
+        if not found:
+            return None
+        accepted = self.headers.get("Accept", "").partition(",")[0].partition(";")[0].strip()
+        name, kind = (
+            ("index.json", _JSON) if accepted == _JSON else ("index.html", "text/html; charset=utf-8")
+        )
+        path = self.server.folder / found[1] / name
+        return (path, kind) if path.resolve().is_relative_to(self.server.folder) else None
+
+    def _send(self, file: BinaryIO, size: int, kind: str) -> None:
         wanted = self.headers.get("Range")
         part = _part(wanted, size) if wanted else None
         if part == (0, -1):
@@ -174,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         first, last = part or (0, size - 1)
         left = last - first + 1
         headers = {
-            "Content-Type": "application/octet-stream",
+            "Content-Type": kind,
             "Content-Length": str(left),
             "Accept-Ranges": "bytes",
         }

@@ -66,6 +66,27 @@ def test_names_that_no_file_has(path: bytes, server: ReleaseServer, log: list[st
     assert not any("Error" in line for line in log), log
 
 
+def test_the_index_of_wheels_in_both_forms(server: ReleaseServer) -> None:
+    project = server.folder / "simple" / "aotforge-attention"
+    project.mkdir(parents=True)
+    (project / "index.html").write_text("<a>")
+    (project / "index.json").write_text("{}")
+    json = b"application/vnd.pypi.simple.v1+json"
+    page = get(server, b"/simple/aotforge-attention/")
+    assert page.endswith(b"<a>") and b"Content-Type: text/html" in page
+    document = get(server, b"/simple/aotforge-attention/", b"Accept: " + json + b", text/html; q=0.01\r\n")
+    assert document.endswith(b"{}") and b"Content-Type: " + json in document
+    for path in (
+        b"/simple/",
+        b"/simple/aotforge-attention",
+        b"/simple/aotforge-attention/index.html",
+        b"/simple/../x/",
+    ):
+        assert get(server, path).startswith(b"HTTP/1.1 404 "), path
+    (server.folder / "simple" / "linked").symlink_to("/etc")
+    assert get(server, b"/simple/linked/").startswith(b"HTTP/1.1 404 ")
+
+
 @pytest.mark.parametrize(
     ("header", "status", "body"),
     [

@@ -83,6 +83,15 @@ def test_no_gpu_loses_its_images(
     assert reason() == "AOTFORGE_ATTENTION=0 is set"
 
 
+def test_a_damaged_library_is_named(torch: Path, tmp_path: Path) -> None:
+    (tmp_path / "own" / OLD).write_text("no library")
+    found = package.Status()
+    package._examine(found)
+    package._load(found)
+    assert found.library is None and found.reason.startswith(f"{tmp_path / 'own' / OLD} cannot be loaded: ")
+    assert found.hint == "install the wheel again, for this platform"
+
+
 def test_without_images_nothing_is_loaded(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

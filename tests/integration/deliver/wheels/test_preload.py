@@ -7,11 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from aotforge.deliver.pytorch.serve import serve
 from aotforge.formats.api_level import library_name
 from tests.integration.deliver.dropin.test_loader import ORIGINAL, TORCH, compile_
 from tests.integration.deliver.wheels.conftest import MANIFEST, Environment, Site
@@ -57,7 +61,10 @@ def test_without_pytorch_nothing_is_loaded(installed: Environment) -> None:
     assert "ctypes" not in installed.run("-c", "import sys; print(*sys.modules)").stdout.split()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == MANIFEST.older_names[0] else pytest.mark.slow) for name in NAMES],
+)
 def test_pytorch_gets_this_library_and_its_images(
     name: str, environment: Environment, objects: Objects
 ) -> None:
@@ -79,6 +86,7 @@ def test_pytorch_gets_this_library_and_its_images(
     assert not [path for path in lib.parent.rglob("*") if path.is_file() and path not in before]
 
 
+@pytest.mark.slow
 def test_the_images_are_found_beside_the_library_only(environment: Environment, objects: Objects) -> None:
     install_torch(environment, NAMES[0], objects)
     images = environment.site_packages / "aotforge_attention" / "lib" / "aotriton.images"
@@ -86,6 +94,7 @@ def test_the_images_are_found_beside_the_library_only(environment: Environment, 
     assert use(environment, objects, script) not in {"0", OWN}  # loaded, and without images
 
 
+@pytest.mark.slow
 def test_pytorch_of_another_level_is_left_alone(environment: Environment, objects: Objects) -> None:
     install_torch(environment, OTHER_LEVEL, objects)
     assert use(environment, objects) == OWN
@@ -104,6 +113,40 @@ def test_an_explicit_import_after_torch_is_too_late(environment: Environment, ob
     assert use(environment, objects, script.format("import aotforge_attention, torch")) == "0"
 
 
+@pytest.mark.slow
+def test_pip_reads_the_index_of_the_release_server(site: Site, tmp_path: Path) -> None:
+    """It serves JSON to clients that request it, as pip does, and HTML to others; nothing else of the folder."""
+    folder = shutil.copytree(site.folder, tmp_path / "www")
+    (folder / MANIFEST.name / "SHA256SUMS").touch()
+    (folder / "simple" / "secret").touch()
+    log: list[str] = []
+    with serve(folder, host="127.0.0.1", port=0, log=log.append) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        address = f"{server.url}simple/aotforge-attention/"
+        with urllib.request.urlopen(address) as page:
+            assert page.headers["Content-Type"].startswith("text/html") and b"<a href=" in page.read()
+        (folder / "simple" / "aotforge-attention" / "index.html").write_text("")  # pip reads the other form
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{server.url}simple/secret")
+        words = (
+            "--no-cache-dir",
+            "--no-deps",
+            "--index-url",
+            f"{server.url}simple/",
+            "--dest",
+            str(tmp_path / "got"),
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "download", *words, "aotforge-attention"],
+            capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        )  # fmt: skip
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "got").iterdir()
+    assert wheel.read_bytes() == site.wheel("aotforge-attention").read_bytes()
+
+
+@pytest.mark.slow
 def test_uninstalling_leaves_nothing(environment: Environment) -> None:
     done = environment.pip("uninstall", "--yes", "aotforge-attention", "aotforge-images-gfx908")
     assert done.returncode == 0, done.stderr
@@ -131,11 +174,3 @@ def test_auditwheel_agrees_with_the_platform(site: Site) -> None:
     assert done.returncode == 0, done.stderr
     platform = wheel.stem.rpartition("-")[2]
     assert f'"{platform}"' in " ".join(done.stdout.split()), done.stdout
-
-
-def test_a_damaged_library_is_named_and_not_used(environment: Environment, objects: Objects) -> None:
-    install_torch(environment, NAMES[1], objects)
-    library = environment.site_packages / "aotforge_attention" / "lib" / MANIFEST.soname
-    shutil.copyfile(__file__, library)
-    assert use(environment, objects) == OWN
-    assert "cannot be loaded" in environment.run("-m", "aotforge_attention").stdout
