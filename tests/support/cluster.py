@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.model import CompileEvent
+from aotforge.compile.pool import WorkerLimits
+from aotforge.pipeline.cluster.job_queue import JobQueue
+from aotforge.pipeline.cluster.messages import Order, Result
 from aotforge.pipeline.images import ImageBuilder
 from aotforge.pipeline.requests import CachedRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.model import Plan
 from aotforge.publish.keys import create_keys
+from aotforge.toolchain.triton import Toolchain
 from aotforge.verify.verdict import VerifyEvent
+from tests.support.families import toolchain
 from tests.support.publishing import NOW, ROOT
 
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
@@ -33,8 +41,35 @@ def local_cluster(workers: int = 1) -> Iterator[Any]:
         memory_limit=0,
         dashboard_address=None,
         worker_dashboard_address=None,
+        preload=["tests.support.cluster_jobs"],
+        env={"AOTFORGE_CACHE": str(HOME / "cache")},
     ) as cluster:
         yield cluster
+
+
+@contextmanager
+def started_cluster(folder: Path, workers: int) -> Iterator[str]:
+    """A scheduler and `workers` worker processes as a user starts them; the scheduler's address."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "scheduler.json"
+    settings = {"PYTHONPATH": str(ROOT), "AOTFORGE_CACHE": str(HOME / "cache")}
+    folders = ("--local-directory", str(folder), "--preload", "tests.support.cluster_jobs")
+    programs = [
+        ("scheduler", "--port", "0", "--host", "127.0.0.1"),
+        ("worker", "--nthreads", "1", "--nworkers", str(workers), "--memory-limit", "0", *folders),
+    ]
+    processes = []
+    with (folder / "log").open("wb") as log, ExitStack() as stack:
+        for words in programs:
+            command = [sys.executable, "-m", "dask", *words, "--no-dashboard", "--scheduler-file", str(file)]
+            process = subprocess.Popen(command, env=os.environ | settings, cwd=ROOT, stdout=log, stderr=log)
+            processes.append(process)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        while not file.exists():
+            assert all(process.poll() is None for process in processes), (folder / "log").read_text()
+            time.sleep(0.05)
+        yield str(json.loads(file.read_text())["address"])
 
 
 def request_of(folder: Path, scheduler: str, **values: Any) -> CachedRequest:
@@ -54,6 +89,49 @@ def request_of(folder: Path, scheduler: str, **values: Any) -> CachedRequest:
     return CachedRequest(**{**fields, **values})
 
 
+class Results:
+    """A destination of results that keeps them; a job that fails is tried `tries` times."""
+
+    def __init__(self, tries: int = 2) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.failures: list[str] = []
+        self.losses: list[str] = []
+        self._tries = tries
+
+    def done(self, order: Order, result: Result, data: bytes) -> None:
+        assert order.key not in self.objects
+        self.objects[order.key] = data
+
+    def failed(self, order: Order, result: Result) -> bool:
+        self.failures.append(result.detail)
+        return len(self.failures) < self._tries
+
+    def lost(self, order: Order, reason: str) -> None:
+        self.losses.append(reason)
+
+
+@contextmanager
+def open_queue(
+    request: CachedRequest, notes: list[str], *, compiler: Toolchain | None = None, seconds: float = 60.0
+) -> Iterator[tuple[JobQueue, Callable[..., Order]]]:
+    """A queue on the request's cluster, and a function that makes its orders."""
+    with (
+        shared_objects(request, notes.append) as shared,
+        cluster_of(request, shared, notes.append) as engine,
+    ):
+        assert engine is not None
+        cluster = engine.cluster
+        session = cluster.session(compiler or toolchain(), WorkerLimits(), verify_seconds=seconds)
+        reference = cluster.put(session.encode())
+
+        def order(kind: str, key: str, **body: Any) -> Order:
+            return Order(
+                kind=kind, key=key, label=f"{kind} {key}", place=cluster.place, session=reference, body=body
+            )
+
+        yield cluster.queue(session, reference, seconds), order
+
+
 class Recorder:
     """An observer that keeps what it is given."""
 
@@ -66,9 +144,11 @@ class Recorder:
         self.note, self.stage = self.notes.append, self.stages.append
 
 
-def build_images(request: CachedRequest, plan: Plan, *, verify: bool = True) -> Recorder:
-    """Compile and verify a plan by the request's engine, into its cache folder."""
-    seen = Recorder()
+def build_images(
+    request: CachedRequest, plan: Plan, *, verify: bool = True, seen: Recorder | None = None
+) -> Recorder:
+    """Compile and verify a plan by the request's engine, into its cache folder; `seen` receives the events."""
+    seen = seen or Recorder()
     with (
         shared_objects(request, seen.note) as shared,
         Cache(request.cache, shared) as cache,

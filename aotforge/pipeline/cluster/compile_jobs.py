@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from aotforge.compile.cache_entry import KIND
 from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, Outcome, longest_first
@@ -45,7 +45,7 @@ class ClusterScheduler:
                     self.settings.store.release(key)
 
     def _order(self, job: CompileJob, session: Reference) -> Order:
-        body = {name: value for name, value in asdict(job).items() if name != "toolchain"}
+        body = {name: value for name, value in vars(job).items() if name != "toolchain"}
         return Order(
             kind="compile", key=job.key, label=job.label, place=self.cluster.place, session=session, body=body
         )

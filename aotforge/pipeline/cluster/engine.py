@@ -46,7 +46,7 @@ def open_cluster(
             hint="--cache-to s3://BUCKET/PREFIX, or a folder that this machine and all workers have",
         )
     check_private(address)
-    _require_dask()
+    require_dask()
     cluster = Cluster(address=address, writer=writer, request=request, note=note)
     try:
         yield ClusterEngine(cluster=cluster)
@@ -54,7 +54,8 @@ def open_cluster(
         cluster.close()
 
 
-def _require_dask() -> None:
+def require_dask() -> None:
+    """Raises ToolchainError without the package."""
     if importlib.util.find_spec("distributed") is None:
         raise ToolchainError(
             "--engine dask needs the Python package distributed",

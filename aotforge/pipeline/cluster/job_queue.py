@@ -9,10 +9,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -100,26 +101,28 @@ class JobQueue:
 
     def _submit(self, waiting: deque[Order], threads: ThreadPoolExecutor) -> None:
         free = self.ahead * self.roster.slots - len(self._attempts)
-        for _ in range(min(free, len(waiting))):
-            self._send(waiting.popleft(), threads)
+        if waiting and free > 0:
+            self.send([waiting.popleft() for _ in range(min(free, len(waiting)))], threads)
 
-    def _send(self, order: Order, threads: ThreadPoolExecutor) -> None:
-        self._number += 1
-        number = self._number
-        future = self.client.submit(
+    def send(self, orders: Sequence[Order], threads: ThreadPoolExecutor) -> None:
+        """Sends orders in one message, which costs the scheduler less than one for each."""
+        numbers = range(self._number + 1, self._number + 1 + len(orders))
+        self._number += len(orders)
+        futures = self.client.map(
             run_order,
-            order.encode(),
-            key=f"{order.kind}-{self.roster.session}-{number}",
+            [order.encode() for order in orders],
+            key=[f"{o.kind}-{self.roster.session}-{n}" for o, n in zip(orders, numbers, strict=True)],
             resources={self.roster.resource: 1},
             pure=False,
         )
-        self._attempts[number] = _Attempt(order=order, future=future, since=time.monotonic())
+        for number, order, future in zip(numbers, orders, futures, strict=True):
+            self._attempts[number] = _Attempt(order=order, future=future, since=time.monotonic())
+            future.add_done_callback(partial(self._on_done, number, threads))
 
-        def collect(done: Any) -> None:
-            with suppress(RuntimeError):  # the build has ended
-                threads.submit(self._collect, number, done)
-
-        future.add_done_callback(collect)
+    def _on_done(self, number: int, threads: ThreadPoolExecutor, future: Any) -> None:
+        """In Dask's thread."""
+        with suppress(RuntimeError):  # the build has ended
+            threads.submit(self._collect, number, future)
 
     def _collect(self, number: int, future: Any) -> None:
         """In a thread of the pool: the result and its object."""
@@ -206,8 +209,9 @@ class JobQueue:
         limit = max(_SLOW, _SLOW_FACTOR * statistics.median(self._seconds))
         twice = [attempt.order.key for attempt in self._attempts.values()]
         slow = [a for a in self._attempts.values() if now - a.since > limit and twice.count(a.order.key) == 1]
-        for attempt in sorted(slow, key=lambda each: each.since)[:free]:
-            self._send(attempt.order, threads)
+        if slow:
+            oldest = sorted(slow, key=lambda each: each.since)[:free]
+            self.send([attempt.order for attempt in oldest], threads)
 
     def _cancel(self, numbers: Iterable[int]) -> None:
         futures = [self._attempts.pop(number).future for number in numbers]

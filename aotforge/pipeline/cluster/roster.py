@@ -18,6 +18,9 @@ _UPDATE = 1.0
 _AGAIN = 60.0
 """Seconds after which a refused worker is checked again: what it lacked may have been repaired."""
 
+_ANSWER = 120.0
+"""Seconds that a worker may take to compare itself with the build."""
+
 _RECONNECT = 120.0
 """Seconds that a build waits for a scheduler that it lost."""
 
@@ -74,7 +77,7 @@ class Roster:
             self._check(address)
         if self._slots:
             self._usable = now
-        elif now - self._usable > self.patience:
+        elif now - self._usable > self.patience + (_ANSWER if self._pending else 0.0):
             raise self._no_workers()
 
     def _check(self, address: str) -> None:

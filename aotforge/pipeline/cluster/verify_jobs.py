@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aotforge.base.architectures import Architectures
@@ -79,14 +79,14 @@ class ClusterVerifier:
     def _order(self, task: ImageTask, session: Reference) -> Order:
         image = self.cluster.put(encode_entry(self.images.entry(task.key)))
         body = {
-            "image": asdict(image),
+            "image": image,
             "arch": task.arch,
-            "resources": asdict(task.resources),
+            "resources": task.resources,
             "folder": task.folder,
             "verifier_digest": task.verifier_digest,
             "verdict": verdict_key(task),
             # a kernel's other functionals take no part
-            "uses": [asdict(replace(use, kernel=replace(use.kernel, functionals=()))) for use in task.uses],
+            "uses": [replace(use, kernel=replace(use.kernel, functionals=())) for use in task.uses],
         }
         return Order(
             kind="verify",

@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -23,7 +23,6 @@ from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
-from aotforge.base.source_groups import group_digest
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.compile.model import Resources
@@ -39,7 +38,7 @@ from aotforge.pipeline.cluster.messages import (
     Result,
     Session,
     difference,
-    resource_name,
+    source_digests,
     source_identity,
 )
 from aotforge.plan.model import CompileJob, build
@@ -58,8 +57,8 @@ IDLE_SECONDS = 60.0
 """Time without a job after which compile and verification workers end: a cluster has other users, too."""
 
 _KERNELS = ROOT / "kernels"
-_LOADED = group_digest("compile worker"), group_digest("verifier")
-"""Digests of the sources that this process has imported: the files may be replaced while it runs."""
+_LOADED = source_digests()
+"""Of the sources that this process has imported: the files may be replaced while it runs."""
 
 
 class JobFailedError(Exception):
@@ -82,7 +81,7 @@ def admit(text: str, resource: str) -> str:
     try:
         order = Order.decode(text)
         session = read_session(order.place, order.session)
-        refused = _difference(session, order.place, resource)
+        refused = _difference(session)
         check_cache(default_cache())
         build_allocator(default_cache())
     except (AotforgeError, StoreError, WrongBytesError, OSError, ValueError, LookupError, TypeError) as error:
@@ -95,13 +94,12 @@ def admit(text: str, resource: str) -> str:
     return Admission(worker=_name(), slots=slots).encode()
 
 
-def _difference(session: Session, place: str, resource: str) -> str:
+def _difference(session: Session) -> str:
     own = own_identity(session.identity.toolchain.triton_version)
-    if found := difference(session.identity, own):
-        return found
-    if (own.compiler_sources, own.verifier_sources) != _LOADED:
+    found = difference(session.identity, own)
+    if not found and own.sources != _LOADED:
         return "its sources were changed after it was started; start it again"
-    return "" if resource == resource_name(own, place) else "it has other sources of cluster builds"
+    return found
 
 
 def own_identity(pinned: str) -> Identity:
@@ -122,7 +120,7 @@ def run_order(text: str) -> str:
         order = Order.decode(text)
         session = read_session(order.place, order.session)
         with TOOLS.in_use():
-            data, result = _JOBS[order.kind](order, session)
+            data, result = JOBS[order.kind](order, session)
         put_object(
             open_store(order.place), object_name(Reference.to(data).sha256), data, replace=order.replace
         )
@@ -192,7 +190,7 @@ def _verify(order: Order, session: Session) -> tuple[bytes, Result]:
         return file.read_bytes(), Result(state="done", worker=_name())
 
 
-_JOBS: Mapping[str, Callable[[Order, Session], tuple[bytes, Result]]] = {
+JOBS: dict[str, Callable[[Order, Session], tuple[bytes, Result]]] = {
     "compile": _compile,
     "verify": _verify,
 }

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aotforge.errors import ClusterError
+from aotforge.pipeline.cluster.job_queue import LOSSES
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import ImagesRequest
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
-from tests.support.cluster import HOME, build_images, entries, local_cluster, request_of, verdicts
+from tests.support.cluster import (
+    HOME,
+    Results,
+    build_images,
+    entries,
+    local_cluster,
+    open_queue,
+    request_of,
+    verdicts,
+)
 from tests.support.families import PROJECT as ROOT
+from tests.support.families import toolchain
 
 pytestmark = pytest.mark.compiler
 pytest.importorskip("distributed", reason="the packages of --engine dask are not installed")
@@ -21,7 +35,7 @@ pytest.importorskip("distributed", reason="the packages of --engine dask are not
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    with local_cluster() as cluster:
+    with local_cluster(2) as cluster:
         yield cluster.scheduler_address
 
 
@@ -51,3 +65,38 @@ def test_images_and_verdicts_are_those_of_the_local_engine(
     reader = build_images(empty, plan)
     assert [event.kind for event in reader.events] == ["scanned"]
     assert all(event.verdict.cached for event in reader.verdicts)
+
+
+def test_jobs_outlive_workers_and_objects(tmp_path: Path, scheduler: str) -> None:
+    results, notes = Results(), list[str]()
+    with open_queue(request_of(tmp_path, scheduler), notes) as (queue, order):
+        orders = [order("sleep", f"s{number}") for number in range(6)]
+        orders += [order(kind, kind, folder=str(tmp_path / "once")) for kind in ("crash", "damage")]
+        queue.run([*orders, order("fail", "fail")], results)
+    assert results.objects == {one.key: f"object of {one.key}".encode() for one in orders}
+    assert results.failures == ["does not compile"] * 2
+    assert any("has other content" in reason for reason in results.losses)
+
+
+def test_a_job_that_is_lost_too_often_ends_the_build_and_is_named(tmp_path: Path, scheduler: str) -> None:
+    results = Results()
+    with (
+        open_queue(request_of(tmp_path, scheduler), []) as (queue, order),
+        pytest.raises(ClusterError, match=rf"lose this was lost {LOSSES} times.*the place does not answer"),
+    ):
+        queue.run([order("lose", "this")], results)
+    assert len(results.losses) == LOSSES - 1
+
+
+def test_workers_of_another_toolchain_are_refused_and_named(tmp_path: Path, scheduler: str) -> None:
+    results, notes = Results(), list[str]()
+    request = request_of(tmp_path, scheduler, worker_minutes=0.01)
+    other = replace(toolchain(), llvm_revision="another")
+    with (
+        open_queue(request, notes, compiler=other) as (queue, order),
+        pytest.raises(ClusterError, match=r"no usable worker.*llvm_revision .*, not another"),
+    ):
+        queue.run([order("sleep", "this")], results)
+    assert not results.objects
+    assert len(notes) == 2  # one machine, and the statistics of the place
+    assert re.match(r"worker tcp://.* is not used: its toolchain has llvm_revision", notes[0])
