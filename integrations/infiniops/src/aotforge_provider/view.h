@@ -25,7 +25,7 @@ struct DeviceCode<Device::Type::kNvidia> {
 
 template <>
 struct DeviceCode<Device::Type::kCpu> {
-  static constexpr int32_t value = 1;
+  static constexpr int32_t value = AOTFORGE_DEVICE_CPU;
 };
 
 inline aotforge_element_type ElementType(DataType type) {
