@@ -67,10 +67,10 @@ def optimised(name: str, text: str, level: Level, description: bytes = b"") -> s
         return str(result)
 
 
-def assembly(text: str, level: Level) -> str:
+def assembly(text: str, level: Level, *, contract: bool = True) -> str:
     """Assembly of optimised IR."""
     _initialise()
-    return str(llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], True, False, False))
+    return str(llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], contract, False, False))
 
 
 def shared_library(text: str, level: Level) -> bytes:

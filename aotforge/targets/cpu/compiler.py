@@ -104,5 +104,5 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
         level, contract = level_named(self.target.arch), options.enable_fp_fusion
         stages["ttir"] = lambda module, _metadata: make_ttir(module)
         stages["llir"] = lambda module, metadata: make_llir(module, metadata, level, contract=contract)
-        stages["asm"] = lambda text, _metadata: assembly(text, level)
+        stages["asm"] = lambda text, _metadata: assembly(text, level, contract=contract)
         stages["so"] = lambda text, _metadata: shared_library(text, level)

@@ -68,3 +68,26 @@ def test_two_units_in_the_last_place(
         units = np.abs(found - wanted) / np.spacing(np.abs(rounded)).astype(np.float64)
     same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
     assert np.all(same | (units <= 2.0)), (x[~same][np.argmax(units[~same])], np.nanmax(units[~same]))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_product_is_rounded_before_a_sum_unless_fusion_is_enabled(fused: bool, tmp_path: Path) -> None:
+    path = tmp_path / "fusion_kernel.py"
+    path.write_text(
+        SOURCE.format(function="").replace("(tl.load(x + i))", "tl.load(x + i) * 1.1 - tl.load(x)")
+    )
+    spec = importlib.util.spec_from_file_location("fusion_kernel", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fusion_kernel"] = module
+    spec.loader.exec_module(module)
+    signature = {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}
+    made = compile_kernel(module.kernel, signature, {"BLOCK": BLOCK}, "x86-64-v3", enable_fp_fusion=fused)
+    x = np.random.default_rng(0).uniform(1, 2, BLOCK).astype(np.float32)
+    out = np.zeros_like(x)
+    loaded = load(made.name, made.code, made.scratch, made.messages)
+    run(loaded, (1, 1, 1), struct.pack("<QQ", x.ctypes.data, out.ctypes.data))
+    rounded = x * np.float32(1.1) - x[0]
+    once = (x.astype(np.float64) * np.float64(np.float32(1.1)) - x[0]).astype(np.float32)
+    assert np.array_equal(out, once if fused else rounded)
+    assert not np.array_equal(once, rounded)
