@@ -15,15 +15,20 @@ from pathlib import Path
 
 import numpy as np
 
-_CPU, _INVALID_VALUE, _NOT_SUPPORTED, _FP16 = 1, 1, 801, 2
-_TYPES = {"ptr": 0, "i32": 1, "i64": 2}
+CPU, NOT_SUPPORTED, TYPES = 1, 801, {"ptr": 0, "i32": 1, "i64": 2, "u64": 3, "f32": 4}
+_INVALID_VALUE, _FP16 = 1, 2
 
 
 class _As(ctypes.Union):
-    _fields_ = (("ptr", ctypes.c_void_p), ("i32", ctypes.c_int32), ("i64", ctypes.c_int64))
+    _fields_ = (
+        *(("ptr", ctypes.c_void_p), ("i32", ctypes.c_int32), ("i64", ctypes.c_int64)),
+        *(("u64", ctypes.c_uint64), ("f32", ctypes.c_float)),
+    )
 
 
-class _Value(ctypes.Structure):
+class Value(ctypes.Structure):
+    """`aotforge_value`."""
+
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("type", ctypes.c_int32),
@@ -45,11 +50,11 @@ class Library:
             *(("input", "ptr", left), ("other", "ptr", right), ("out", "ptr", out)),
             *(("alpha", "i64", alpha), ("n", "i64", count), ("dtype", "i32", _FP16)),
         )
-        values = (_Value * len(given))()
+        values = (Value * len(given))()
         for value, (name, kind, number) in zip(values, given, strict=True):
-            value.name, value.type = name.encode(), _TYPES[kind]
+            value.name, value.type = name.encode(), TYPES[kind]
             setattr(value.as_, kind, number)
-        return int(self.library.aotforge_launch(b"add_dense", values, len(given), _CPU, None))
+        return int(self.library.aotforge_launch(b"add_dense", values, len(given), CPU, None))
 
     def is_right(self, count: int, skew: int = 0) -> bool:
         """A call on `count` elements, `skew` bytes from an aligned address."""
@@ -94,7 +99,7 @@ def bad_values(calls: Library) -> bool:
     return (
         calls.add(0, 0, 0, 0) == 0
         and nulls == [_INVALID_VALUE] * 3
-        and calls.add(at, at, at, 2**31 * 2048) == _NOT_SUPPORTED
+        and calls.add(at, at, at, 2**31 * 2048) == NOT_SUPPORTED
         and calls.add(at, at, at, -1) != 0
         and not one.any()
     )

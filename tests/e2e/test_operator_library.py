@@ -17,6 +17,7 @@ from tests.e2e.checkouts import HOME, ROOT, command
 pytestmark = pytest.mark.compiler
 
 CLIENT = ROOT / "tests" / "fixtures" / "clients" / "operators"
+CASES = ("elementwise.add_dense", "rms_norm.rms_norm_rows", "softmax.softmax_rows", "flash.attn_fwd")
 LACKS = unexecutable("cpu-x86-64-v3")
 ARCHS = "gfx908" if LACKS else "gfx908,cpu-x86-64-v3"
 needs_the_level = pytest.mark.skipif(bool(LACKS), reason=LACKS)
@@ -93,3 +94,25 @@ def test_a_pack_for_a_higher_level_is_refused_by_name(prefix: Path, tmp_path: Pa
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.endswith("no image pack serves cpu-x86-64-v2: cpu-x86-64 is for cpu-x86-64-v3\n")
+
+
+@pytest.mark.slow
+@needs_the_level
+def test_two_builds_of_every_level_are_identical_and_right(tmp_path: Path) -> None:
+    archs = [arch for arch in ("cpu-x86-64-v3", "cpu-x86-64-v4") if not unexecutable(arch)]
+    build = ("build", "--arch", ",".join(archs), "--only", ",".join(CASES), "--profile", "smoke", "--quiet")
+    sums = []
+    for name in ("one", "two"):
+        cache = ("--cache", str(tmp_path / name / "cache"), "--output", str(tmp_path / name / "dist"))
+        run(*command(*build, *cache), env={"AOTFORGE_HOME": str(HOME)})
+        (found,) = (tmp_path / name / "dist").rglob("SHA256SUMS")
+        sums.append(found.read_text())
+    assert sums[0] == sums[1]
+    release = found.parent
+    run(*command("check", "--release", str(release), "--development"), env={"AOTFORGE_HOME": str(HOME)})
+    for archive in (*release.glob("*-rocm7.2-shared.tar.gz"), *release.glob("*-images-*.tar.gz")):
+        run("tar", "-xzf", archive, "-C", tmp_path, "--strip-components", "1")
+    for arch in archs:
+        level = {"AOTFORGE_CPU_LEVEL": arch.removeprefix("cpu-")}
+        printed = run(sys.executable, "-m", "tests.e2e.cpu_cases", tmp_path, *CASES, env=level)
+        assert [line.split(":")[0] for line in printed.splitlines()] == list(CASES)
