@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.plan.families import load_families
-from aotforge.rules import Kernel, Operator
+from aotforge.rules import Kernel, Operator, Scalar
 from aotforge.verify.invocation import Case, Invocation, require_cases
 from tests.e2e.cpu_calls import CPU, NOT_SUPPORTED, TYPES, Value
 
@@ -62,7 +62,13 @@ def main(prefix: Path, wanted: tuple[str, ...]) -> None:
 
 def _keys(kernel: Kernel) -> list[Mapping[str, int]]:
     """Of the first functional, those of float16, the smallest width and the longest rows."""
-    chosen = {"dtype": "fp16", "width": 32, "mask": "full", "dropout": False, "row": "any"}
+    chosen: Mapping[str, Scalar] = {
+        "dtype": "fp16",
+        "width": 32,
+        "mask": "full",
+        "dropout": False,
+        "row": "any",
+    }
     return [{choice.key: choice.options[chosen[choice.name]] for choice in kernel.choices}]
 
 
