@@ -277,7 +277,10 @@ _BAD_ANSWERS = (
     (INVALID_VALUE, "add: other: dtype float32x2 is not supported"),
     (INVALID_VALUE, "add: input: dtype complex64 is not supported"),
     (INVALID_DEVICE, "add: other: device rocm:0 differs from cpu:0 of input"),
-    (INVALID_DEVICE, "add: input: device of another type (4) is not supported; supported are cpu (1), cuda (2) and"),
+    (
+        INVALID_DEVICE,
+        "add: input: device of another type (4) is not supported; supported are cpu (1), cuda (2) and",
+    ),
     (INVALID_DEVICE, "add: out: device rocm:1 differs from rocm:0 of input"),
     (INVALID_DEVICE, "add: other: device cuda:0 differs from rocm:0 of input"),
     (INVALID_VALUE, "add: input: 65 axes: a tensor has 0 to 64"),
