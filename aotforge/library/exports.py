@@ -53,7 +53,7 @@ def exports_def(root: Path, level: str) -> str:
     symbols = dict(_entries(mingw))
     # mingw has two symbols of a constructor, for a complete object and for a base; MSVC's callers expect the object as result
     makers = {f"make_{i}": name for i, name in enumerate(classes)}
-    plain = {*symbols.values(), *_MEMBER.findall(mingw), "aotforge_launch"}
+    plain = {*symbols.values(), *_MEMBER.findall(mingw), "aotforge_cpu_threads", "aotforge_launch"}
     plain |= {symbols[maker].replace("C1E", "C2E") for maker in makers}
     aliases = {
         alias: f"aotforge_msvc_{makers[key].rpartition('::')[2]}" if key in makers else symbols[key]

@@ -19,7 +19,7 @@ from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
 
 OURS = "<aotriton/flash.h>"
-EXTRA = frozenset({"aotforge_launch"})
+EXTRA = frozenset({"aotforge_cpu_threads", "aotforge_launch"})
 """Exported besides the interface: aotforge/launch.h."""
 
 HIP = """#pragma once

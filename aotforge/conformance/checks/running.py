@@ -88,9 +88,14 @@ def run(
     return RunResult(status=done.status, text=(done.stdout + done.stderr).strip())
 
 
+def _hip_packs(context: CheckContext) -> dict[str, Path]:
+    """Packs that AOTriton's interface serves: its streams are HIP's."""
+    return {name: folder for name, folder in context.candidate.packs().items() if name.startswith("amd-")}
+
+
 def dropin_group(context: CheckContext) -> Group:
     """Programs that need the library by each older name start with the release, and find images next to the link."""
-    if not context.compilers or not context.candidate.packs():
+    if not context.compilers or not _hip_packs(context):
         what = "programs built with an older point release run with this one"
         return Group("drop-in", [lambda: [not_run("drop-in", what, _NOTHING_TO_RUN)]])
     links = [(row, name) for row in rows_with_calls(context) for name in context.compat.service(row).links]
@@ -114,7 +119,7 @@ def _dropin(context: CheckContext, row: Row, name: str) -> list[Finding]:
     linked.write_bytes(data.replace(soname, name.encode()))
     linked.chmod(0o755)
     # as in torch/lib: a link of that name only, images next to it
-    pack, images = next(iter(context.candidate.packs().items()))
+    pack, images = next(iter(_hip_packs(context).items()))
     (lib / "aotriton.images").mkdir(parents=True)
     (lib / name).symlink_to(context.library)
     (lib / "aotriton.images" / pack).symlink_to(images)
@@ -130,7 +135,7 @@ def _dropin(context: CheckContext, row: Row, name: str) -> list[Finding]:
 
 def refusal_group(context: CheckContext) -> Group:
     """Per image pack: it is served; with another format or operator interface it is refused, and the log names both."""
-    packs = context.candidate.packs()
+    packs = _hip_packs(context)
     if not context.compilers or not packs:
         what = "images of another format or operator interface are refused"
         return Group("refusal", [lambda: [not_run("refusal", what, _NOTHING_TO_RUN)]])
