@@ -71,9 +71,14 @@ class CachedRequest(ImagesRequest):
         "where images are compiled and verified: local (the default), or dask, on the workers of a Dask cluster "
         "(docs/scale.md); dask needs --scheduler and --cache-to",
     ] = "local"
-    scheduler: Annotated[
-        str | None, "for --engine dask: tcp://HOST:PORT or tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"
-    ] = None
+    scheduler: Annotated[str | None, "for --engine dask: tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"] = (
+        None
+    )
+    trust_network: Annotated[
+        bool,
+        "for --engine dask: also use tcp://HOST:PORT, without encryption and certificates; every user of the network and of "
+        "the cluster's machines can execute code as you",
+    ] = False
     worker_minutes: Annotated[
         float, "for --engine dask: minutes to wait while the cluster has no worker that can be used"
     ] = 10.0

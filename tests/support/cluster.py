@@ -82,6 +82,7 @@ def request_of(folder: Path, scheduler: str, **values: Any) -> CachedRequest:
         "cache": folder / "cache",
         "engine": "dask",
         "scheduler": scheduler,
+        "trust_network": True,
         "cache_to": str(folder / "place"),
         "cache_keys": folder / "keys",
         "worker_minutes": 1.0,

@@ -6,13 +6,10 @@ and alone signs the index that other readers trust.
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import ClusterError
@@ -36,21 +33,19 @@ _GRACE = 120.0
 """Seconds that an attempt may take beyond the limit of its job: a worker starts, an object is sent."""
 
 
-def check_private(address: str) -> None:
-    """Refuses unencrypted connections to public addresses: who reaches a scheduler executes code on its workers. Raises ClusterError."""
-    host = urlsplit(address).hostname or ""
-    if address.startswith("tls://"):
+def check_encrypted(address: str, *, trusted: bool) -> None:
+    """Refuses a connection without encryption and certificates, unless the user trusts all who reach it. Raises ClusterError.
+
+    Who reaches a scheduler executes code on it, on its workers and on this machine: on a loopback address, every user of the machine.
+    """
+    if trusted or address.startswith("tls://"):
         return
-    try:
-        found = {ipaddress.ip_address(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except (OSError, ValueError):
-        return  # the connection names the reason
-    if any(one.is_global for one in found):
-        raise ClusterError(
-            f"the scheduler {address} has a public address, and the connection is not encrypted",
-            cause="a process that reaches a Dask scheduler executes code on its workers and on this machine",
-            hint="tls://HOST:8786 with certificates in Dask's configuration (docs/scale.md), or a private network",
-        )
+    raise ClusterError(
+        f"the connection to the scheduler {address} is not encrypted, and the scheduler does not know who connects",
+        cause="a process that reaches a Dask scheduler executes code on its workers and on this machine",
+        hint="tls://HOST:8786 with certificates (docs/scale.md); --trust-network where every user of the network, and of "
+        "these machines, may act as you",
+    )
 
 
 def _connect(address: str) -> Any:

@@ -13,7 +13,7 @@ from aotforge.base.object_cache import SharedObjects
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.scheduler import CompileSettings
 from aotforge.errors import ToolchainError, UnsupportedError
-from aotforge.pipeline.cluster.cluster import Cluster, check_private
+from aotforge.pipeline.cluster.cluster import Cluster, check_encrypted
 from aotforge.pipeline.cluster.compile_jobs import ClusterScheduler
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import CachedRequest
@@ -36,7 +36,7 @@ def open_cluster(
         raise UnsupportedError(
             "--engine dask needs the address of a scheduler",
             cause=f"neither --scheduler nor {SCHEDULER_VARIABLE} is set",
-            hint="--scheduler tcp://HOST:8786; docs/scale.md starts one",
+            hint="--scheduler tls://HOST:8786; docs/scale.md starts one",
         )
     writer = shared.writer if isinstance(shared, SharedCache) else None
     if writer is None:
@@ -45,7 +45,7 @@ def open_cluster(
             cause="images and verdicts come from the workers through a shared cache",
             hint="--cache-to s3://BUCKET/PREFIX, or a folder that this machine and all workers have",
         )
-    check_private(address)
+    check_encrypted(address, trusted=request.trust_network)
     require_dask()
     cluster = Cluster(address=address, writer=writer, request=request, note=note)
     try:

@@ -87,7 +87,7 @@ def test_a_killed_a_cut_off_and_a_late_host(tmp_path: Path) -> None:
             0,
             [
                 *(sys.executable, "tasks.py", *BUILD, "--output", str(tmp_path / "there")),
-                *("--engine", "dask", "--scheduler", SCHEDULER),
+                *("--engine", "dask", "--scheduler", SCHEDULER, "--trust-network"),
                 *("--cache-to", str(place), "--cache-keys", str(tmp_path / "keys")),
             ],
             log=log,

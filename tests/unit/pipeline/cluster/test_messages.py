@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,9 +10,8 @@ import pytest
 
 from aotforge.base.object_cache import NOT_SHARED
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import ClusterError, ToolchainError, UnknownNameError, UnsupportedError
+from aotforge.errors import ToolchainError, UnknownNameError, UnsupportedError
 from aotforge.pipeline.cluster import engine
-from aotforge.pipeline.cluster.cluster import check_private
 from aotforge.pipeline.cluster.engine import open_cluster
 from aotforge.pipeline.cluster.messages import (
     Admission,
@@ -84,18 +82,6 @@ def test_a_difference_is_named(other: Identity, text: str) -> None:
 def test_no_difference() -> None:
     assert difference(IDENTITY, replace(IDENTITY)) == ""
     assert resource_name(IDENTITY, "/other") != resource_name(IDENTITY, "/place")
-
-
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://10.1.2.3:8786", "tls://8.8.8.8:8786"])
-def test_private_and_encrypted_schedulers_are_accepted(address: str) -> None:
-    check_private(address)
-
-
-def test_an_unencrypted_public_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (one, 0)) for one in ("10.0.0.1", "8.8.8.8")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
-    with pytest.raises(ClusterError, match=r"scheduler tcp://build\.example:8786 has a public address"):
-        check_private("tcp://build.example:8786")
 
 
 def test_a_cluster_needs_a_scheduler_a_place_and_dask(monkeypatch: pytest.MonkeyPatch) -> None:
