@@ -14,7 +14,7 @@ from typing import Any
 from aotforge.base.files import staged_folder
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel
+from aotforge.formats.wheel import WheelName, is_own_project, parse_wheel_name, read_wheel
 
 FOLDER = "simple"
 _REQUIRES = "Requires-Python: "
@@ -48,6 +48,12 @@ def read_wheels(folder: Path, *, yanked: str = "") -> list[IndexedWheel]:
                 f"{path} is not a wheel that can be listed",
                 cause="its name is not of the form NAME-VERSION-py3-none-PLATFORM.whl, or it has no METADATA",
                 hint="./dev release --wheels makes the release again",
+            )
+        if not is_own_project(name.name):
+            raise ReleaseError(
+                f"{path} is of another project",
+                cause="it is not of this release; pip would install it in place of that project's own wheels",
+                hint="remove it, or fetch the release again",
             )
         lines = metadata.decode("utf-8", "replace").splitlines()
         found.append(

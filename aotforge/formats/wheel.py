@@ -25,6 +25,9 @@ _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
 ATTENTION = "aotforge-attention"
 """The project whose wheel has the library."""
 
+CONSOLE = "aotforge"
+"""The project of the console script."""
+
 _NAME = re.compile(r"(?P<name>\w+)-(?P<version>[\w.+!]+)-py3-none-(?P<platform>\w+)\.whl", re.ASCII)
 
 
@@ -60,6 +63,11 @@ def parse_wheel_name(file: str) -> WheelName | None:
     return found and WheelName(
         name=found["name"].lower().replace("_", "-"), version=found["version"], platform=found["platform"]
     )
+
+
+def is_own_project(name: str) -> bool:
+    """True for the projects that releases have: console script, library and images."""
+    return name in {CONSOLE, ATTENTION} or name.startswith("aotforge-images-")
 
 
 def is_attention_wheel(file: str) -> bool:

@@ -4,7 +4,8 @@
 before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -53,28 +54,47 @@ def make_wheels(
 
     Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
     """
-    version = wheel_version(manifest.name)
     runtime, platform = _runtime(build)
-    made = [_attention_wheel(manifest, origin, packs, runtime, platform, folder)]
+    images = ((one.pack.name, one.pack.files) for one in read_release(build, packs=packs))
+    return [
+        _write(folder, content, origin)
+        for content in wheel_contents(manifest, packs, runtime, images, platform)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelContent:
+    """A wheel without its bill of materials: files that are installed, and those of its metadata folder."""
+
+    name: WheelName
+    members: Mapping[str, bytes]
+    info: Mapping[str, bytes]
+
+
+def wheel_contents(
+    manifest: ReleaseManifest,
+    packs: Mapping[str, Sequence[str]],
+    runtime: Mapping[str, bytes],
+    images: Iterable[tuple[str, Mapping[str, bytes]]],
+    platform: str,
+) -> Iterator[WheelContent]:
+    """The wheels of a release: of the files of its library archive, and one of each pack's. `packs`: archs of each pack."""
+    yield _attention_wheel(manifest, packs, runtime, platform)
     licences = {"LICENSE": runtime[f"{_LICENCES}LICENSE"]}
-    for released in read_release(build, packs=packs):
-        name = WheelName(name=images_project(released.pack.name), version=version)
-        place = f"{LIBRARIES}/aotriton.images/{released.pack.name}"
-        members = {f"{place}/{file}": data for file, data in released.pack.files.items()}
-        summary = f"GPU images of {manifest.name} for {', '.join(packs[released.pack.name])}, for {ATTENTION}"
+    for pack, files in images:
+        name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
+        members = {f"{LIBRARIES}/aotriton.images/{pack}/{file}": data for file, data in files.items()}
+        summary = f"GPU images of {manifest.name} for {', '.join(sorted(packs[pack]))}, for {ATTENTION}"
         metadata = _metadata(name, summary, _IMAGES_TEXT, licences)
-        made.append(_write(folder, name, members, metadata, licences, origin))
-    return made
+        yield WheelContent(name=name, members=members, info=_info(metadata, licences))
 
 
 def _attention_wheel(
     manifest: ReleaseManifest,
-    origin: Origin,
     packs: Mapping[str, Sequence[str]],
     runtime: Mapping[str, bytes],
     platform: str,
-    folder: Path,
-) -> Path:
+) -> WheelContent:
     name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
     archs = {arch: pack for pack in packs for arch in packs[pack]}
     sources = resources.files("aotforge.release").joinpath("attention_package")
@@ -93,23 +113,17 @@ def _attention_wheel(
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
     summary = f"Attention of AOTriton {manifest.api_level} for an installed PyTorch with ROCm, release {manifest.name}"
     metadata = _metadata(name, summary, _ATTENTION_TEXT, licences, extras)
-    return _write(folder, name, members, metadata, licences, origin)
+    return WheelContent(name=name, members=members, info=_info(metadata, licences))
 
 
-def _write(
-    folder: Path,
-    name: WheelName,
-    members: Mapping[str, bytes],
-    metadata: bytes,
-    licences: Mapping[str, bytes],
-    origin: Origin,
-) -> Path:
-    info = {
-        "METADATA": metadata,
-        **{f"licenses/{file}": data for file, data in licences.items()},
-        f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, members),
-    }
-    return write_wheel(folder, name, members, info, epoch=origin.epoch)
+def _info(metadata: bytes, licences: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
+
+
+def _write(folder: Path, content: WheelContent, origin: Origin) -> Path:
+    name = content.name
+    bill = {f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, content.members)}
+    return write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch)
 
 
 def _runtime(build: Path) -> tuple[dict[str, bytes], str]:

@@ -1,7 +1,9 @@
 """Checks of a release's wheels: metadata, content equal to the archives', platform. Read, never run."""
 
+import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,14 +12,14 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import AotforgeError
-from aotforge.formats.wheel import ATTENTION, WheelName, parse_wheel_name, read_wheel, record_bytes
-from aotforge.release.wheels import FACTS, LIBRARIES, images_project, wheel_version
+from aotforge.formats.wheel import ATTENTION, CONSOLE, WheelName, parse_wheel_name, read_wheel, record_bytes
+from aotforge.pack.reader import open_pack
+from aotforge.release.console_wheel import write_console_wheel
+from aotforge.release.wheels import images_project, wheel_contents, wheel_version
 
 _EXTRA = re.compile(r'^Requires-Dist: (\S+)==(\S+) ; extra == "(\w+)"$', re.MULTILINE)
 _OURS = "aotforge-"
 """Start of the names of the wheels with library and images; the console script's is aotforge."""
-
-_IMAGES = f"{LIBRARIES}/aotriton.images/"
 
 
 def check_wheels(context: CheckContext) -> list[Finding]:
@@ -25,7 +27,8 @@ def check_wheels(context: CheckContext) -> list[Finding]:
     files = sorted(context.candidate.folder.glob("*.whl"))
     if not files:
         return [not_run("wheels", "the wheels", "the release has none")]
-    findings, wheels = [], {}
+    findings: list[Finding] = []
+    wheels: dict[str, tuple[WheelName, Mapping[str, bytes]]] = {}
     for path in files:
         name = parse_wheel_name(path.name)
         try:
@@ -36,13 +39,17 @@ def check_wheels(context: CheckContext) -> list[Finding]:
         if name is None:
             findings.append(failed("wheels", "names of wheels", f"{path.name} is not a valid one"))
             continue
+        if name.name in wheels:
+            findings.append(
+                failed("wheels", "one wheel per project", f"{path.name} and {wheels[name.name][0]}")
+            )
         wheels[name.name] = (name, members)
         findings.append(finding_from("wheels", f"metadata of {path.name}", _metadata_faults(name, members)))
         if name.name.startswith(_OURS):
             findings.append(_traces(context, path.name, members))
     return [
         *findings,
-        finding_from("wheels", "library and images as in the archives", _content_faults(context, wheels)),
+        finding_from("wheels", "every file as this checkout makes it", _content_faults(context, wheels)),
         finding_from("wheels", "an extra per arch, and its wheel of images", _extra_faults(context, wheels)),
     ]
 
@@ -81,32 +88,67 @@ def _bill_faults(name: WheelName, members: Mapping[str, bytes]) -> Iterator[str]
     """The SBOM lists every file outside of the metadata, with its digest as RECORD has it."""
     try:
         bill = json.loads(members[f"{name.info}/sboms/{name.name}.cdx.json"])
-        listed = {one["name"] for one in bill["components"] if one["type"] == "file"}
-    except (KeyError, ValueError, TypeError):
+        files = [one for one in bill["components"] if one["type"] == "file"]
+        listed = {one["name"]: one["hashes"][0]["content"] for one in files}
+    except (LookupError, ValueError, TypeError):
         yield "it has no SBOM in sboms/"
         return
-    if listed != {one for one in members if not one.startswith(f"{name.info}/")}:
+    if listed != {
+        one: hashlib.sha256(data).hexdigest()
+        for one, data in members.items()
+        if not one.startswith(f"{name.info}/")
+    }:
         yield "its SBOM lists other files"
 
 
 def _content_faults(context: CheckContext, wheels: _Wheels) -> Iterator[str]:
-    """Only files of the release's archives and of this project are in a wheel that puts files beside the library."""
-    soname = context.compat.names[0]
-    if ATTENTION in wheels:
-        name, members = wheels[ATTENTION]
-        if members.get(f"{LIBRARIES}/{soname}") != context.library.read_bytes():
-            yield f"{soname} is not the archive's"
-        if {runtime.platform for runtime in context.candidate.runtimes} != {name.platform}:
-            yield f"{name} is not of the library's platform"
-        if missing := [one for one in context.compat.names if f"{LIBRARIES}/{one}" not in members]:
-            yield f"{missing[0]} is missing in {name}"
-        if FACTS not in members:
-            yield f"{FACTS} is missing in {name}"
-    for pack, folder in context.candidate.packs().items():
-        if found := wheels.get(images_project(pack)):
-            inside = {one: data for one, data in found[1].items() if not one.startswith(f"{found[0].info}/")}
-            if inside != {f"{_IMAGES}{pack}/{path}": data for path, data in _files(folder)}:
-                yield f"{found[0]} has other files than the archive of {pack}"
+    """Each wheel has the files that this checkout would put there, of the release's archives and its own, and no others: pip installs all
+    of them, and Python executes some at each start.
+    """
+    try:
+        expected = dict(_expected(context, console=CONSOLE in wheels))
+    except (AotforgeError, OSError, LookupError) as error:
+        yield f"the release's archives have not what wheels are made of: {error}"
+        return
+    for project, (name, members) in wheels.items():
+        if project not in expected:
+            yield f"{name} is of a project that no release has"
+            continue
+        own, files = expected[project]
+        if str(own) != str(name):
+            yield f"{name} is not {own}"
+            continue
+        for file in sorted((files.keys() | members.keys()) - _made_of_others(name)):
+            if file not in files:
+                yield f"{name} has {file}, which is not of this release"
+            elif file not in members:
+                yield f"{name} lacks {file}"
+            elif files[file] != members[file]:
+                yield f"{name}: {file} has other content than this checkout's or the archive's"
+
+
+def _made_of_others(name: WheelName) -> set[str]:
+    """Files that state what the others are, which have checks of their own."""
+    return {f"{name.info}/{file}" for file in ("RECORD", "WHEEL", f"sboms/{name.name}.cdx.json")}
+
+
+def _expected(
+    context: CheckContext, *, console: bool
+) -> Iterator[tuple[str, tuple[WheelName, Mapping[str, bytes]]]]:
+    """Name and files of each wheel by project."""
+    candidate = context.candidate
+    packs = {name: open_pack(folder).signature.archs for name, folder in candidate.packs().items()}
+    images = ((name, dict(_files(folder))) for name, folder in candidate.packs().items())
+    runtime = dict(_files(context.prefix))
+    manifest = context.compat.release
+    for content in wheel_contents(manifest, packs, runtime, images, candidate.runtimes[0].platform):
+        info = {f"{content.name.info}/{file}": data for file, data in content.info.items()}
+        yield content.name.name, (content.name, {**content.members, **info})
+    if console:
+        with tempfile.TemporaryDirectory(dir=context.work) as scratch:
+            path = write_console_wheel(context.checkout, Path(scratch))
+            name = parse_wheel_name(path.name) or WheelName(name=CONSOLE, version="")
+            yield CONSOLE, (name, read_wheel(path))
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:

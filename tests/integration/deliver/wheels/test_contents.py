@@ -22,7 +22,8 @@ from aotforge.conformance.check_release import make_context
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.deliver.wheel_index import read_wheels, write_index
-from aotforge.formats.wheel import parse_wheel_name, read_wheel, record_bytes
+from aotforge.errors import ReleaseError
+from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel, record_bytes, write_wheel
 from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.reader import read_release
 from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
@@ -177,8 +178,8 @@ def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Sit
 @pytest.mark.parametrize(
     ("project", "change", "expected"),
     [
-        ("attention", lambda m, i: m.update({f"aotforge_attention/lib/{MANIFEST.soname}": b"other"}), "is not the archive's"),
-        ("attention", lambda m, i: m.pop(f"aotforge_attention/lib/{MANIFEST.older_names[0]}"), "0.11.0 is missing"),
+        ("attention", lambda m, i: m.update({f"aotforge_attention/lib/{MANIFEST.soname}": b"other"}), f"{MANIFEST.soname} has other content"),
+        ("attention", lambda m, i: m.pop(f"aotforge_attention/lib/{MANIFEST.older_names[0]}"), "lib/libaotriton_v2.so.0.11.0"),
         ("attention", lambda m, i: m.pop(f"{i}/sboms/aotforge-attention.cdx.json"), "it has no SBOM"),
         ("attention", lambda m, i: m.update({"evil.pth": b"import evil\n"}), "its SBOM lists other files"),
         ("attention", lambda m, i: m.update({f"{i}/RECORD": b""}), "RECORD is not the list"),
@@ -187,8 +188,8 @@ def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Sit
         ("attention", lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b'extra == "gfx908"', b'extra == "all"')}),
          "no extra for aotforge-images-gfx908"),
         ("attention", lambda m, i: m.update({f"{i}/WHEEL": m[f"{i}/WHEEL"].replace(b"manylinux", b"musllinux")}), "another tag"),
-        ("images_gfx908", lambda m, i: m.pop(f"{IMAGES}/amd-gfx908/dispatch.aotd"), "other files than the archive of amd-gfx908"),
-        ("images_gfx908", lambda m, i: m.update({f"{IMAGES}/amd-gfx90a/x": b""}), "other files than the archive of amd-gfx908"),
+        ("images_gfx908", lambda m, i: m.pop(f"{IMAGES}/amd-gfx908/dispatch.aotd"), "amd-gfx908/dispatch.aotd"),
+        ("images_gfx908", lambda m, i: m.update({f"{IMAGES}/amd-gfx90a/x": b""}), "amd-gfx90a/x, which is not"),
         ("images_gfx908", lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b"Version: 0", b"Version: 1")}),
          "another project or version"),
         ("images_gfx908", lambda m, i: m.update({"notes.txt": f"{Path.home()}/x {ROOT}".encode()}), "no path or name of the build machine"),
@@ -201,6 +202,96 @@ def test_an_altered_wheel_is_found(
     (path,) = folder.glob(f"aotforge_{project}-*.whl")
     rewritten(path, change)
     assert expected in violations(context, folder)
+
+
+def bill_made_again(members: dict[str, bytes], info: str) -> None:
+    """As who alters a wheel would do."""
+    name = f"{info}/sboms/aotforge-attention.cdx.json"
+    bill = json.loads(members[name])
+    others = [one for one in bill["components"] if one["type"] != "file"]
+    files = [
+        {
+            "type": "file",
+            "name": file,
+            "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}],
+        }
+        for file, data in members.items()
+        if not file.startswith(f"{info}/")
+    ]
+    members[name] = json.dumps({**bill, "components": others + files}).encode()
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("evil.pth", b"import os\n"),
+        ("sitecustomize.py", b"import os\n"),
+        ("aotforge_attention.pth", b"import os\n"),
+        ("aotforge_attention/__init__.py", b"import os\n"),
+        ("aotforge_attention/release_facts.py", b"import os\n"),
+        (f"aotforge_attention/lib/{MANIFEST.older_names[0]}", b"\x7fELF of others"),
+        ("INFO/entry_points.txt", b"[console_scripts]\nls = evil:main\n"),
+        ("INFO/licenses/LICENSE", b"another"),
+        ("aotforge_attention-0.11.2.1.data/scripts/ls", b"#!/bin/sh\n"),
+    ],
+)
+def test_a_strangers_code_in_a_wheel_is_found(
+    file: str, data: bytes, context: CheckContext, site: Site, tmp_path: Path
+) -> None:
+    """RECORD and SBOM are made again, so that only the files themselves differ."""
+
+    def change(members: dict[str, bytes], info: str) -> None:
+        members[file.replace("INFO", info)] = data
+        bill_made_again(members, info)
+
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    (path,) = folder.glob("aotforge_attention-*.whl")
+    rewritten(path, change)
+    assert file.removeprefix("INFO/") in violations(context, folder)
+
+
+def test_an_sbom_with_another_digest_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    (path,) = folder.glob("aotforge_attention-*.whl")
+    digest = hashlib.sha256(read_wheel(path)["aotforge_attention.pth"]).hexdigest().encode()
+    bill = "sboms/aotforge-attention.cdx.json"
+    rewritten(path, lambda m, i: m.update({f"{i}/{bill}": m[f"{i}/{bill}"].replace(digest, b"0" * 64)}))
+    assert "its SBOM lists other files" in violations(context, folder)
+
+
+@pytest.mark.parametrize(
+    ("project", "version", "expected"),
+    [
+        ("numpy", "99.0", "is of a project that no release has"),
+        ("aotforge-images-evil", "0.11.2.1", "is of a project that no release has"),
+        ("aotforge-attention", "0.0.1", "one wheel per project"),
+        ("aotforge-attention", "99.0", "one wheel per project"),
+    ],
+)
+def test_wheels_of_other_projects_and_second_ones_are_found(
+    project: str, version: str, expected: str, context: CheckContext, site: Site, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    info = {
+        "METADATA": f"Name: {project}\nVersion: {version}\nLicense-File: L\n".encode(),
+        "licenses/L": b"x",
+    }
+    write_wheel(folder, WheelName(name=project, version=version), {"evil.pth": b"import os\n"}, info, epoch=0)
+    assert expected in violations(context, folder)
+
+
+def test_an_altered_console_script_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    path = write_console_wheel(ROOT, folder)
+    rewritten(path, lambda m, i: m.update({"aotforge/__init__.py": b"import os\n"}))
+    assert "aotforge/__init__.py has other content" in violations(context, folder)
+
+
+def test_the_index_lists_no_other_project(site: Site, tmp_path: Path) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    write_wheel(folder, WheelName(name="numpy", version="99.0"), {}, {"METADATA": b"Name: numpy"}, epoch=0)
+    with pytest.raises(ReleaseError, match=r"numpy-99\.0.* is of another project"):
+        read_wheels(folder)
 
 
 def test_a_missing_wheel_and_a_damaged_one_are_found(
