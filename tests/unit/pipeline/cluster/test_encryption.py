@@ -1,4 +1,4 @@
-"""Schedulers without encryption execute code of everyone who reaches them: the user must have said that all of these are trusted."""
+"""Schedulers without encryption execute code of everyone who reaches them: the user must trust all of these."""
 
 from __future__ import annotations
 
