@@ -14,7 +14,7 @@ from aotforge.pipeline.requests import BuildRequest
 
 FLAGS = {
     **dict.fromkeys(("cache_from", "cache_to", "cache_root", "cache_keys")), "cache_limit": 20.0,
-    "engine": "local", "scheduler": None, "worker_minutes": 10.0,
+    "engine": "local", "scheduler": None, "trust_network": False, "worker_minutes": 10.0,
     "arch": None, "profile": None, "cache": "here", "jobs": None, "output": "out", "platform": "linux", "images": None,
     "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None, "only": None, "version": None, "unexecuted": False,
 }  # fmt: skip
