@@ -220,12 +220,15 @@ def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def staged_folder(path: Path) -> Iterator[Path]:
+def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
     """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays
     as it was.
 
-    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed.
+    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed. Raises OutputError, also as
+    `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked.
     """
+    if not opened:
+        check_output_place(path)
     prefix = f".{path.name}.staged-"
     with output_errors(path):
         make_folders(path.parent)

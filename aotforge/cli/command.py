@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
+from aotforge.base.files import make_folders
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
@@ -197,6 +198,10 @@ def one_arch(arch: str) -> str:
 def cache_folder(folder: str | None) -> Path:
     """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to."""
     found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+    above = next(one for one in found.parents if one.exists())
+    if not found.exists() and above.stat().st_mode & 0o022:
+        with suppress(OSError):  # another user could make it after the check; its use reports what is wrong
+            make_folders(found)
     check_cache(found)
     return found
 

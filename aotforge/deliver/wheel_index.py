@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.files import staged_folder
+from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.wheel import WheelName, is_own_project, parse_wheel_name, read_wheel
@@ -72,11 +72,11 @@ def read_wheels(folder: Path, *, yanked: str = "") -> list[IndexedWheel]:
 
 
 def write_index(folder: Path, wheels: Iterable[IndexedWheel]) -> Path:
-    """Replaces `folder`/simple, in one step. `wheels` of the newest release come first. Raises OutputError."""
+    """Replaces `folder`/simple, in one step. `wheels` of the newest release come first. Raises OutputError, OutputBusyError."""
     projects: dict[str, dict[str, IndexedWheel]] = {}
     for wheel in wheels:
         projects.setdefault(wheel.name.name, {}).setdefault(str(wheel.name), wheel)
-    with staged_folder(folder / FOLDER) as staged:
+    with output_lock(folder / FOLDER), staged_folder(folder / FOLDER) as staged:
         anchors = [_anchor(name, f"{name}/") for name in sorted(projects)]
         _write(staged, "Projects", anchors, _root_json(projects))
         for project, files in projects.items():

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.cache_trust import check_cache
-from aotforge.base.files import make_folders
+from aotforge.base.files import make_folders, open_regular
 from aotforge.compile.model import CompileEvent
 from aotforge.errors import AotforgeError
+from aotforge.formats.untrusted_file import parse_json
 from aotforge.pipeline.display import BuildObserver
 from aotforge.publish.stores.store import redact_url
 from aotforge.verify.verdict import VerifyEvent
@@ -182,10 +183,12 @@ class RecordingObserver:
     def _write(self) -> None:
         """In place of the earlier text: the lock is on the file, and half a text is only read from a killed build."""
         self._written = time.monotonic()
+        if self._lock is None or self._lock < 0:
+            return
         data = json.dumps({"format": _FORMAT, **asdict(self._record)}).encode()
-        with suppress(OSError), self._file.open("r+b") as file:
-            file.write(data)
-            file.truncate()
+        with suppress(OSError):
+            os.pwrite(self._lock, data, 0)  # by the descriptor: a link may have its name by now
+            os.ftruncate(self._lock, len(data))
 
 
 @contextmanager
@@ -227,8 +230,11 @@ def _redacted(word: str) -> str:
 
 
 def _locked(file: Path) -> int:
-    """The descriptor of a new, locked record; -1 where none can be made."""
+    """The descriptor of a new, locked record; -1 where none can be made. Raises CacheError."""
+    cache = file.parent.parent
     try:
+        make_folders(cache)
+        check_cache(cache)  # it may have been missing before, and another user may have made it
         make_folders(file.parent)
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -240,9 +246,9 @@ def _locked(file: Path) -> int:
 def _read(path: Path) -> BuildRecord | None:
     """None for a record that is removed now, or of another format, or that a killed build has written in part."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             running = _is_locked(file.fileno())
-            fields: dict[str, Any] = json.loads(file.read(_LIMIT))
+            fields: dict[str, Any] = parse_json(file.read(_LIMIT))
         if fields.pop("format") != _FORMAT:
             return None
         fields["stages"] = [Stage(**one) for one in fields["stages"]]
@@ -273,6 +279,6 @@ def _record_files(folder: Path) -> list[Path]:
 def _remove_old(folder: Path) -> None:
     with suppress(OSError):
         for path in _record_files(folder)[KEPT:]:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 if not _is_locked(file.fileno()):
                     path.unlink()

@@ -290,7 +290,7 @@ def _stage(source: UnpackedRelease, target: Path) -> None:
     if _is_staged(source, target):
         return
     lib = source.prefix / "lib"
-    with staged_folder(target) as staged, output_errors(target):
+    with staged_folder(target, opened=True) as staged, output_errors(target):
         shutil.copyfile(lib / source.soname, staged / source.soname)
         (staged / source.soname).chmod(0o755)
         for name in source.names:

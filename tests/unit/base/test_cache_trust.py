@@ -72,3 +72,12 @@ def test_commands_refuse_a_cache_of_another_user(tmp_path: Path, monkeypatch: py
     for given in (None, str(tmp_path / "cache")):
         with pytest.raises(CacheError, match="belongs to user 64042"):
             cache_folder(given)
+
+
+def test_a_missing_cache_in_a_folder_of_all_is_made_at_once(tmp_path: Path) -> None:
+    """Another user made it after the check; where nobody can, a command that is refused leaves none behind."""
+    cache_folder(str(tmp_path / "own"))
+    assert not (tmp_path / "own").exists()
+    tmp_path.chmod(0o1777)
+    made = cache_folder(str(tmp_path / "shared/cache"))
+    assert [path.stat().st_mode & 0o7777 for path in (made, made.parent)] == [0o755, 0o755]

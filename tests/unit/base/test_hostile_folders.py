@@ -92,6 +92,16 @@ def test_an_output_whose_folder_others_can_exchange_is_refused(tmp_path: Path) -
     assert [path.name for path in shared.iterdir()] == [".out.staged-abcdefg0"]
 
 
+def test_nothing_is_staged_in_a_folder_that_others_can_exchange(tmp_path: Path) -> None:
+    """Also where a caller forgets the lock."""
+    (shared := tmp_path / "shared").mkdir()
+    (shared / ".out.staged-abcdefg0").mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(OutputError, match="mode 777: others can replace"), staged_folder(shared / "out"):
+        pass
+    assert [path.name for path in shared.iterdir()] == [".out.staged-abcdefg0"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_an_output_in_a_folder_of_another_user_or_group_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o775)
