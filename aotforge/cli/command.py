@@ -207,8 +207,10 @@ def cache_folder(folder: str | None) -> Path:
 
 
 def is_own_release(folder: Path) -> bool:
-    """True for a release in releases/dist of this checkout, where builds write."""
-    return folder.resolve().is_relative_to((ROOT / "releases" / "dist").resolve())
+    """True for a release that this checkout built."""
+    from aotforge.sandbox import release_programs
+
+    return release_programs.is_own_release(folder, ROOT)
 
 
 def job_count(count: int | None, flag: str = "--jobs") -> int | None:

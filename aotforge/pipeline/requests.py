@@ -140,6 +140,9 @@ class VerifyRequest(CachedRequest):
     device: Annotated[
         bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
     ] = False
+    unsandboxed: Annotated[
+        bool, "execute images for processors of a release of others, which have no sandbox, as this user"
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,13 +143,39 @@ def find_release_programs(release: str, *, own: bool, unsandboxed: bool) -> Rele
             cause="this checkout did not build the release, and bubblewrap is not installed or not permitted",
             hint="apt-get install bubblewrap; or --unsandboxed, which runs the release's code as this user",
         )
-    if not own and (names := secrets_in(os.environ)):
-        raise ExecutorError(
-            f"the library of {release} is not executed: it could read {', '.join(names)}",
-            cause="without a sandbox a program can read the environment of this process",
-            hint="unset these variables, or apt-get install bubblewrap",
-        )
+    if not own:
+        _check_environment("library", release, "unset these variables, or apt-get install bubblewrap")
     return ReleasePrograms(sandbox=())
+
+
+def check_processor_images(release: str, *, own: bool, unsandboxed: bool) -> None:
+    """Images for processors are code that the verifier's process loads, outside of a sandbox: `own` and `unsandboxed` as above.
+
+    Raises ExecutorError when neither holds, or when keys of the caller would be readable.
+    """
+    if own:
+        return
+    if not unsandboxed:
+        raise ExecutorError(
+            f"the images for processors of {release} are not executed: they are code of others",
+            cause="this checkout did not build the release, and such images have no sandbox",
+            hint="--arch with the other archs; or --unsandboxed, which runs the release's code as this user",
+        )
+    _check_environment("images for processors", release, "unset these variables")
+
+
+def is_own_release(release: Path, checkout: Path) -> bool:
+    """True for a release in releases/dist of the checkout, where builds write."""
+    return release.resolve().is_relative_to((checkout / "releases" / "dist").resolve())
+
+
+def _check_environment(what: str, release: str, hint: str) -> None:
+    if names := secrets_in(os.environ):
+        raise ExecutorError(
+            f"no {what} of {release} is executed: it could read {', '.join(names)}",
+            cause="without a sandbox a program can read the environment of this process",
+            hint=hint,
+        )
 
 
 def available_programs() -> ReleasePrograms:

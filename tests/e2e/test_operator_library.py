@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from aotforge.errors import ExecutorError
+from aotforge.pipeline.verify_release import verify_release
 from aotforge.targets.backends import unexecutable
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.e2e import cpu_calls
@@ -42,7 +46,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "prefix").mkdir(exist_ok=True)
         run("tar", "-xzf", archive, "-C", folder / "prefix", "--strip-components", "1")
     (texts,) = release.glob("*-asm-amd-gfx908.tar.gz")
-    texts.rename(folder / "asm.tar.gz")
+    shutil.copyfile(texts, folder / "asm.tar.gz")
     return folder / "prefix"
 
 
@@ -73,6 +77,19 @@ def test_calls_on_this_processor(prefix: Path) -> None:
     assert run(sys.executable, "-m", "tests.e2e.cpu_calls", prefix).split() == [
         group.__name__ for group in cpu_calls.GROUPS
     ]
+
+
+@needs_the_level
+def test_processor_images_of_others_need_consent(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are loaded by the verifier's process: a planted constructor was executed."""
+    (release,) = (path.parent for path in (prefix.parent / "dist").rglob("SHA256SUMS"))
+    check = partial(verify_release, release, kernels_root=ROOT / "kernels", cache=HOME / "cache")
+    with pytest.raises(ExecutorError, match=r"the images for processors of .* are not executed"):
+        check()
+    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "planted")
+    with pytest.raises(ExecutorError, match="it could read AOTFORGE_SIGNING_KEY"):
+        check(unsandboxed=True)
+    check(archs=["cpu-x86-64-v3"], own=True).require_passed()
 
 
 @needs_the_level
