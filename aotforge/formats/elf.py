@@ -15,6 +15,8 @@ _NULL_SECTION = 0
 _MOST_HEADERS = 64
 """Compilers write about 15 of each kind."""
 _NAME_LIMIT = 4096
+_LEAST_LIMIT = 1 << 24
+"""Bytes of loaded segments that any file may have; others 16 times their size more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +65,11 @@ class ElfFile:
 
     @property
     def undefined(self) -> tuple[str, ...]:
-        """Names of symbols that other files must define, sorted."""
-        return tuple(sorted({symbol.name for symbol in _entries(self.sections, defined=False)}))
+        """Names of symbols that other files must define, sorted. Raises CodeObjectError."""
+        try:
+            return tuple(sorted({symbol.name for symbol in _entries(self.sections, defined=False)}))
+        except (struct.error, IndexError, ValueError) as error:
+            raise CodeObjectError(f"truncated or damaged: {error}") from error
 
     @property
     def relocations(self) -> int:
@@ -139,8 +144,12 @@ def _memory(data: bytes) -> bytes:
             "<IIQQQQQQ", data, start + i * size
         )
         if kind == _PT_LOAD:
-            if address + in_memory > 1 << 28:
+            if address + in_memory > _LEAST_LIMIT + 16 * len(data):
                 raise CodeObjectError("a segment is larger than any kernel")
+            if in_file > in_memory or offset + in_file > len(data):
+                raise CodeObjectError(
+                    "a segment has more bytes in the file than in memory, or ends behind the file"
+                )
             memory.extend(bytes(max(0, address + in_memory - len(memory))))
             memory[address : address + in_file] = data[offset : offset + in_file]
     return bytes(memory)

@@ -13,6 +13,9 @@ from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, D
 from aotforge.pack.signature import SIZE_LIMIT as SIGNATURE_LIMIT
 from aotforge.pack.signature import Signature, decode_signature
 
+_LISTED_LIMIT, _VERIFIED_LIMIT = 1 << 19, 1 << 21
+"""Of conditions as `_check_extent` counts them; the complete profile has 18,000 and 38,000 for an arch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPack:
@@ -83,6 +86,7 @@ def _open(name: str, present: Iterable[str], source: Callable[[str], Source], wh
     file = sources[DISPATCH_FILE]
     data = _read(file, DISPATCH_LIMIT)
     dispatch = decode_dispatch(data, file=file.name)
+    _check_extent(dispatch, file.name)
     if hashlib.sha256(data).hexdigest() != signature.dispatch:
         raise damaged(file.name, "is not the dispatch data that __signature__ names")
     indexes = {file: read_index(sources[file]) for file in sorted(signature.containers)}
@@ -97,6 +101,17 @@ def _read(source: Source, limit: int) -> bytes:
     if source.size > limit:
         raise damaged(source.name, f"has {source.size} bytes, {limit} are allowed")
     return source.read(0, source.size)
+
+
+def _check_extent(dispatch: DispatchTable, file: str) -> None:
+    """Lists of conditions are stored once and written out for each choice, and a verdict is about all choices of a functional."""
+    listed = verified = 0
+    for functional in (functional for kernel in dispatch.kernels for functional in kernel.functionals):
+        conditions = sum(len(choice.predicates) for choice in functional.choices)
+        listed += conditions
+        verified += conditions * len(functional.choices)
+    if listed > _LISTED_LIMIT or verified > _VERIFIED_LIMIT:
+        raise damaged(file, f"has {listed} conditions, and {verified} for each choice of a functional anew")
 
 
 def _check_agreement(opened: OpenPack, where: str) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import struct
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from aotforge.pack.container import check_decoded_size, read_index
 from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
 from aotforge.pack.listing import cat_image, list_images
 from aotforge.pack.model import ImagePack
-from aotforge.pack.reader import check_pack, open_files, open_pack, read_pack
+from aotforge.pack.reader import _check_extent, check_pack, open_files, open_pack, read_pack
 from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Predicate
 from tests.support import small_pack
 from tests.unit.pack.samples import sample
 
@@ -251,3 +253,19 @@ def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monke
     source = bytes_source("demo.bomb.aoti", small_pack.files(bomb)["demo.bomb.aoti"])
     with pytest.raises(PackError, match="has images of 2097154 bytes in files of"):
         check_decoded_size("pack", [(source, read_index(source))])
+
+
+def test_conditions_that_would_fill_the_memory_are_refused() -> None:
+    """A list is stored once: 20 kB of dispatch data made listings and keys of verdicts of gigabytes."""
+    dispatch = open_files(PACK).dispatch
+    kernel = next(one for one in dispatch.kernels if one.functionals[0].choices)
+    choice = replace(
+        kernel.functionals[0].choices[0], predicates=(Predicate(values=("n",), kind="multiple", low=8),) * 255
+    )
+    functional = replace(kernel.functionals[0], choices=(choice,) * 256)
+    bomb = replace(dispatch, kernels=(replace(kernel, functionals=(functional,)),))
+    with pytest.raises(PackError, match="has 65280 conditions, and 16711680 for each choice"):
+        _check_extent(bomb, "dispatch.aotd")
+    many = replace(kernel, functionals=(replace(functional, choices=(choice,)),) * 2057)
+    with pytest.raises(PackError, match="has 524535 conditions"):
+        _check_extent(replace(dispatch, kernels=(many,)), "dispatch.aotd")
