@@ -75,7 +75,7 @@ def test_commands_refuse_a_cache_of_another_user(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_cache_in_a_folder_of_all_is_made_at_once(tmp_path: Path) -> None:
-    """Another user made it after the check; where nobody can, a command that is refused leaves none behind."""
+    """Another user made it after the check; elsewhere a command that is refused leaves none behind."""
     cache_folder(str(tmp_path / "own"))
     assert not (tmp_path / "own").exists()
     tmp_path.chmod(0o1777)
