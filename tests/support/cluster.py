@@ -33,17 +33,22 @@ HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 @contextmanager
 def local_cluster(workers: int = 1) -> Iterator[Any]:
     """A scheduler in this process, and `workers` worker processes with one thread each."""
+    import dask
     from distributed import LocalCluster
 
-    with LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        memory_limit=0,
-        dashboard_address=None,
-        worker_dashboard_address=None,
-        preload=["tests.support.cluster_jobs"],
-        env={"AOTFORGE_CACHE": str(HOME / "cache")},
-    ) as cluster:
+    # on a busy machine a worker takes longer than 15 s to start again
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address=None,
+            worker_dashboard_address=None,
+            preload=["tests.support.cluster_jobs"],
+            env={"AOTFORGE_CACHE": str(HOME / "cache")},
+        ) as cluster,
+    ):
         yield cluster
 
 
@@ -85,7 +90,7 @@ def request_of(folder: Path, scheduler: str, **values: Any) -> CachedRequest:
         "trust_network": True,
         "cache_to": str(folder / "place"),
         "cache_keys": folder / "keys",
-        "worker_minutes": 1.0,
+        "worker_minutes": 10.0,
     }
     return CachedRequest(**{**fields, **values})
 

@@ -35,7 +35,7 @@ pytest.importorskip("distributed", reason="the packages of --engine dask are not
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    with local_cluster(2) as cluster:
+    with local_cluster() as cluster:
         yield cluster.scheduler_address
 
 
@@ -100,3 +100,30 @@ def test_workers_of_another_toolchain_are_refused_and_named(tmp_path: Path, sche
     assert not results.objects
     assert len(notes) == 2  # one machine, and the statistics of the place
     assert re.match(r"worker tcp://.* is not used: its toolchain has llvm_revision", notes[0])
+
+
+@pytest.mark.slow
+def test_a_scheduler_with_certificates(tmp_path: Path) -> None:
+    import dask
+    from distributed import LocalCluster
+    from distributed.security import Security
+
+    security = Security.temporary()
+    options = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+    preload = {"preload": ["tests.support.cluster_jobs"], "env": {"AOTFORGE_CACHE": str(HOME / "cache")}}
+    with LocalCluster(protocol="tls", security=security, **options, **preload) as cluster:
+        request = request_of(tmp_path, cluster.scheduler_address)
+        assert cluster.scheduler_address.startswith("tls://")
+        with (
+            pytest.raises(ClusterError, match="scheduler tls://.* cannot be used"),
+            open_queue(request, []) as (queue, order),
+        ):
+            queue.run([order("sleep", "this")], Results())
+        client = {"cert": security.tls_client_cert, "key": security.tls_client_key}
+        with dask.config.set(
+            {"distributed.comm.tls.ca-file": security.tls_ca_file, "distributed.comm.tls.client": client}
+        ):
+            results = Results()
+            with open_queue(request, []) as (queue, order):
+                queue.run([order("sleep", "this")], results)
+        assert results.objects == {"this": b"object of this"}
