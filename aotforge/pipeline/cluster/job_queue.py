@@ -83,6 +83,7 @@ class JobQueue:
     _losses: dict[str, int] = field(default_factory=dict)
     _seconds: list[float] = field(default_factory=list)
     _number: int = 0
+    _revivals: int = 0
 
     def run(self, orders: Iterable[Order], sink: Sink) -> None:
         """Work until every order is done or has failed. Raises ClusterError, and what the sink raises."""
@@ -92,12 +93,23 @@ class JobQueue:
             try:
                 while open_keys:
                     self.roster.update()
+                    self._revive(waiting, open_keys)
                     self._submit(waiting, threads)
                     for end in self._next_ends():
                         self._handle(end, waiting, open_keys, sink)
                     self._check_attempts(waiting, open_keys, threads)
             finally:
                 self._cancel(list(self._attempts))
+
+    def _revive(self, waiting: deque[Order], open_keys: set[str]) -> None:
+        """Sends all jobs again after every worker was lost: Dask gives a job that no worker can run only to workers that join with
+        its resource, not to those that get the resource later."""
+        if self._revivals == self.roster.revivals:
+            return
+        self._revivals = self.roster.revivals
+        again = {one.order.key: one.order for one in self._attempts.values() if one.order.key in open_keys}
+        self._cancel(list(self._attempts))
+        waiting.extendleft(reversed(again.values()))
 
     def _submit(self, waiting: deque[Order], threads: ThreadPoolExecutor) -> None:
         free = self.ahead * self.roster.slots - len(self._attempts)

@@ -29,7 +29,7 @@ _RECONNECT = 120.0
 class Roster:
     """Admits workers to a build. `order` is an encoded order without a job; `patience`: seconds without any usable worker.
 
-    `session` is in the names of the build's Dask tasks.
+    `session` is in the names of the build's Dask tasks. `revivals`: times that a worker was admitted while there was none.
     """
 
     client: Any
@@ -38,6 +38,7 @@ class Roster:
     session: str
     patience: float
     note: Callable[[str], None]
+    revivals: int = 0
     _slots: dict[str, int] = field(default_factory=dict)
     _pending: dict[str, Any] = field(default_factory=dict)
     _refused: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -114,6 +115,7 @@ class Roster:
             if answer.refused:
                 self._refuse(address, answer)
             else:
+                self.revivals += not self._slots
                 self._slots[address] = answer.slots
 
     def _refuse(self, address: str, answer: Admission) -> None:

@@ -115,7 +115,7 @@ def test_a_scheduler_with_certificates(tmp_path: Path) -> None:
         request = request_of(tmp_path, cluster.scheduler_address)
         assert cluster.scheduler_address.startswith("tls://")
         with (
-            pytest.raises(ClusterError, match="scheduler tls://.* cannot be used"),
+            pytest.raises(ClusterError, match=r"scheduler tls://.* cannot be used"),
             open_queue(request, []) as (queue, order),
         ):
             queue.run([order("sleep", "this")], Results())
