@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import math_functions
 from .llvm_ir import Builder, Value, element_of, integer, lanes_of, mangled, real
+from .special_functions import SPECIAL
 
 Arguments = Sequence[Value]
 
@@ -99,6 +100,7 @@ _INTRINSICS = {
     "round": "round", "fma": "fma", "copysign": "copysign",
 }  # fmt: skip
 _OWN: Mapping[str, Callable[[Builder, Arguments, str], Value]] = {
+    **SPECIAL,
     "abs": _absolute,
     "clz": _leading_zeros,
     "popc": lambda b, v, result: b.cast("trunc", b.intrinsic("ctpop", v[0]), result),
