@@ -1,4 +1,4 @@
-"""Elementary functions that the C library lacks: inverse error function, scaled erfc, Bessel functions; computed in float64."""
+"""Functions that the C library lacks, in float64: inverse error function, scaled erfc, Bessel."""
 
 from __future__ import annotations
 

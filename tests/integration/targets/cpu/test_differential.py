@@ -91,8 +91,9 @@ def _gpu_process(feature: Feature, gpu: str, folder: Path, sender: Connection) -
         buffers = execute.execute(feature, execute.load(image, gpu), image)
         sender.send({name: buffers[name] for name, tensor in feature.tensors.items() if tensor.written})
     except AotforgeError as error:
-        # a conversion to float8e5 beside one to float16 sets a mode that the virtual GPU refuses
-        sender.send(None if "only MODE's bit 23" in error.what else f"{error}\n{feature.source}")
+        # a mode that a conversion to float8e5 beside one to float16 sets; s_cmp_o_f16 of gfx12
+        missing = "only MODE's bit 23" in error.what or "unknown instruction" in error.what
+        sender.send(None if missing else f"{error}\n{feature.source}")
     except Exception as error:  # noqa: BLE001 - a difference like any other
         sender.send(f"{error!r}\n{feature.source}")
 
