@@ -29,7 +29,7 @@ _HIP_FLAGS = (
     "-std=c++17 -O1 -fPIC -shared -fvisibility=hidden -DHIP_DOUBLE_MAJOR=7 -static-libstdc++ -static-libgcc "
     "-pthread -Wl,-soname,libamdhip64.so.7"
 )
-_NOTHING_TO_RUN = "no C++ compiler, or no image pack"
+_NOTHING_TO_RUN = "no C++ compiler, or no image pack for AMD GPUs"
 
 
 @dataclass(frozen=True, kw_only=True)

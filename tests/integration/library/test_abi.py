@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.conformance.checks import names as public_names
+from aotforge.conformance.checks.abi import EXTRA
 from aotforge.conformance.checks.calls import make_program
 from aotforge.conformance.matrix import load_matrix
 from aotforge.formats.api_level import feature_level, library_version
@@ -134,7 +135,7 @@ def expected_symbols(generated: Path, folder: Path, level: str = LEVEL) -> set[s
 def test_symbols_are_exactly_the_interface(level: str, objects: Objects, tmp_path: Path) -> None:
     wanted = expected_symbols(interface(tmp_path / "interface", level), tmp_path, level)
     assert len(wanted) > 70
-    assert abi.defined_symbols(objects.at(LEVELS[level]).library) == wanted | {"aotforge_launch"}
+    assert abi.defined_symbols(objects.at(LEVELS[level]).library) == wanted | EXTRA
 
 
 RUN = """
