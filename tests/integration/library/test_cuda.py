@@ -181,7 +181,12 @@ _STREAM = "load_cuda(); cuda.cuInit(0); s = cuda.cuda_double_stream(0); "
 @pytest.mark.parametrize(
     ("script", "code", "line", "environment"),
     [
-        ('answers.append(call("add", ADD, 3))', INVALID_DEVICE, "none of AOTFORGE_HIP, AOTFORGE_CUDA, AOTFORGE_CPU", {}),
+        (
+            'answers.append(call("add", ADD, 3))',
+            INVALID_DEVICE,
+            "none of AOTFORGE_HIP, AOTFORGE_CUDA, AOTFORGE_CPU",
+            {},
+        ),
         (_STREAM + 'answers.append(call("sub", ADD, 2, s))', NOT_SUPPORTED, "no operator of that name", {}),
         (
             "answers.append(library.aotforge_launch(b'add', None, 1, 10, None))",
