@@ -90,8 +90,12 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
 
     archs = [arch for plan in plans for arch in plan.archs]
     emulated = emulated_targets()
-    unknown = {arch: unexecutable(arch) for arch in archs if arch not in emulated}
-    unknown = {arch: reason for arch, reason in unknown.items() if reason and not unexecuted}
+    reasons = {
+        arch: unexecutable(arch) if is_native(arch) else f"no virtual GPU executes {arch}"
+        for arch in archs
+        if arch not in emulated
+    }
+    unknown = {arch: reason for arch, reason in reasons.items() if reason and not unexecuted}
     if unknown:
         raise VerifyError(
             f"images for {', '.join(unknown)} cannot be verified: {'; '.join(dict.fromkeys(unknown.values()))}",
