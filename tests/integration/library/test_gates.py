@@ -59,7 +59,7 @@ def test_a_pack_without_attention_is_none_whatever_it_states(objects: Objects, t
         assert driver.rc("check") == NO_BINARY
 
 
-ARCHS = tuple(load_architectures(ROOT / "manifests").architectures)
+ARCHS = tuple(arch for arch in load_architectures(ROOT / "manifests").architectures if arch.startswith("gfx"))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
