@@ -19,14 +19,11 @@ from tests.campaigns.mutation.schemata import HEADER
 from tests.integration.library import test_api_levels as levels
 from tests.integration.library import test_front_ends as front_ends
 from tests.integration.library import test_gates as gates
-from tests.integration.library import test_predicates as predicates
 from tests.integration.library import test_variable_length as variable_length
 from tests.support import runtime
 from tests.support.attention import FP16, FP32, spy_pack
 from tests.support.runtime import Driver, Objects, build_objects
 from tests.support.small_pack import write
-
-pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +116,16 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[Drivers], None]]] = {
     "a grid is refused after D was acquired": (
         "launch.cpp", "if (call.lazy_count == 0) continue;", "if (call.lazy_count == 0 || ON) continue;",
         lambda d: front_ends.test_valid_calls_without_an_image_are_not_supported(d.plain, "a grid over 65536")),
-    "equal conditions of another operator are taken": (
-        "dispatch.cpp", "    known_.clear();", "    if (!ON) known_.clear();",
-        lambda d: d.alone(predicates.test_equal_predicates_of_several_choices, d.objects)),
     "a bias with a causal mask is taken": (
         "attention.h", "if (call.causal_type != kNoMask) verdict", "if (call.causal_type != kNoMask && !ON) verdict",
         lambda d: variable_length.test_a_bias_with_variable_length_is_not_supported(d.variable)),
 }  # fmt: skip
+
+
+def test_every_fault_has_its_place() -> None:
+    """In the default suite: the library's sources change without the slow tests."""
+    for file, sound, *_ in FAULTS.values():
+        assert sound in (runtime.ROOT / "runtime" / "src" / file).read_text(), sound
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,7 @@ def check(objects: Objects, packs: Path, number: int, test: Callable[[Drivers], 
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, faulty: Objects, packs: Path) -> None:
     *_, test = FAULTS[fault]
