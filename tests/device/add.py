@@ -7,11 +7,11 @@ lib/aotriton.images. The last line is the number of wrong calls. Exit status 77:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -164,31 +164,57 @@ def show(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(prefix: Path, vendor: str, *flags: str) -> int:
-    """Print wrong calls and the counts; 1 when there is one."""
+class Titled(Protocol):
+    """A call."""
+
+    def title(self) -> str:
+        """Everything that distinguishes it."""
+
+
+C = TypeVar("C", bound=Titled)
+
+
+def run_calls(
+    prefix: Path,
+    vendor: str,
+    wanted: Iterable[C],
+    check: Callable[[OperatorLibrary, Driver, C], str],
+    more: Callable[[OperatorLibrary], int],
+) -> int:
+    """Print wrong calls, what `more` prints, and the counts; 1 when a call is wrong, or one of those that `more` counts."""
     try:
         driver: Driver = Cuda() if vendor == "cuda" else Hip()
     except OSError as error:
         show(f"skipped: no driver or device for {vendor}: {error}")
         return SKIPPED
     library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
-    wanted = infiniops() if "--infiniops" in flags else chain(infiniops(), others())
-    listed = [flag.removeprefix("--types=").split(",") for flag in flags if flag.startswith("--types=")]
     for call in wanted:
-        if listed and call.dtype not in listed[0]:
-            continue
         count += 1
         if problem := check(library, driver, call):
             wrong += 1
             show(f"WRONG {call.title()}: {problem}")
-    if "--large" in flags or "--speed" in flags:
-        from tests.device import add_torch
-
-        wrong += add_torch.large(library) if "--large" in flags else 0
-        for line in add_torch.speed(library) if "--speed" in flags else ():
-            show(line)
+    wrong += more(library)
     show(f"{count} calls, {wrong} wrong")
     return int(wrong > 0)
+
+
+def main(prefix: Path, vendor: str, *flags: str) -> int:
+    """The exit status of `run_calls`."""
+    wanted = infiniops() if "--infiniops" in flags else chain(infiniops(), others())
+    listed = [flag.removeprefix("--types=").split(",") for flag in flags if flag.startswith("--types=")]
+
+    def more(library: OperatorLibrary) -> int:
+        if "--large" not in flags and "--speed" not in flags:
+            return 0
+        from tests.device import add_torch
+
+        wrong = add_torch.large(library) if "--large" in flags else 0
+        for line in add_torch.speed(library) if "--speed" in flags else ():
+            show(line)
+        return wrong
+
+    chosen = (call for call in wanted if not listed or call.dtype in listed[0])
+    return run_calls(prefix, vendor, chosen, check, more)
 
 
 if __name__ == "__main__":

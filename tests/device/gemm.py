@@ -17,8 +17,8 @@ import numpy as np
 
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
 from kernels.gemm.rules import ACTIVATIONS
-from tests.device.add import SKIPPED, show
-from tests.support.operator_library import Cuda, DeviceTensor, Driver, Hip, OperatorLibrary, contiguous
+from tests.device.add import run_calls, show
+from tests.support.operator_library import DeviceTensor, Driver, OperatorLibrary, contiguous
 
 DTYPES: tuple[DType, ...] = ("fp16", "bf16", "fp32")
 Shape = tuple[int, ...]
@@ -131,25 +131,17 @@ def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
 
 
 def main(prefix: Path, vendor: str, *flags: str) -> int:
-    """Print wrong calls and the counts; 1 when there is one."""
-    try:
-        driver: Driver = Cuda() if vendor == "cuda" else Hip()
-    except OSError as error:
-        show(f"skipped: no driver or device for {vendor}: {error}")
-        return SKIPPED
-    library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
-    for call in calls(few="--few" in flags):
-        count += 1
-        if problem := check(library, driver, call):
-            wrong += 1
-            show(f"WRONG {call.title()}: {problem}")
-    if "--speed" in flags:
-        from tests.device import gemm_torch
+    """The exit status of `run_calls`."""
 
-        for line in gemm_torch.speed(library):
-            show(line)
-    show(f"{count} calls, {wrong} wrong")
-    return int(wrong > 0)
+    def more(library: OperatorLibrary) -> int:
+        if "--speed" in flags:
+            from tests.device import gemm_torch
+
+            for line in gemm_torch.speed(library):
+                show(line)
+        return 0
+
+    return run_calls(prefix, vendor, calls(few="--few" in flags), check, more)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
-from tests.device.add import SKIPPED, show
+from tests.device.add import run_calls, show
 from tests.support.operator_library import (
     CTensor,
-    Cuda,
     DeviceTensor,
     Driver,
-    Hip,
     OperatorLibrary,
     contiguous,
 )
@@ -140,26 +138,19 @@ def _arguments(
 
 
 def main(prefix: Path, vendor: str, *flags: str) -> int:
-    """Print wrong calls and the counts; 1 when there is one."""
-    try:
-        driver: Driver = Cuda() if vendor == "cuda" else Hip()
-    except OSError as error:
-        show(f"skipped: no driver or device for {vendor}: {error}")
-        return SKIPPED
-    library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
+    """The exit status of `run_calls`."""
     wanted = [flags[flags.index("--only") + 1]] if "--only" in flags else list(REFERENCES)
-    for call in chain.from_iterable(calls(function, few="--few" in flags) for function in wanted):
-        count += 1
-        if problem := check(library, driver, call):
-            wrong += 1
-            show(f"WRONG {call.title()}: {problem}")
-    if "--speed" in flags:
-        from tests.device import rows_torch
+    made = chain.from_iterable(calls(function, few="--few" in flags) for function in wanted)
 
-        for line in rows_torch.speed(library):
-            show(line)
-    show(f"{count} calls, {wrong} wrong")
-    return int(wrong > 0)
+    def more(library: OperatorLibrary) -> int:
+        if "--speed" in flags:
+            from tests.device import rows_torch
+
+            for line in rows_torch.speed(library):
+                show(line)
+        return 0
+
+    return run_calls(prefix, vendor, made, check, more)
 
 
 if __name__ == "__main__":
