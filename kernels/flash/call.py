@@ -42,7 +42,7 @@ class Bias:
             return values
         removed = rng.random(shape) < 0.25
         removed[:, :, :2, :] = True
-        removed[:, :, 1:2, shape[-1] // 2] = False
+        removed[:, :, 1:2, shape[-1] // 2 : shape[-1] // 2 + 1] = False  # none without keys
         lowest = -np.inf if self.kind == "masked" else -_largest(dtype)
         return np.asarray(np.where(removed, lowest, values), dtype=np.float64)
 

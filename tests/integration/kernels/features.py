@@ -64,6 +64,13 @@ for word, lse in WORDS:
     )
 
 
+def scores(case: Case) -> int:
+    """Of all heads. Each has an error of its own, which every column of its row of Out shares."""
+    q, k = np.zeros(case.shape("Q")), np.zeros(case.shape("K"))
+    shapes = ((part.of("Q", q).shape, part.of("K", k).shape) for part in case.parts())
+    return sum(of_q[0] * of_q[1] * of_q[2] * of_k[2] for of_q, of_k in shapes)
+
+
 def violations(
     kernel: str,
     call: Case | Invocation,
@@ -73,16 +80,17 @@ def violations(
 ) -> Iterator[str]:
     """What the verifier would report of a kernel's sources in `folder`.
 
-    Outputs of fewer elements than `least` need only be within the bound of each element: of so few sums the largest error in the same
-    precision is often far below that of another order of additions.
+    Outputs of fewer elements than `least`, and all of a call with fewer scores, need only be within the bound of each element: of so few
+    sums the largest error in the same precision is often far below that of another order of additions.
     """
     invocation = invocation_of(kernel, call) if isinstance(call, Case) else call
+    few = isinstance(call, Case) and scores(call) < least
     launch = select(KERNELS[kernel], GFX908, invocation.values, override=override)
     run_launch(launch, folder, invocation.memory())
     expected = invocation.expected()
     for name, tensor in invocation.outputs.items():
         found = expected[name].compare(tensor.values())
-        if np.isfinite(found.value).sum() >= least or found.element > 1:
+        if not (few or np.isfinite(found.value).sum() < least) or found.element > 1:
             yield from found.violations(name)
         if not tensor.intact():
             yield f"elements outside of {name} were written"
