@@ -74,7 +74,7 @@ class CompileError(AotforgeError, exit_code=15, kind="compile"):
 
 
 class ResourceError(AotforgeError, exit_code=16, kind="resources"):
-    """An image spills or exceeds its arch's LDS where the rules forbid it."""
+    """An image spills or exceeds its arch's shared memory where the rules forbid it."""
 
 
 class OutputError(AotforgeError, exit_code=17, kind="output"):

@@ -164,7 +164,7 @@ class Term:
 class Target:
     """What rules may know of an arch, from manifests/architectures.yaml.
 
-    `warp_size`: lanes of a warp (AMD: wavefront). `shared_bytes`: the most shared memory (AMD: LDS) of one workgroup.
+    `warp_size`: lanes of a warp. `shared_bytes`: the most shared memory of one workgroup.
     """
 
     arch: str
@@ -174,7 +174,7 @@ class Target:
     shared_bytes: int
 
     def identity(self) -> dict[str, object]:
-        """The target in a job key, under the names of the first recipe. The vendor follows from the arch's name."""
+        """The target in a job key, under the names of the first recipe, which knew one vendor. The vendor follows from the arch's name."""
         return {
             "arch": self.arch,
             "wavefront": self.warp_size,
@@ -261,6 +261,24 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OptionalInput(Parameter):
+    """An input that callers may leave out, as a null pointer.
+
+    Operators have its address, 0 without it, and as `has_<name>` (i32) 1 with it.
+    """
+
+    kind: Literal["input"] = "input"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option(Parameter):
+    """One of `options`: in C an int with an enumerator each, in operator values its place among them (i32)."""
+
+    kind: Literal["number"] = "number"
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Form:
     """An operator that computes a function, and the calls that it serves.
 
@@ -292,6 +310,16 @@ class Function:
     parameters: tuple[Parameter, ...]
     dtypes: tuple[str, ...]
     forms: tuple[Form, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndependentAxes(Function):
+    """A function whose results along the core axes `independent` do not depend on each other.
+
+    Batch axes that extend such an axis, and along which tensors without it are broadcast, are merged into it.
+    """
+
+    independent: tuple[str, ...]
 
 
 def batch_values(tensors: tuple[str, ...], rank: int, *, first: int = 0) -> tuple[Value, ...]:

@@ -52,6 +52,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "rules.py",
         "base/hazards.py",
         "../manifests/hazards.yaml",
+        "virtual_gpu/hazards.py",
         "virtual_gpu/interpreter/*",
         "!virtual_gpu/interpreter/breakpoints.py",
         "verify/*.py",

@@ -54,7 +54,7 @@ def compile_plan(
     """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by `runner`.
 
     `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed twice (all others are
-    finished first), ResourceError for spills and LDS that must be rejected, CacheError, ToolchainError; with an execution target
+    finished first), ResourceError for spills and shared memory that must be rejected, CacheError, ToolchainError; with an execution target
     also LimitError and ExecutorError. Finished images stay in the cache in every case.
     """
     build = _Build(plan, architectures, cache, on_event)

@@ -54,7 +54,7 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         return len(self._jobs)
 
     def digest(self, key: JobKey) -> str:
-        """SHA-256 of the image's HSACO, without reading it."""
+        """SHA-256 of the image's bytes, without reading it."""
         return self._summaries[key].digest
 
     def resources(self, key: JobKey) -> Resources:

@@ -27,10 +27,8 @@ from aotforge.errors import ToolchainError
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.model import CompileJob, has_line_info
 from aotforge.rules import ValueType
-from aotforge.targets.amd.conversion_aliases import conversion_aliases
-from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.backend import check_no_paths
-from aotforge.targets.backends import BACKENDS, backend_of
+from aotforge.targets.backends import BACKENDS, TYPICAL_TARGET, backend_of
 from aotforge.targets.cpu.compiler import CPUBackend
 
 PACKAGE = "aotforge_kernels"
@@ -94,8 +92,7 @@ class Compiler:
     def warm_up(self) -> None:
         """Compile something small, so that the compiler's tables and libraries are loaded before this process forks."""
         signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
-        target = GPUTarget("hip", "gfx908", 64)
-        lower(warm_up, target, signature, {"BLOCK": 64}, {}, {"num_warps": 1})
+        lower(warm_up, GPUTarget(*TYPICAL_TARGET), signature, {"BLOCK": 64}, {}, {"num_warps": 1})
 
     def _function(self, job: CompileJob) -> Any:
         """The kernel function, from source that has the planned digest before and after importing it."""
@@ -129,11 +126,12 @@ def parameter_types(job: CompileJob) -> tuple[ValueType, ...]:
 
 def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:
     """Image, assembly text and Triton's metadata of one job."""
-    target = GPUTarget(*backend_of(job.target.vendor).triton_target(job.target))
+    vendor = backend_of(job.target.vendor)
+    target = GPUTarget(*vendor.triton_target(job.target))
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
     constants, options = dict(job.constants), dict(job.options)
-    with conversion_aliases(job.aliases):
+    with vendor.aliased(job.aliases):
         return lower(function, target, dict(job.signature), constants, hints, options, cures=job.cures)
 
 
@@ -158,7 +156,7 @@ def lower(
     cures: tuple[str, ...] = (),
 ) -> tuple[bytes, str, dict[str, Any]]:
     """Image, assembly text and Triton's metadata of one specialisation, without the hazards in `cures`."""
-    text_stage = next(one.text_stage for one in BACKENDS.values() if one.triton_name == target.backend)
+    vendor = next(one for one in BACKENDS.values() if one.triton_name == target.backend)
     # the entry point of an installed package is not needed
     backend = CPUBackend(target) if target.backend == "cpu" else make_backend(target)
     source = ASTSource(function, signature, constants, hints)
@@ -176,6 +174,6 @@ def lower(
     assembly = ""
     for name, stage in stages.items():
         module = stage(module, metadata)
-        if name == text_stage:
-            module = assembly = split_pairs(module, cures)
+        if name == vendor.text_stage:
+            module = assembly = vendor.cured(module, cures)
     return module, assembly, metadata

@@ -12,9 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import RulesError, suggest
-from aotforge.function_rules import IndependentAxes, Option, OptionalInput
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.rules import DTYPE_NUMBERS, Form, Function, Operator, Parameter
+from aotforge.rules import (
+    DTYPE_NUMBERS,
+    Form,
+    Function,
+    IndependentAxes,
+    Operator,
+    Option,
+    OptionalInput,
+    Parameter,
+)
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("launch", "ops", "tensor", "device", "type", "value")

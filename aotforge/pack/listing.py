@@ -12,8 +12,8 @@ from aotforge.plan.conditions import when_text
 from aotforge.plan.model import GridTerm
 
 _SHORT = 12
-_HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "LDS", "BYTES", "STORED", "CALL", "GRID", "WHEN")
-_RIGHT = frozenset({"TRY", "THREADS", "LDS", "BYTES", "STORED"})
+_HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "SHARED", "BYTES", "STORED", "CALL", "GRID", "WHEN")
+_RIGHT = frozenset({"TRY", "THREADS", "SHARED", "BYTES", "STORED"})
 
 
 def list_images(path: Path) -> tuple[PackedImage, ...]:

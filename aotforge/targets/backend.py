@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -120,6 +121,15 @@ class Backend(Protocol):
 
     def check_toolchain(self, target: Target) -> None:
         """Raises ToolchainError when this installation of Triton lacks what the target needs."""
+
+    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
+        """While it lasts, passes of Triton's back end get another arch than the target's: pairs of a job's `aliases`.
+
+        For worker processes: it loads Triton. Raises ToolchainError for a pass that Triton lacks.
+        """
+
+    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+        """The assembly text without code that has one of the hazards (`CompileJob.cures`)."""
 
     def read(self, binary: bytes) -> CodeObject:
         """What the image states."""

@@ -11,6 +11,8 @@ from aotforge.targets.cpu.levels import missing_flags
 from aotforge.targets.nvidia.backend import NVIDIA
 
 BACKENDS: Mapping[Vendor, Backend] = {"amd": AMD, "nvidia": NVIDIA, "cpu": CPU}
+TYPICAL_TARGET = (AMD.triton_name, "gfx908", 64)
+"""Arguments of Triton's GPUTarget for which a worker prepares before it knows its first job."""
 
 
 def backend_of(vendor: Vendor) -> Backend:

@@ -50,6 +50,10 @@ class Driver:
         """The device's primary context becomes this thread's."""
         raise NotImplementedError
 
+    def emulator(self) -> str:
+        """What plays the library's devices; '' for hardware."""
+        return ""
+
     def allow_shared(self, function: c_void_p, number: int) -> None:
         """Let a kernel use all the shared memory that a workgroup may have."""
 

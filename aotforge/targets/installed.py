@@ -1,8 +1,32 @@
-"""The archs of this machine's GPUs."""
+"""The GPUs of this machine and their archs, over all vendors."""
+
+import os
+from collections.abc import Mapping
 
 from aotforge.errors import UnsupportedError
+from aotforge.targets.amd.driver import hip_devices
 from aotforge.targets.amd.installed import KFD_NODES, installed_archs
+from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.device_driver import Device
 from aotforge.targets.nvidia.driver import cuda_devices
+
+
+def installed_devices(
+    environment: Mapping[str, str], library: str | None = None
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """The devices that drivers list, AMD's first, and why a vendor has none. `library`: another HIP library than the installed one."""
+    amd, no_hip = hip_devices(environment, library)
+    nvidia, no_cuda = cuda_devices()
+    return (*amd, *nvidia), tuple(reason for reason in (no_hip, no_cuda) if reason)
+
+
+def find_device(arch: str) -> tuple[Device | None, str]:
+    """The first device of an arch, and why there is none."""
+    is_amd = backend_of_arch(arch).vendor == "amd"
+    found, reason = hip_devices(os.environ) if is_amd else cuda_devices()
+    device = next((one for one in found if one.arch == arch), None)
+    others = ", ".join(f"{one.name} ({one.arch})" for one in found)
+    return device, "" if device else reason or f"this machine has {others}"
 
 
 def native_archs() -> tuple[str, ...]:

@@ -193,7 +193,7 @@ def _one_by_one(values: Array, axis: int = -1) -> Array:
 
 
 def _in_lanes(values: Array, axis: int = -1) -> Array:
-    """64 lanes, each adding every 64th element, then a tree over the lanes: as a wavefront does."""
+    """64 lanes, each adding every 64th element, then a tree over the lanes: as a warp of 64 does."""
     lanes = np.moveaxis(values, axis, 0)
     padded = np.concatenate([lanes, np.zeros((-len(lanes) % 64, *lanes.shape[1:]), dtype=lanes.dtype)])
     sums = np.add.accumulate(padded.reshape(-1, 64, *lanes.shape[1:]), axis=0, dtype=lanes.dtype)[-1]

@@ -33,7 +33,7 @@ _LISTED = 4  # a faulty image fails in every case: the first few show the fault
 
 
 @dataclass(kw_only=True)
-class _Results:
+class Results:
     """Results of an image's launches so far."""
 
     cases: list[str] = field(default_factory=list)
@@ -49,6 +49,7 @@ class _Results:
     texts: int = 0
 
     def add(self, output: str, found: Comparison, case: str) -> None:
+        """Errors of one output of a launch."""
         new = OutputStats(
             name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
         )  # fmt: skip
@@ -58,12 +59,14 @@ class _Results:
         self.outputs[output] = replace(worse, element=element, tile=tile)
 
     def add_error(self, error: AotforgeError, launch: str = "") -> None:
+        """An error of a launch, or of loading the image."""
         self.failures.append(f"{launch}{error}")
         # an instruction or operand at a line of the text, which is the image's: the emulator does not know it
         unknown = isinstance(error, DecodeError) and error.what.startswith("line ")
         self.lacking += unknown or isinstance(error, UnsupportedError)
 
     def add_print(self, found: PrintedText, case: str) -> None:
+        """A text that a kernel printed."""
         if found.error:  # of a failed assertion, which is a failure
             return
         self.texts += 1
@@ -88,7 +91,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     """
     began = time.perf_counter()
     cases = load_cases(kernels_root, task.folder)
-    results, device = _Results(), ""
+    results, device = Results(), ""
     if cases is not None:
         try:
             executor = load_executor(task, cache)
@@ -101,7 +104,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 try:
                     with family_errors(kernels_root / task.folder):
-                        _check_use(use, executor, cases(use.kernel.name, keys), results)
+                        check_use(use, executor, cases(use.kernel.name, keys), results)
                 except RulesError as error:
                     if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                         raise
@@ -129,13 +132,18 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     )
 
 
-def _check_use(use: Use, executor: Executor, cases: Sequence[Case], results: _Results) -> None:
+def check_use(use: Use, executor: Executor, cases: Sequence[Case], results: Results) -> None:
+    """Adds the results of the cases that are dispatched to the use, on its image."""
+    reached = False
     for number, case in enumerate(cases):
+        if case.unless_reached and reached:
+            continue
         for run, label in enumerate(executor.runs):
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None:
                 break
+            reached = reached or not case.unless_reached
             grid = "grid " + "x".join(map(str, launch.grid))
             if 0 in launch.grid:
                 # the library launches nothing: correct only without elements to write
@@ -148,7 +156,7 @@ def _check_use(use: Use, executor: Executor, cases: Sequence[Case], results: _Re
             if case.name not in results.cases:
                 results.cases.append(case.name)
             name = f"{case.name}{label}"
-            # garbage in registers, LDS and scratch differs from run to run
+            # garbage in registers, shared memory and scratch differs from run to run
             seed = 1 + 2 * number + run
             results.runs += 1
             try:
@@ -166,7 +174,7 @@ def _check_use(use: Use, executor: Executor, cases: Sequence[Case], results: _Re
             _compare(invocation, name, results)
 
 
-def _compare(invocation: Invocation, name: str, results: _Results) -> None:
+def _compare(invocation: Invocation, name: str, results: Results) -> None:
     expected = invocation.expected()
     for output, tensor in invocation.outputs.items():
         found = expected[output].compare(tensor.values())

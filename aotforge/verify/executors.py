@@ -14,14 +14,15 @@ from aotforge.base.hazards import load_hazards
 from aotforge.errors import ExecutionError
 from aotforge.targets.backend import SCRATCH_POINTERS
 from aotforge.targets.backends import backend_of_arch
-from aotforge.targets.nvidia.driver import Argument, CudaContext, CudaDevice, find_device
-from aotforge.verify.hazards import find_hazards
+from aotforge.targets.device_driver import Argument, Device, DeviceContext
+from aotforge.targets.installed import find_device
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask
 from aotforge.virtual_gpu.emulator.host_calls import OnPrint
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.hazards import find_hazards
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
 
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
@@ -99,7 +100,7 @@ class EmulatedImage:
 
 
 class DeviceImage:
-    """An image on an NVIDIA GPU of this machine. Each case is launched twice: a race can show as a difference.
+    """An image on a GPU of this machine, through its driver. Each case is launched twice: a race can show as a difference.
 
     Memory outside of tensors and their canaries is not checked.
     """
@@ -190,7 +191,7 @@ class _Places:
                 return block + low % _ALIGNMENT + address - low
         return address
 
-    def release(self, context: CudaContext) -> None:
+    def release(self, context: DeviceContext) -> None:
         """Free the memory, as far as a faulty kernel left a context that does."""
         for _, _, block in self._spans:
             try:
@@ -199,11 +200,11 @@ class _Places:
                 return
 
 
-_contexts: dict[int, CudaContext] = {}
+_contexts: dict[int, DeviceContext] = {}
 
 
-def _context(device: CudaDevice) -> CudaContext:
+def _context(device: Device) -> DeviceContext:
     """One context per device and process."""
     if device.number not in _contexts:
-        _contexts[device.number] = CudaContext(device)
+        _contexts[device.number] = DeviceContext(device)
     return _contexts[device.number]

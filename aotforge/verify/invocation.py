@@ -48,10 +48,15 @@ class Invocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A named call; `make` gives new tensors each time, with the same numbers in them."""
+    """A named call; `make` gives new tensors each time, with the same numbers in them.
+
+    `unless_reached`: only for images to which none of the cases before it without this mark is dispatched. It keeps calls that must
+    be large for the condition of one setting from the images of all others.
+    """
 
     name: str
     make: Callable[[], Invocation]
+    unless_reached: bool = False
 
 
 Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]

@@ -17,7 +17,7 @@ from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
 from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
-from aotforge.targets.nvidia.driver import find_device
+from aotforge.targets.installed import find_device
 from aotforge.verify.pool import Pool
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
@@ -79,7 +79,7 @@ def verify_images(
 
 
 def source_map(
-    job: CompileJob, hsaco: bytes, *, kernels_root: Path, architectures: Architectures, scratch: Path
+    job: CompileJob, binary: bytes, *, kernels_root: Path, architectures: Architectures, scratch: Path
 ) -> LineMap:
     """Source lines of a job's image, for `Program.launch(source=...)`: the job compiled again with line info.
 
@@ -88,7 +88,7 @@ def source_map(
     """
     job = with_line_info(job)
     image = compile_one(job, kernels_root=kernels_root, architectures=architectures, scratch=scratch)
-    return read_lines(image.binary, hsaco, image.symbol, root=kernels_root)
+    return read_lines(image.binary, binary, image.symbol, root=kernels_root)
 
 
 def load_interpreters(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -104,6 +105,7 @@ _SHAPES = (
     _call(16, 72, 40, activation=3, bias=0),
     _call(5, 136, 64, 3, activation=1),
     _call(16, 40, 0, activation=2),
+    _call(9, 72, 200, activation=2),
     # tiles have up to 128 x 256 elements, and 16 to 64 of the inner axis
     _call(17, 8, 8),
     _call(70, 136, 40, activation=2),
@@ -132,25 +134,36 @@ _BY_KERNEL: Mapping[str, Calls] = {
         strided=True,
     ),
 }
-_LARGE = (
-    _call(1024, 776, 64, activation=1),
-    _call(1280, 1240, 72, activation=3, bias=0),
-    _call(2048, 1544, 128),
+_TALL = (
+    _call(560, 72, 40, bias=0),
+    _call(1100, 136, 64, activation=1),
 )
-"""For the settings of large matrices, aligned only: a case each."""
-_LARGE_BY_KERNEL: Mapping[str, Calls] = {
-    "gemm_nn": _calls(shapes=_LARGE),
-    "gemm_nt": _calls(shapes=_LARGE, transposed=True),
-}
+"""More rows of tiles than a group has, aligned only."""
+_LARGE = (
+    _call(1040, 776, 136, activation=1),
+    _call(1300, 1240, 72, activation=3, bias=0),
+    _call(2100, 1544, 128),
+    _call(2100, 1544, 136, activation=2),
+)
+"""For the settings of large matrices, aligned only: a case each. Calls this large are slow where no setting needs them."""
+
+
+def _aligned(kernel: str, shapes: tuple[dict[str, int], ...], keys: Mapping[str, int]) -> list[Case]:
+    if kernel == "gemm_strided":
+        return []
+    found = _calls(shapes=shapes, transposed=kernel == "gemm_nt").cases(kernel, keys)
+    return [case for case in found if case.name.endswith(", aligned")]
+
+
 SHAPE = _BY_KERNEL["gemm_nn"].typical
 
 
 def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     """All calls of one functional."""
-    large = _LARGE_BY_KERNEL[kernel].cases(kernel, keys) if kernel in _LARGE_BY_KERNEL else []
     return [
         *_BY_KERNEL[kernel].cases(kernel, keys),
-        *(case for case in large if case.name.endswith(", aligned")),
+        *_aligned(kernel, _TALL, keys),
+        *(replace(case, unless_reached=True) for case in _aligned(kernel, _LARGE, keys)),
     ]
 
 

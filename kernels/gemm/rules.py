@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from aotforge.base.tuning import tuning
-from aotforge.function_rules import IndependentAxes, Option, OptionalInput
 from aotforge.rules import (
     Argument,
     Between,
@@ -15,9 +14,12 @@ from aotforge.rules import (
     Family,
     Form,
     Functional,
+    IndependentAxes,
     Kernel,
     MultipleOf,
     Operator,
+    Option,
+    OptionalInput,
     Parameter,
     Setting,
     Target,

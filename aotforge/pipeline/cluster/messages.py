@@ -71,7 +71,7 @@ def _short(value: object) -> str:
 class Session:
     """What the jobs of one stage of a build have in common.
 
-    `instructions`: names by wavefront width for which the interpreter is compiled before the first image is executed.
+    `instructions`: names by lanes of a warp for which the interpreter is compiled before the first image is executed.
     """
 
     identity: Identity

@@ -162,7 +162,7 @@ class ClusterVerifier:
 
 
 def _instructions(tasks: Iterable[ImageTask]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Instructions of all images by wavefront width."""
+    """Instructions of all images by lanes of a warp."""
     texts: dict[int, list[str]] = {}
     for task in tasks:
         texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)

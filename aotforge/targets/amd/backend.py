@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
+from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
@@ -57,6 +59,18 @@ class AmdBackend:
 
     def check_toolchain(self, target: Target) -> None:
         """Everything is in libraries that Triton loads."""
+
+    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
+        """Conversion passes to LLVM's IR have aliases."""
+        from aotforge.targets.amd.conversion_aliases import (  # noqa: PLC0415 - loads Triton, which only workers do
+            conversion_aliases,
+        )
+
+        return conversion_aliases(aliases)
+
+    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+        """Hazards are those of dual-issue pairs."""
+        return split_pairs(assembly, hazards)
 
     def read(self, binary: bytes) -> CodeObject:
         """What the code object's metadata states."""

@@ -60,10 +60,12 @@ class HipDriver(Driver):
     def allow_shared(self, function: c_void_p, number: int) -> None:
         """Nothing: every kernel may use what its launch names."""
 
-    @property
-    def virtual(self) -> bool:
-        """True for the library whose devices are virtual GPUs."""
-        return hasattr(self.library, VIRTUAL)
+    def emulator(self) -> str:
+        """The virtual HIP is a library of its own; AMD's emulator plays the kernel's interface to the installed HIP."""
+        if hasattr(self.library, VIRTUAL):
+            return "virtual HIP"
+        mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        return "rocjitsu" if "rocjitsu" in mapped else ""
 
 
 def hip_libraries(environment: Mapping[str, str]) -> Iterator[str]:

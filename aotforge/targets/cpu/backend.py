@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,14 @@ class CpuBackend:
     def check_toolchain(self, target: Target) -> None:
         """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler does not know."""
         level_named(target.arch.removeprefix(PREFIX))
+
+    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
+        """No pass has an alias."""
+        return nullcontext()
+
+    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+        """No hazard is known."""
+        return assembly
 
     def read(self, binary: bytes) -> CodeObject:
         """What the image's description states; the runtime library takes arguments one by one, as in its packs."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -88,6 +89,14 @@ class NvidiaBackend:
                 cause="this root filesystem has Triton without its NVIDIA tools",
                 hint="--executor local compiles with the complete wheel",
             )
+
+    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
+        """No pass has an alias."""
+        return nullcontext()
+
+    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+        """No hazard is known."""
+        return assembly
 
     def read(self, binary: bytes) -> CodeObject:
         """What the cubin states."""

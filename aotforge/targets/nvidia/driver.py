@@ -8,18 +8,12 @@ from ctypes import byref, c_char_p, c_int, c_void_p
 from typing import ClassVar
 
 from aotforge.errors import ExecutionError
-from aotforge.targets import device_driver
-from aotforge.targets.device_driver import Call, Device, DeviceContext, Driver, integer
+from aotforge.targets.device_driver import Call, Device, Driver, integer
 
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _SHARED_OPT_IN = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 1, 8  # CU_FUNC_ATTRIBUTE_*
-
-# names by which the verifier knows them: stored verdicts hold for its sources, so it changes seldom
-Argument = device_driver.Argument
-CudaContext = DeviceContext
-CudaDevice = Device
 
 
 class CudaDriver(Driver):
@@ -80,14 +74,6 @@ def cuda_devices() -> tuple[tuple[Device, ...], str]:
     except (ExecutionError, AttributeError) as error:
         return (), str(error)
     return found, "" if found else "the driver lists no device"
-
-
-def find_device(arch: str) -> tuple[Device | None, str]:
-    """The first device of an arch, and why there is none."""
-    found, reason = cuda_devices()
-    device = next((one for one in found if one.arch == arch), None)
-    others = ", ".join(f"{one.name} ({one.arch})" for one in found)
-    return device, "" if device else reason or f"this machine has {others}"
 
 
 def _device(driver: CudaDriver, number: int, cuda: str) -> Device:

@@ -72,7 +72,7 @@ class DeviceResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ListDevices:
-    """`library`: the HIP library, None for the installed one."""
+    """`library`: that of AMD's driver, None for the installed one."""
 
     library: str | None = None
 

@@ -9,18 +9,14 @@ import os
 import sys
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, ExecutionError, RulesError
 from aotforge.formats.code_object import CodeObjectError
-from aotforge.targets.amd.driver import HipDriver, hip_devices
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Device
-from aotforge.targets.nvidia.driver import cuda_devices
-
-# one verdict rule for the virtual GPU and for devices; public names would make every stored verdict invalid
-from aotforge.verify.check_image import _check_use, _Results
+from aotforge.targets.installed import installed_devices
+from aotforge.verify.check_image import Results, check_use
 from aotforge.verify.device.images import ComparedImage, LoadedImage
 from aotforge.verify.device.messages import (
     CheckImage,
@@ -39,29 +35,19 @@ from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
 
 
 def list_devices(request: ListDevices) -> Devices:
-    """All devices of both vendors."""
-    found, reasons = _devices(request.library)
+    """All devices of all vendors."""
+    found, reasons = installed_devices(os.environ, request.library)
     return tuple(map(_shown, found)), reasons
 
 
-def _devices(library: str | None) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    amd, no_hip = hip_devices(os.environ, library)
-    nvidia, no_cuda = cuda_devices()
-    return (*amd, *nvidia), tuple(reason for reason in (no_hip, no_cuda) if reason)
-
-
 def _shown(device: Device) -> ShownDevice:
-    virtual = isinstance(device.driver, HipDriver) and device.driver.virtual
-    # AMD's emulator plays the kernel's interface to the installed HIP
-    mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    emulator = "virtual HIP" if virtual else "rocjitsu" if "rocjitsu" in mapped else ""
     return ShownDevice(
         vendor=device.vendor,
         number=device.number,
         name=device.name,
         arch=device.arch,
         version=device.version,
-        emulator=emulator,
+        emulator=device.driver.emulator(),
     )
 
 
@@ -106,7 +92,7 @@ def check(request: CheckImage, connection: Connection) -> DeviceResult:
 
 def _chosen(request: CheckImage) -> Device:
     wanted = request.device
-    for device in _devices(request.library)[0]:
+    for device in installed_devices(os.environ, request.library)[0]:
         if (device.vendor, device.number, device.arch) == (wanted.vendor, wanted.number, wanted.arch):
             return device
     raise ExecutionError(
@@ -128,14 +114,14 @@ def _virtual(request: CheckImage) -> tuple[EmulatedImage | None, str]:
         return None, f"the virtual GPU cannot execute it: {error.what}"
 
 
-def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> _Results:
-    results = _Results()
+def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> Results:
+    results = Results()
     results.failures += image.findings()
     for use in request.task.uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         try:
             with family_errors(request.kernels_root / request.task.folder):
-                _check_use(use, image, image.noted(cases(use.kernel.name, keys)), results)
+                check_use(use, image, image.noted(cases(use.kernel.name, keys)), results)
         except RulesError as error:
             if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                 raise

@@ -71,7 +71,7 @@ struct Function {
   size_t form_count;
   const char* cores[kMaxCores];
   size_t core_count;
-  uint8_t independent;  // bits of core axes that take in batch axes, as function_rules.IndependentAxes has them
+  uint8_t independent;  // bits of core axes that take in batch axes, as IndependentAxes in aotforge/rules.py has them
 };
 
 // A number is kept as an integer too where the caller gave one: a double does not have all of 64 bits.

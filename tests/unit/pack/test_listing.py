@@ -20,7 +20,7 @@ ROWS = listing(open_files(write_pack(PLAN, IMAGES, release="0.0-r1")))
 def test_table_has_a_line_per_call_and_a_sum() -> None:
     lines = listing_text(ROWS).splitlines()
     assert len(lines) == len(ROWS) + 3
-    assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH TRY THREADS LDS BYTES STORED CALL GRID WHEN"
+    assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH TRY THREADS SHARED BYTES STORED CALL GRID WHEN"
     size = sum(len(image.binary) for image in IMAGES)
     assert lines[-2].startswith(f"{len(IMAGES)} images, {size:,} bytes, ")
     (line,) = [

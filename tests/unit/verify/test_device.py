@@ -13,7 +13,8 @@ import pytest
 
 from aotforge.errors import VerifyError
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel, PlannedParameter
-from aotforge.targets.nvidia.driver import cuda_devices, find_device
+from aotforge.targets.installed import find_device
+from aotforge.targets.nvidia.driver import cuda_devices
 from aotforge.verify import check_image, executors
 from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import verify_tasks

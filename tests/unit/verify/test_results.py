@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from aotforge.errors import AotforgeError, DecodeError, ExecutionError, RulesError, UnsupportedError
-from aotforge.verify.check_image import _LISTED, _PRINTED, _Results
+from aotforge.verify import check_image
+from aotforge.verify.check_image import _LISTED, _PRINTED, Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
 from aotforge.verify.executors import EmulatedImage
+from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
 from aotforge.virtual_gpu.emulator.host_calls import PrintedText
+from aotforge.virtual_gpu.interpreter.dispatch import Launch
 
 
 def compared(error: float, *, element: float = 0.0, tile: float = 0.0) -> Comparison:
@@ -23,7 +29,7 @@ def compared(error: float, *, element: float = 0.0, tile: float = 0.0) -> Compar
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_the_largest_error_of_all_launches_is_shown_with_its_case(order: tuple[int, ...]) -> None:
     launches = [compared(1.0, element=0.5), compared(3.0, tile=0.25), compared(2.0, element=0.25, tile=0.75)]
-    results = _Results()
+    results = Results()
     for number in order:
         results.add("out", launches[number], f"case {number}")
     (found,) = results.outputs.values()
@@ -41,7 +47,7 @@ def test_the_largest_error_of_all_launches_is_shown_with_its_case(order: tuple[i
     ],
 )
 def test_what_the_virtual_gpu_lacks_is_counted(error: AotforgeError, lacking: int) -> None:
-    results = _Results()
+    results = Results()
     results.add_error(error, "case: ")
     assert results.lacking == lacking and results.failures == [f"case: {error}"]
 
@@ -108,7 +114,7 @@ def test_an_input_that_its_type_does_not_have(dtype: str, value: int, right: boo
 
 
 def test_failures_of_both_schedules_are_listed_once_and_the_others_counted() -> None:
-    found = _Results()
+    found = Results()
     for number in range(_LISTED + 3):
         error = ExecutionError(f"case {number} reads outside its buffers")
         found.add_error(error)
@@ -119,13 +125,13 @@ def test_failures_of_both_schedules_are_listed_once_and_the_others_counted() -> 
 
 
 def test_few_failures_are_all_listed() -> None:
-    found = _Results()
+    found = Results()
     found.add_error(ExecutionError("one"))
     assert found.failure == "one"
 
 
 def test_the_first_printed_texts_are_kept_and_all_are_counted() -> None:
-    found = _Results()
+    found = Results()
     for number in range(_PRINTED + 2):
         found.add_print(PrintedText(group=(number, 0, 0), wave=1, lane=2, text=f"x\ny {number}\n"), "one")
         found.add_print(PrintedText(group=(0, 0, 0), wave=0, lane=0, text="assert", error=True), "one")
@@ -133,3 +139,44 @@ def test_the_first_printed_texts_are_kept_and_all_are_counted() -> None:
     assert found.printed == [
         f"one: program ({number}, 0, 0), wave 1, lane 2: x\n    y {number}" for number in range(_PRINTED)
     ]
+
+
+@pytest.mark.parametrize(
+    ("serves", "executed"),
+    [
+        ({"small", "large", "larger"}, ["small"]),
+        ({"large", "larger"}, ["large", "larger"]),
+        ({"larger"}, ["larger"]),
+    ],
+)
+def test_marked_cases_are_for_images_that_no_other_case_reaches(
+    monkeypatch: pytest.MonkeyPatch, serves: set[str], executed: list[str]
+) -> None:
+    made: list[str] = []
+
+    def case(name: str) -> Case:
+        def make() -> Invocation:
+            made.append(name)
+            return Invocation(values={name: 0}, inputs={}, outputs={}, expected=dict)
+
+        return Case(name=name, make=make, unless_reached=name != "small")
+
+    class Recorder:
+        runs: tuple[str, ...] = ("",)
+        device = ""
+
+        def findings(self) -> list[str]:
+            return []
+
+        def run(self, *_: object, **__: object) -> Counter[str]:
+            return Counter(v_mov_b32=1)
+
+    monkeypatch.setattr(
+        check_image,
+        "launch_of",
+        lambda _, values: Launch(grid=(1, 1, 1), arguments={}) if serves & set(values) else None,
+    )
+    results = Results()
+    check_image.check_use(Mock(), Recorder(), [case(name) for name in ("small", "large", "larger")], results)
+    assert results.cases == executed and not results.failures
+    assert made == (["small"] if "small" in serves else ["small", "large", "larger"])

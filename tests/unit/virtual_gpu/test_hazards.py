@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aotforge.base.hazards import Hazards
-from aotforge.verify.hazards import find_hazards
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.emulator.targets import emulated_target
+from aotforge.virtual_gpu.hazards import find_hazards
 from tests.support.families import hazards
 
 PARITY = "v_dual_add_f32 v19, v24, v23 :: v_dual_add_f32 v20, v30, v28"
