@@ -133,7 +133,7 @@ def products() -> None:
     for size in (SMALL, LARGE):
         for kind, (bm, bn, bk) in (
             (torch.float32, (128, 128, 64)),
-            (torch.bfloat16, (128, 128, 64)),
+            (torch.bfloat16, (256, 256, 64)),
             (torch.float16, (64, 128, 128)),
         ):
             a, b = torch.randn(size, size).to(kind), torch.randn(size, size).to(kind)

@@ -30,6 +30,11 @@ class Machine:
     contract: bool = True
     pairs_bf16: bool = False
 
+    @property
+    def avx512(self) -> bool:
+        """Whether vector registers have 512 bits."""
+        return self.lanes >= 16  # noqa: PLR2004 - of 32 bits
+
 
 @dataclass(kw_only=True)
 class Scratch:
@@ -254,9 +259,9 @@ class Context:
         return self.buffered(buffer)
 
     def load_delayed(self, but_for: Operation | None = None) -> None:
-        """Execute loads that were put off here, but for those that wait for one store."""
+        """Execute loads that were put off here, but for those that wait for one operation."""
         for load in self.delayed:
-            if load.store is not but_for:
+            if load.user is not but_for:
                 buffer = self.new_buffer(load.tensor.shape, load.tensor.element)
                 self.fill(buffer, load.tensor)
                 load.buffer = buffer

@@ -70,9 +70,10 @@ class Variable:
 
 
 class Module:
-    """Functions, declarations and constants of one module."""
+    """Functions, declarations and constants of one module. `avx512`: they may use intrinsics of AVX-512."""
 
-    def __init__(self, *, lines: bool = False) -> None:
+    def __init__(self, *, lines: bool = False, avx512: bool = False) -> None:
+        self.avx512 = avx512
         self.functions: list[str] = []
         self.lines = SourceLines() if lines else None
         self._declarations: dict[str, str] = {}

@@ -96,7 +96,7 @@ def lower_module(module: Operation, machine: Machine, *, lines: bool = False) ->
     """With `lines`, instructions have source lines. Raises UnsupportedError, with the source line, for what the back end does not have."""
     functions = [op for op in module.regions[0].entry.operations if op.name == "tt.func"]
     entry = next(op for op in functions if op.attributes.get("sym_visibility", '"public"') == '"public"')
-    out, scratch = Module(lines=lines), Scratch()
+    out, scratch = Module(lines=lines, avx512=machine.avx512), Scratch()
     messages: list[str] = []
     for function in functions:
         _Function(out, machine, scratch, messages).lower(function)
@@ -239,9 +239,9 @@ class _Function:
 
 _WRITE_NOTHING = elementwise.ELEMENTWISE | {
     "arith.constant", "tt.load", "tt.store", "tt.splat", "tt.make_range", "tt.expand_dims", "tt.broadcast", "tt.get_program_id",
-    "tt.get_num_programs",
+    "tt.get_num_programs", "tt.dot",
 }  # fmt: skip
-"""Operations that a load may be put off beyond; a store looks for itself."""
+"""Operations that a load may be put off beyond; a store and a product look for themselves."""
 
 _IN_FUNCTIONS: dict[str, Callable[[_Function, Context, Operation], None]] = {
     "cf.br": _Function.jump,

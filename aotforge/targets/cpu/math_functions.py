@@ -10,6 +10,13 @@ from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
 """ln 2 in two parts; the first has 8 trailing zero bits, so that its product with an exponent is exact (Cody and Waite)."""
 
+_EXP = (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.041668277233839035, 0.008368686772882938, 0.0013819823507219553)
+_EXP2 = (
+    1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.00961849931627512, 0.0013390970416367054,
+    0.00015329310554079711,
+)  # fmt: skip
+"""e^f for |f| <= ln 2 / 2 and 2^f for |f| <= 1/2: least maximal relative error, 0.03 units in the last place of float32."""
+
 _LIBRARY = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2", "expm1",
     "fdim", "fmod", "hypot", "j0", "j1", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "remainder", "sin",
@@ -40,11 +47,11 @@ def function(b: Builder, name: str, x: Value) -> Value:
 
 
 def _exp2(b: Builder, x: Value) -> Value:
-    """2^x: x = n + f with |f| <= 1/2, 2^f by a polynomial, 2^n in the exponent's bits, in two steps so that subnormals come out."""
-    exponent = b.intrinsic("nearbyint", _clamped(b, x, -160.0, 129.0))
-    fraction = b.binary("fsub", _clamped(b, x, -160.0, 129.0), exponent)
-    value = _polynomial(b, fraction, [math.log(2) ** k / math.factorial(k) for k in range(9)])
-    return _nan_or(b, x, _scaled(b, value, b.cast("fptosi", exponent, "i32")))
+    """2^x: x = n + f with |f| <= 1/2, 2^f by a polynomial, then times 2^n, so that subnormals come out."""
+    bounded = _clamped(b, x, -160.0, 129.0)
+    exponent = b.intrinsic("nearbyint", bounded)
+    fraction = b.binary("fsub", bounded, exponent)
+    return _scaled(b, _polynomial(b, fraction, _EXP2), exponent)
 
 
 def _exp(b: Builder, x: Value) -> Value:
@@ -53,8 +60,7 @@ def _exp(b: Builder, x: Value) -> Value:
     exponent = b.intrinsic("nearbyint", b.binary("fmul", bounded, _all(b, 1 / math.log(2), x)))
     fraction = _fma(b, exponent, _all(b, -_LN2_HIGH, x), bounded)
     fraction = _fma(b, exponent, _all(b, -_LN2_LOW, x), fraction)
-    value = _polynomial(b, fraction, [1 / math.factorial(k) for k in range(9)])
-    return _nan_or(b, x, _scaled(b, value, b.cast("fptosi", exponent, "i32")))
+    return _scaled(b, _polynomial(b, fraction, _EXP), exponent)
 
 
 def _log(b: Builder, x: Value) -> Value:
@@ -130,20 +136,28 @@ def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _scaled(b: Builder, value: Value, exponent: Value) -> Value:
-    """value * 2^exponent in two factors, each a normal number."""
-    half = b.binary("ashr", exponent, _int(b, 1, value))
-    for part in (half, b.binary("sub", exponent, half)):
+    """value * 2^exponent, rounded once; NaN where the exponent is NaN. AVX-512 has an instruction for it."""
+    lanes = lanes_of(value.type)
+    if b.module.avx512 and lanes in {4, 8, 16}:
+        mask = integer((1 << max(lanes, 8)) - 1, f"i{max(lanes, 8)}")
+        rounding = [integer(4, "i32")] if lanes == 16 else []  # 4: the mode that is set
+        name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
+        return b.call(name, value.type, value, exponent, value, mask, *rounding)
+    # in two factors, each a normal number; the number of a NaN is any, but it must be one
+    number = b.cast("fptosi", exponent, "i32")
+    number = b.let(number.type, f"freeze {number}")
+    half = b.binary("ashr", number, _int(b, 1, value))
+    for part in (half, b.binary("sub", number, half)):
         bits = b.binary("shl", b.add(part, _int(b, 127, value)), _int(b, 23, value))
         value = b.binary("fmul", value, b.cast("bitcast", bits, "float"))
     return value
 
 
 def _clamped(b: Builder, x: Value, low: float, high: float) -> Value:
-    return b.intrinsic("minnum", b.intrinsic("maxnum", x, _all(b, low, x)), _all(b, high, x))
-
-
-def _nan_or(b: Builder, x: Value, value: Value) -> Value:
-    return b.select(b.compare("fcmp uno", x, x), x, value)
+    """x within limits; NaN stays."""
+    for limit, beyond in ((low, "fcmp olt"), (high, "fcmp ogt")):
+        x = b.select(b.compare(beyond, x, _all(b, limit, x)), _all(b, limit, x), x)
+    return x
 
 
 def _fma(b: Builder, x: Value, y: Value, z: Value) -> Value:

@@ -47,8 +47,8 @@ def lower_load(ctx: Context, operation: Operation) -> None:
         return _load_lanes(ctx, type_.element, lanes[0], lanes[1], lanes[2])
 
     loaded = Tensor(type=type_, evaluate=evaluate, natural=_contiguous_axis(pointer), cost=4)
-    store = _only_store(ctx, operation, pointer)
-    delayed = DelayedLoad(pointer=pointer, tensor=loaded, store=store) if store else None
+    user = _only_store(ctx, operation, pointer) or _only_product(ctx, operation)
+    delayed = DelayedLoad(pointer=pointer, tensor=loaded, user=user) if user else None
     if delayed is not None:
         ctx.delayed.append(delayed)
         ctx.values[result.name] = loaded
@@ -71,6 +71,17 @@ def _only_store(ctx: Context, operation: Operation, pointer: Tensor) -> Operatio
         if user.name not in ELEMENTWISE:
             return None
         value = user.results[0]
+
+
+def _only_product(ctx: Context, operation: Operation) -> Operation | None:
+    """The product of pairs of bfloat16, if there is one, that is all that a load is for, as the right factor."""
+    result = operation.results[0]
+    uses = ctx.uses_of(result)
+    if not ctx.machine.pairs_bf16 or ctx.type_of(result).element.name != "bf16" or len(uses) != 1:
+        return None
+    user, depth = uses[0]
+    is_right = user.name == "tt.dot" and user.operands[1].name == result.name
+    return user if is_right and depth == ctx.depth else None
 
 
 def _feeds_product(ctx: Context, operation: Operation) -> bool:

@@ -237,7 +237,7 @@ entry:
   %others = sub i32 %threads, 1
   call void @grow(i32 %others)
   %wide = zext i32 %threads to i64
-  %pieces = mul i64 %wide, 8
+  %pieces = mul i64 %wide, 64
   %size = udiv i64 %count, %pieces
   %none = icmp eq i64 %size, 0
   %chunk = select i1 %none, i64 1, i64 %size

@@ -36,10 +36,12 @@ class _Operands:
 
 def lower_dot(ctx: Context, operation: Operation) -> None:
     """a b + c, with or without a leading batch axis. Floats are multiplied and added as float32, or float64; integers as int32."""
+    ctx.load_delayed(but_for=operation)
     a, b, c = (ctx.tensor(operand) for operand in operation.operands)
     if a.element.kind != c.element.kind or (a.element.bits == 64) != (c.element.bits == 64):
         raise unsupported(operation, f"of {a.element.name} into {c.element.name}")
     _lower_product(ctx, operation, a, b, c)
+    ctx.delayed.clear()
 
 
 def lower_dot_scaled(ctx: Context, operation: Operation) -> None:
@@ -54,7 +56,7 @@ def _lower_product(ctx: Context, operation: Operation, a: Tensor, b: Tensor, c: 
     rows, columns = type_.shape[-2:]
     lanes = min(ctx.machine.lanes, columns)
     vectors = min(2, columns // lanes)
-    tile_rows = min(8 if ctx.machine.lanes >= 16 else 4, rows)
+    tile_rows = min(8 if ctx.machine.avx512 else 4, rows)
     pairs = _multiplies_pairs(ctx, a, b, c, lanes)
     if pairs:
         a, b = _pairs(ctx, a, len(a.shape) - 1), _pairs(ctx, b, len(b.shape) - 2)

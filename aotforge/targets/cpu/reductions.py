@@ -12,6 +12,9 @@ from .llvm_ir import Value, Variable, integer
 from .mlir import Operation, Region
 from .tensors import Buffer, Index, Tensor
 
+_TOGETHER = 4
+"""Combinations that are formed side by side: each waits for the one before it."""
+
 
 def lower_reduce(ctx: Context, operation: Operation) -> None:
     """Along the last axis: a vector of partial results, combined at the end; along another: a vector of results at a time."""
@@ -88,21 +91,24 @@ def _folded(
     step: int,
 ) -> list[Lanes]:
     """The combination of `turns` groups of lanes; group i begins at position i * step."""
-    first = at(integer(0))
-    width = first[0].width
-    totals = [
-        ctx.b.variable(vector_llvm(tensor.element, width), lane.vector(ctx.b))
-        for tensor, lane in zip(tensors, first, strict=True)
-    ]
-    if turns > 1:
-        with ctx.b.loop(turns - 1) as number, ctx.block():
-            following = at(ctx.b.add(ctx.b.mul(number, integer(step)), integer(step)))
-            so_far = _read(ctx, totals, tensors)
-            for total, lane in zip(
-                totals, combine(ctx, operation.regions[0], so_far, following), strict=True
-            ):
-                ctx.b.set(total, lane.vector(ctx.b))
-    return _read(ctx, totals, tensors)
+    b, region = ctx.b, operation.regions[0]
+    together = _TOGETHER if turns >= 2 * _TOGETHER and turns % _TOGETHER == 0 else 1
+    sums = []
+    for one in range(together):
+        first = at(integer(one * step))
+        types = [vector_llvm(tensor.element, first[0].width) for tensor in tensors]
+        sums.append([b.variable(t, lane.vector(b)) for t, lane in zip(types, first, strict=True)])
+    if turns > together:
+        with b.loop(turns - together, together) as number, ctx.block():
+            for one, totals in enumerate(sums):
+                place = b.add(b.mul(number, integer(step)), integer((together + one) * step))
+                found = combine(ctx, region, _read(ctx, totals, tensors), at(place))
+                for total, lane in zip(totals, found, strict=True):
+                    b.set(total, lane.vector(b))
+    found = _read(ctx, sums[0], tensors)
+    for totals in sums[1:]:
+        found = combine(ctx, region, found, _read(ctx, totals, tensors))
+    return found
 
 
 def _read(ctx: Context, variables: Sequence[Variable], tensors: Sequence[Tensor]) -> list[Lanes]:

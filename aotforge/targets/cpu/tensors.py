@@ -43,13 +43,13 @@ class Buffer:
 
 @dataclass(eq=False, kw_only=True)
 class DelayedLoad:
-    """A load of neighbours at `pointer` that may wait for the only operation that uses it, a store: then both go vector by vector.
+    """A load at `pointer` that may wait for its only `user`: a store, and both go vector by vector, or a product, which packs what it reads.
 
     `tensor` are the elements; they are read from `buffer` once that is set.
     """
 
     pointer: Tensor
-    store: Operation
+    user: Operation
     tensor: Tensor
     buffer: Buffer | None = None
 

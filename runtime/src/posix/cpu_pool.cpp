@@ -11,7 +11,7 @@ namespace aotforge {
 namespace {
 
 constexpr unsigned kSpins = 2000;  // looks at the next launch before a worker sleeps: about 50 microseconds
-constexpr uint64_t kChunks = 8;    // per thread, so that threads that are late get less
+constexpr uint64_t kChunks = 64;   // per thread, so that threads that are late get less
 constexpr size_t kMemoryPage = 4096;
 
 inline void relax() {
