@@ -1,6 +1,6 @@
 """Calls of `aotforge_add` on a device, each compared with numpy; with --speed their times beside PyTorch's.
 
-`python -m tests.device.add PREFIX rocm|cuda [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX has lib/libaotforge_ops.so and
+`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX has lib/libaotforge_ops.so and
 lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
@@ -25,7 +25,7 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     encode,
     is_exact,
 )
-from tests.support.operator_library import Cuda, DeviceTensor, Driver, Hip, OperatorLibrary, contiguous
+from tests.support.operator_library import DRIVERS, DeviceTensor, Driver, OperatorLibrary, contiguous
 
 SKIPPED = 77
 FLOATS: tuple[DType, ...] = ("fp16", "bf16", "fp32")
@@ -183,7 +183,7 @@ def run_calls(
 ) -> int:
     """Print wrong calls, what `more` prints, and the counts; 1 when a call is wrong, or one of those that `more` counts."""
     try:
-        driver: Driver = Cuda() if vendor == "cuda" else Hip()
+        driver = DRIVERS[vendor]()
     except OSError as error:
         show(f"skipped: no driver or device for {vendor}: {error}")
         return SKIPPED

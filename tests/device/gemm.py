@@ -1,6 +1,6 @@
 """Calls of `aotforge_gemm` on a device, each compared with float64; with --speed times beside PyTorch's.
 
-`python -m tests.device.gemm PREFIX rocm|cuda [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and lib/aotriton.images. The last
+`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and lib/aotriton.images. The last
 line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, Array, DType, decode, encode
 
-CUDA, ROCM = 2, 10
+CPU, CUDA, ROCM = 1, 2, 10
 CODES = {"i": 0, "u": 1, "fp": 2, "bf": 4}
 _GUARD = 64
 """Elements before and behind a tensor's memory that no call may change."""
@@ -116,6 +116,34 @@ class Cuda:
     def free(self, address: int) -> None:
         """Releases memory."""
         _checked("cuMemFree", self._cuda.cuMemFree_v2(c_uint64(address)))
+
+
+class Host:
+    """Memory of this process, which the processor's kernels take."""
+
+    device_type = CPU
+
+    def __init__(self) -> None:
+        self._memory: dict[int, Any] = {}
+
+    def upload(self, data: bytes) -> int:
+        """Address of new memory with these bytes."""
+        memory = ctypes.create_string_buffer(data, max(len(data), 1))
+        address = ctypes.addressof(memory)
+        self._memory[address] = memory
+        return address
+
+    def download(self, address: int, size: int) -> bytes:
+        """Bytes of memory, after all work."""
+        return ctypes.string_at(address, size)
+
+    def free(self, address: int) -> None:
+        """Releases memory."""
+        del self._memory[address]
+
+
+DRIVERS: dict[str, Callable[[], Driver]] = {"cpu": Host, "cuda": Cuda, "rocm": Hip}
+"""By the names of devices."""
 
 
 @dataclass(kw_only=True)

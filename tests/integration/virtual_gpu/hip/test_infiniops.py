@@ -1,4 +1,5 @@
-"""The provider of InfiniOps against its real headers: the cases of its test of add, called through InfiniOps, on a virtual MI100.
+"""The provider of InfiniOps against its real headers: the cases of its test of add, called through InfiniOps, on a virtual
+MI100 and on this processor.
 
 Checkouts of InfiniTensor/InfiniOps and InfiniTensor/InfiniRT are in AOTFORGE_INFINIOPS and AOTFORGE_INFINIRT.
 """
@@ -15,9 +16,17 @@ import pytest
 
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
+from aotforge.targets.backends import unexecutable
 from tests.integration.release.real import CACHE, ROOT
-from tests.integration.virtual_gpu.hip.test_operator_library import FEW, Make, stack  # noqa: F401 - a fixture
+from tests.integration.virtual_gpu.hip.test_operator_library import (  # noqa: F401 - a fixture
+    FEW,
+    PROCESSOR,
+    Make,
+    Stack,
+    stack,
+)
 
+ALL = "fp16,bf16,fp32,i16,i32,i64,u16,u32,u64"
 PROVIDER = ROOT / "integrations" / "infiniops"
 SOURCES = tuple(os.environ.get(f"AOTFORGE_INFINI{name}", "") for name in ("OPS", "RT"))
 pytestmark = [
@@ -30,22 +39,24 @@ import ctypes, sys
 from pathlib import Path
 from ctypes import byref, c_double
 from tests.device import add
-from tests.support.operator_library import Hip, OperatorLibrary
+from tests.support.operator_library import DRIVERS, OperatorLibrary
+
+device = {"cpu": 0, "rocm": 7}[sys.argv[4]]
 
 class InfiniOps(OperatorLibrary):
     def __init__(self, library, bridge):
         super().__init__(library)
         self.bridge = ctypes.CDLL(bridge)
         self.bridge.infiniops_error.restype = ctypes.c_char_p
-    def add(self, left, right, alpha, out, stream=0, device=7):
+    def add(self, left, right, alpha, out, stream=0, device=device):
         code = self.bridge.infiniops_add(device, byref(left), byref(right), c_double(alpha), byref(out))
         return code, self.bridge.infiniops_error().decode()
 
-hip, types = Hip(), sys.argv[3].split(",")
+driver, types = DRIVERS[sys.argv[4]](), sys.argv[3].split(",")
 library = InfiniOps(Path(sys.argv[1]) / "lib" / "libaotforge_ops.so", sys.argv[2])
 calls = [call for call in add.infiniops() if call.dtype in types]
-print(len(calls), *filter(None, (add.check(library, hip, call) for call in calls)))
-one = add.DeviceTensor(driver=hip, dtype="fp16", shape=(4,), strides=(1,), seed=0).c_tensor()
+print(len(calls), *filter(None, (add.check(library, driver, call) for call in calls)))
+one = add.DeviceTensor(driver=driver, dtype="fp16", shape=(4,), strides=(1,), seed=0).c_tensor()
 print(library.add(one, one, 1.0, one, device=1)[1])
 """
 
@@ -80,13 +91,12 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "libbridge.so"
 
 
-def _printed(stack: Make, bridge: Path, *types: str, names: str) -> list[str]:  # noqa: F811 - the fixture's value
-    made = stack("gfx908", *types)
-    return made.run("-c", _CALLS, str(made.prefix), str(bridge), names).splitlines()
+def _printed(made: Stack, bridge: Path, names: str, device: str = "rocm") -> list[str]:
+    return made.run("-c", _CALLS, str(made.prefix), str(bridge), names, device).splitlines()
 
 
 def test_the_cases_of_infiniops_through_its_operator(stack: Make, bridge: Path) -> None:  # noqa: F811
-    count, refused = _printed(stack, bridge, *FEW, names=",".join(FEW))
+    count, refused = _printed(stack("gfx908", *FEW), bridge, ",".join(FEW))
     assert count == "64"
     assert refused == "add: input: device cuda:0 differs from the stream's" or re.match(
         "add: .*CUDA", refused
@@ -95,7 +105,14 @@ def test_the_cases_of_infiniops_through_its_operator(stack: Make, bridge: Path) 
 
 @pytest.mark.slow
 def test_all_cases_of_infiniops_through_its_operator(stack: Make, bridge: Path) -> None:  # noqa: F811
-    assert _printed(stack, bridge, names="fp16,bf16,fp32,i16,i32,i64,u16,u32,u64")[0] == "132"
+    assert _printed(stack("gfx908"), bridge, ALL)[0] == "132"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(unexecutable(PROCESSOR)), reason=unexecutable(PROCESSOR))
+def test_all_cases_of_infiniops_on_this_processor(stack: Make, bridge: Path) -> None:  # noqa: F811
+    """Its 108 cases, and 24 newer ones, through the slot of `kCpu`."""
+    assert _printed(stack(PROCESSOR), bridge, ALL, "cpu")[0] == "132"
 
 
 def test_infiniops_generator_finds_the_implementations() -> None:

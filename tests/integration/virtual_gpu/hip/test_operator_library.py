@@ -1,4 +1,4 @@
-"""Functions of the operator library on virtual GPUs against numpy, through C and through TVM-FFI."""
+"""Functions of the operator library on virtual GPUs and this processor against numpy, through C and through TVM-FFI."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ import pytest
 from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
+from aotforge.targets.backends import unexecutable
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
 from tests.integration.release.real import CACHE, ROOT, images_of
 from tests.integration.release.standin import MANIFEST
 
 pytestmark = pytest.mark.compiler
+PROCESSOR = "cpu-x86-64-v3"
 FEW = ("bf16", "fp32", "u16", "i64")
 """Of every size, with and without sign; fp16 is in profile `smoke`, whose images other tests verify. Six images each to compile."""
 
@@ -74,10 +76,13 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Make
             (place / name).write_bytes(data)
         built = build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix / "lib" / OPERATOR_LIBRARY
         (folder / "lib" / OPERATOR_LIBRARY).write_bytes(built.read_bytes())
-        return Stack(
-            prefix=folder,
-            settings=environment(virtual, devices=[arch, arch], texts=[texts], cache=CACHE),
+        level = {"AOTFORGE_CPU_LEVEL": arch.removeprefix("cpu-")}
+        on_gpus = (
+            environment(virtual, devices=[arch, arch], texts=[texts], cache=CACHE)
+            if arch.startswith("gfx")
+            else level
         )
+        return Stack(prefix=folder, settings=on_gpus)
 
     return make
 
@@ -88,6 +93,18 @@ def test_the_calls_of_infiniops_on_a_virtual_mi100(stack: Make) -> None:
     words = ("--infiniops", f"--types={','.join(FEW)}")
     printed = made.run("-m", "tests.device.add", str(made.prefix), "rocm", *words)
     assert printed == "64 calls, 0 wrong\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(unexecutable(PROCESSOR)), reason=unexecutable(PROCESSOR))
+@pytest.mark.parametrize(
+    ("calls", "family", "count"), [("add", "elementwise", 276), ("rows", "rms_norm", 111), ("rows", "softmax", 126), ("gemm", "gemm", 81)]
+)  # fmt: skip
+def test_every_call_and_type_on_this_processor(stack: Make, calls: str, family: str, count: int) -> None:
+    made = stack(PROCESSOR, family=family)
+    words = ("--only", family) if calls == "rows" else ()
+    printed = made.run("-m", f"tests.device.{calls}", str(made.prefix), "cpu", *words)
+    assert printed == f"{count} calls, 0 wrong\n"
 
 
 @pytest.mark.slow
