@@ -33,7 +33,7 @@ class Machine:
     @property
     def avx512(self) -> bool:
         """Whether vector registers have 512 bits."""
-        return self.lanes >= 16  # noqa: PLR2004 - of 32 bits
+        return self.lanes >= 16
 
 
 @dataclass(kw_only=True)
