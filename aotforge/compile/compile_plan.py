@@ -217,7 +217,7 @@ class _Build:
             raise ResourceError(
                 f"{len(rejected)} limits are exceeded:\n{_list(rejected)}",
                 cause="the setting's blocks are too large for the arch",
-                hint="change the setting in the family's rules.py, or let the rules report spills instead",
+                hint="change the setting in manifests/tuning/ARCH.yaml or, of a kernel without one there, in its family's rules.py",
             )
         return images
 
