@@ -98,6 +98,10 @@ class Cache:
         """These entries will be loaded: shared places may send those that are not here."""
         self._objects.expect(keys)
 
+    def has(self, key: JobKey) -> bool:
+        """Whether the folder itself has an entry, which may be damaged."""
+        return self._objects.path(key).is_file()
+
     def load(self, key: JobKey) -> Entry | None:
         """The entry, or None when there is none. Raises DamagedObjectError when it is damaged."""
         with self._errors():

@@ -24,7 +24,7 @@ from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.model import COVERAGE, MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
+from aotforge.release.model import COVERAGE, MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE, SIGSTORE
 from aotforge.release.release_json import load_release_json
 from aotforge.release.wheels import wheel_version
 
@@ -38,6 +38,7 @@ _DOCUMENTS = {
     MANIFEST: "verdicts of the virtual GPU",
     SBOM: "bill of materials, CycloneDX",
     PROVENANCE: "SLSA provenance, signed",
+    SIGSTORE: "the same as a Sigstore bundle, for cosign",
 }
 
 

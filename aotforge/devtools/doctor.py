@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import mmap
 import os
 import shutil
@@ -35,8 +36,6 @@ from aotforge.errors import (
     suggest,
 )
 from aotforge.library.build_tools import find_tools, find_windows_tools, run_tool
-from aotforge.publish.keys import load_keys
-from aotforge.release.signing import load_private_key
 from aotforge.sandbox.executors.choose import ORDER, make_executor
 from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
@@ -318,13 +317,29 @@ def _checkout(request: Request) -> str:
 
 
 def _signing_key(request: Request) -> str:
+    _require_release_packages()
+    from aotforge.release.signing import load_private_key  # noqa: PLC0415 - an environment for builds lacks its packages
+
     load_private_key(None, request.environment)
     return "AOTFORGE_SIGNING_KEY is an Ed25519 key"
 
 
 def _index_keys(request: Request) -> str:
+    _require_release_packages()
+    from aotforge.publish.keys import load_keys  # noqa: PLC0415 - as above
+
     keys = load_keys(None, request.environment)
     return f"keys for {', '.join(sorted(keys.signers))}"
+
+
+def _require_release_packages() -> None:
+    """Raises ToolchainError without the packages of requirements/release.txt."""
+    if missing := [name for name in ("cryptography", "tuf") if importlib.util.find_spec(name) is None]:
+        raise ToolchainError(
+            f"the Python packages of releases are not installed: {', '.join(missing)}",
+            cause="an environment for builds does not have them",
+            hint="./dev compat.show installs them, as does every task of releases",
+        )
 
 
 def _clock(request: Request) -> str:

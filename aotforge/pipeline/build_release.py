@@ -303,6 +303,11 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
                 packs.append(pack_images(plan, images, draft.images, verdicts))
         observer.stage("tarballs")
         release = draft.assemble(packs, runtime.prefix)
+    elif shared is not NOT_SHARED:
+        with Cache(request.cache, shared) as cache:
+            builder = ImageBuilder(request=request, observer=observer, shared=shared)
+            for plan in draft.plans:
+                builder.offer(plan, cache)
     return BuildReport(
         plans=draft.plans,
         release=release,

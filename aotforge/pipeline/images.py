@@ -12,6 +12,7 @@ from aotforge.base.architectures import Architecture, load_architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
+from aotforge.compile.cache_entry import KIND
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
@@ -166,6 +167,15 @@ class ImageBuilder:
         if verdicts:
             verdicts.offer()
         return report
+
+    def offer(self, plan: Plan, cache: Cache) -> None:
+        """Offers images and verdicts of a release that exists to the shared places, if the cache folder has all images of the plan."""
+        wanted = any(self.shared.wants(KIND, job.key) for job in plan.jobs)
+        if wanted and all(cache.has(job.key) for job in plan.jobs):
+            images = self.compile(plan, cache)
+            SharedVerdicts(
+                plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
+            ).offer()
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
         """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError for an image that fails."""

@@ -8,13 +8,14 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder, write_atomic
-from aotforge.errors import ReleaseError, SignatureError, listed
+from aotforge.errors import ReleaseError, SignatureError
 from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
 from aotforge.release.coverage_document import coverage_document
+from aotforge.release.listed_files import FETCH, check_digests, check_listed_files
 from aotforge.release.model import (
     COVERAGE,
     MANIFEST,
@@ -22,15 +23,19 @@ from aotforge.release.model import (
     RELEASE_JSON,
     SBOM,
     SIGNATURE,
-    UNSIGNED,
+    SIGSTORE,
     Origin,
     ReleaseFile,
 )
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import release_json_bytes
-from aotforge.release.signing import check_sums, open_statement, sign_statement, sign_sums
-
-_FETCH = "fetch the release again"
+from aotforge.release.signing import (
+    check_sums,
+    open_statement,
+    sign_statement,
+    sign_sums,
+    sigstore_bundle,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ def finalize_release(
     the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
     """
     sums = read_sums(build / SUMS)
-    _check_files(build, sums, hint="build again: ./dev build")
+    check_digests(build, sums, hint="build again: ./dev build")
     manifest = parse_json(read_regular(build / MANIFEST))
     if not isinstance(manifest, dict):
         raise ReleaseError(f"{build / MANIFEST} is not a valid manifest")
@@ -83,7 +88,9 @@ def finalize_release(
         if key is not None:
             write_atomic(staged / SIGNATURE, sign_sums((staged / SUMS).read_bytes(), key))
             statement = statement_json(origin, files, builder=builder)
-            write_atomic(staged / PROVENANCE, sign_statement(statement, key))
+            envelope = sign_statement(statement, key)
+            write_atomic(staged / PROVENANCE, envelope)
+            write_atomic(staged / SIGSTORE, sigstore_bundle(envelope, key.public_key()))
         approve(staged)
         fresh = not _same_files(staged, folder)
     return FinalizedRelease(folder=folder, files=files, signed=key is not None, fresh=fresh)
@@ -94,36 +101,26 @@ def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple
 
     Returns the file names. Raises ReleaseError, SignatureError.
     """
-    sums = read_sums(folder / SUMS)
-    present = {path.name for path in folder.iterdir()} - {SUMS} - UNSIGNED
-    if odd := sorted(present ^ set(sums)):
-        what = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both"
-        cause = "a file was added or lost, or the download is not complete"
-        raise ReleaseError(f"{folder}: {what}", cause=cause, hint=_FETCH)
-    _check_files(folder, sums, hint=_FETCH)
+    sums = check_listed_files(folder)
     if key is not None:
         _check_signatures(folder, sums, key)
     return tuple(sums)
 
 
-def _check_files(folder: Path, sums: Mapping[str, str], *, hint: str) -> None:
-    for name, digest in sums.items():
-        if not (folder / name).is_file() or sha256_file(folder / name) != digest:
-            what = f"{folder / name} is missing or not the file that {SUMS} names"
-            raise ReleaseError(what, cause="it was altered or damaged", hint=hint)
-
-
 def _check_signatures(folder: Path, sums: Mapping[str, str], key: Ed25519PublicKey) -> None:
-    for name in (SIGNATURE, PROVENANCE):
+    for name in (SIGNATURE, PROVENANCE, SIGSTORE):
         if not (folder / name).is_file():
             cause = "the release was not signed, or the file was lost"
-            raise SignatureError(f"{folder} has no {name}", cause=cause, hint=_FETCH)
+            raise SignatureError(f"{folder} has no {name}", cause=cause, hint=FETCH)
     check_sums(read_regular(folder / SUMS), read_regular(folder / SIGNATURE), key)
     statement = parse_json(open_statement(read_regular(folder / PROVENANCE), key))
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     if subjects != dict(sums) | {SUMS: sha256_file(folder / SUMS)}:
         what = f"{folder / PROVENANCE} lists different files than {SUMS}"
-        raise SignatureError(what, cause="files of two releases were mixed", hint=_FETCH)
+        raise SignatureError(what, cause="files of two releases were mixed", hint=FETCH)
+    if read_regular(folder / SIGSTORE) != sigstore_bundle(read_regular(folder / PROVENANCE), key):
+        what = f"{folder / SIGSTORE} is not the bundle of {PROVENANCE} and this key"
+        raise SignatureError(what, cause="files of two releases were mixed", hint=FETCH)
 
 
 def _described(path: Path, tars: Mapping[str, str], origin: Origin) -> ReleaseFile:

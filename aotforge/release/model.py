@@ -28,8 +28,9 @@ RELEASE_JSON = "release.json"
 SBOM = "sbom.cdx.json"
 COVERAGE = "COVERAGE.md"
 PROVENANCE = "provenance.dsse.json"
+SIGSTORE = "provenance.sigstore.json"
 SIGNATURE = "SHA256SUMS.sig"
-UNSIGNED = frozenset({PROVENANCE, SIGNATURE})
+UNSIGNED = frozenset({PROVENANCE, SIGSTORE, SIGNATURE})
 """Files that depend on a key: not covered by the digests that a second build must reproduce."""
 
 EPOCH_LIMIT = 8**11 - 1

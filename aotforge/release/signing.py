@@ -1,10 +1,11 @@
-"""Ed25519 signatures (RFC 8032): of SHA256SUMS, and of the provenance statement in DSSE.
+"""Ed25519 signatures (RFC 8032): of SHA256SUMS, and of the provenance in DSSE and for Sigstore.
 
 Private keys come from a file or the environment, never from the repository.
 """
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
 _ALTERED = "it was altered, or another key signed it"
 _DO_NOT_USE = "compare the key with the one that the publisher announces; do not use these files"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
 
 
@@ -86,6 +88,18 @@ def sign_statement(statement: bytes, key: Ed25519PrivateKey) -> bytes:
     envelope = Envelope(payload=statement, payload_type=PAYLOAD_TYPE, signatures={})
     envelope.sign(CryptoSigner(key))
     return (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def sigstore_bundle(envelope: bytes, key: Ed25519PublicKey) -> bytes:
+    """The envelope in a Sigstore bundle, whose verifier has the key from the publisher. It has no certificate and no entry of a log."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    hint = base64.b64encode(hashlib.sha256(der).digest()).decode("ascii")
+    bundle = {
+        "mediaType": BUNDLE_TYPE,
+        "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
+        "dsseEnvelope": parse_json(envelope),
+    }
+    return (json.dumps(bundle, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
 def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:

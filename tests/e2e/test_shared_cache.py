@@ -15,6 +15,10 @@ from tests.support.publishing import NOW, ROOT
 BUILD = ("--profile", "smoke", "--only", "add")
 
 
+def named_objects(place: Path) -> list[str]:
+    return [path.name for path in (place / "objects").rglob("*") if path.is_file()]
+
+
 def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poisoned(tmp_path: Path) -> None:
     create_keys(tmp_path / "keys", now=NOW, repository=ROOT, root_keys=1, threshold=1)
     place = tmp_path / "shared"
@@ -30,6 +34,11 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     kinds = Counter(kind for kind, _ in index)
     assert kinds["library-2"] == 1
     assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
+    # a release that is up to date fills another place, too
+    late = build_json(
+        checkout, *BUILD, *trusted, "--cache-to", str(tmp_path / "late"), "--cache-keys", str(tmp_path / "keys")
+    )
+    assert not late["fresh"] and sorted(named_objects(tmp_path / "late")) == sorted(named_objects(place))
     victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]
     poisoned = place / object_name(victim)
     poisoned.write_bytes(poisoned.read_bytes()[:-1] + b"!")

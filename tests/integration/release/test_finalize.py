@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -27,13 +29,15 @@ from aotforge.release.model import (
     RELEASE_JSON,
     SBOM,
     SIGNATURE,
+    SIGSTORE,
+    UNSIGNED,
     BuildTools,
     Origin,
 )
 from aotforge.release.reader import read_release
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
 from aotforge.release.release_json import load_release_json
-from aotforge.release.signing import load_private_key, open_statement
+from aotforge.release.signing import load_private_key, load_public_key, open_statement
 from tests.integration.release import standin
 
 TOOLS = BuildTools(
@@ -132,8 +136,26 @@ def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None
     assert {"zstd (decoder, linked statically)"} < {component.name for component in bom.components}
     statement = json.loads(open_statement((done / PROVENANCE).read_bytes(), key.public_key()))
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
-    assert set(subjects) == {path.name for path in done.iterdir()} - {SIGNATURE, PROVENANCE}
+    assert set(subjects) == {path.name for path in done.iterdir()} - UNSIGNED
     assert statement["predicate"]["runDetails"]["builder"]["id"] == BUILDER
+    check_bundle(json.loads((done / SIGSTORE).read_bytes()), json.loads((done / PROVENANCE).read_bytes()), public)
+
+
+def check_bundle(bundle: dict[str, Any], envelope: dict[str, Any], public: Path) -> None:
+    """As Sigstore's clients read a bundle (protobuf-specs, bundle v0.3) and check a DSSE envelope with a key that they have."""
+    assert bundle.keys() == {"mediaType", "verificationMaterial", "dsseEnvelope"}
+    assert bundle["mediaType"] == "application/vnd.dev.sigstore.bundle.v0.3+json"
+    der = subprocess.run(
+        ["openssl", "pkey", "-pubin", "-in", public, "-outform", "DER"], check=True, capture_output=True
+    ).stdout
+    hint = base64.b64encode(hashlib.sha256(der).digest()).decode()
+    assert bundle["verificationMaterial"] == {"publicKey": {"hint": hint}, "tlogEntries": []}
+    assert bundle["dsseEnvelope"] == envelope
+    (signature,) = envelope["signatures"]
+    kind, payload = envelope["payloadType"].encode(), base64.b64decode(envelope["payload"])
+    encoded = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+    key = load_public_key(public)
+    key.verify(base64.b64decode(signature["sig"]), encoded)
 
 
 def test_the_same_bytes_with_any_key(build: Path, key: Ed25519PrivateKey, done: Path, tmp_path: Path) -> None:
@@ -152,7 +174,7 @@ def test_the_same_bytes_with_any_key(build: Path, key: Ed25519PrivateKey, done: 
 @pytest.mark.parametrize("how", ["flip", "truncate", "append", "lose"])
 def test_every_altered_file_is_noticed(how: str, done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None:
     names = sorted(path.name for path in done.iterdir())
-    assert {SUMS, SIGNATURE, PROVENANCE} < set(names)
+    assert {SUMS, *UNSIGNED} < set(names)
     for name in names:
         copy = tmp_path / "copy"
         shutil.copytree(done, copy)
@@ -182,8 +204,13 @@ def test_an_added_file_and_mixed_releases(
     other = finalize_release(
         build, origin=replace(ORIGIN, commit="b" * 40), plans=[standin.PLAN], output=tmp_path / "b", key=key, builder=BUILDER
     ).folder  # fmt: skip
+    original = shutil.copytree(done, tmp_path / "original")
     shutil.copyfile(other / PROVENANCE, done / PROVENANCE)
     with pytest.raises(SignatureError, match="different files"):
+        check_finalized_release(done, key.public_key())
+    shutil.copyfile(other / SIGSTORE, done / SIGSTORE)
+    shutil.copyfile(original / PROVENANCE, done / PROVENANCE)
+    with pytest.raises(SignatureError, match="is not the bundle of"):
         check_finalized_release(done, key.public_key())
     (done / "more").touch()
     with pytest.raises(ReleaseError, match="more is in the folder"):
