@@ -36,7 +36,13 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
     # a release that is up to date fills another place, too
     late = build_json(
-        checkout, *BUILD, *trusted, "--cache-to", str(tmp_path / "late"), "--cache-keys", str(tmp_path / "keys")
+        checkout,
+        *BUILD,
+        *trusted,
+        "--cache-to",
+        str(tmp_path / "late"),
+        "--cache-keys",
+        str(tmp_path / "keys"),
     )
     assert not late["fresh"] and sorted(named_objects(tmp_path / "late")) == sorted(named_objects(place))
     victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]

@@ -138,7 +138,9 @@ def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     assert set(subjects) == {path.name for path in done.iterdir()} - UNSIGNED
     assert statement["predicate"]["runDetails"]["builder"]["id"] == BUILDER
-    check_bundle(json.loads((done / SIGSTORE).read_bytes()), json.loads((done / PROVENANCE).read_bytes()), public)
+    check_bundle(
+        json.loads((done / SIGSTORE).read_bytes()), json.loads((done / PROVENANCE).read_bytes()), public
+    )
 
 
 def check_bundle(bundle: dict[str, Any], envelope: dict[str, Any], public: Path) -> None:
