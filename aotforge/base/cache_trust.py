@@ -46,10 +46,11 @@ def check_cache(folder: Path) -> None:
         )
 
 
-def owner_fault(path: Path) -> str:
-    """The words for a file, folder or link of another user than this one and root; empty for others and where there is none."""
+def owner_fault(path: Path | int) -> str:
+    """The words for a file, folder or link of another user than this one and root; empty for others and where there is none. A number is
+    an open descriptor."""
     try:
-        owner = path.lstat().st_uid
+        owner = (os.fstat(path) if isinstance(path, int) else path.lstat()).st_uid
     except OSError:
         return ""
     return "" if owner in _trusted_users() else f"belongs to user {owner}, not to user {os.geteuid()}"

@@ -13,13 +13,17 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from aotforge.base.cache_trust import replaceable
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
+PART = ".part-"
+"""In the names of partial files, before the eight characters of mkstemp."""
+
 _FILE_MODE = 0o644
+_PARTIAL = re.compile(r"[a-z0-9_]{8}")
 _TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
 """Ends of the names that mkdtemp gives."""
 _FOLDER_MODE = 0o755
@@ -28,20 +32,78 @@ _RENAME_EXCHANGE = 2
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError."""
+    """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError.
+
+    A killed writer leaves nothing behind; where it replaces a file, a partial file, which the next writer of that name removes.
+    """
     with output_errors(path):
         make_folders(path.parent)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if _create(path, data):
+            return
+        handle, partial = new_partial(path)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(file.fileno(), _FILE_MODE)  # not by name: another user may replace it by a link
-                os.fsync(file.fileno())
-            Path(name).replace(path)
+                _fill(file, data)
+                remove_partial(path)
+                Path(partial).replace(path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            Path(partial).unlink(missing_ok=True)
             raise
+
+
+def _create(path: Path, data: bytes) -> bool:
+    """Makes a file that has no name before it is complete. False when there is one, or when the file system cannot do that."""
+    if os.path.lexists(path):
+        return False
+    try:
+        with os.fdopen(os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600), "wb") as file:
+            _fill(file, data)
+            # linkat(2) follows this link, link(2) does not: Python calls the first when a descriptor is given
+            os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno(), follow_symlinks=True)
+    except OSError:
+        return False  # a second try reports the reason
+    return True
+
+
+def _fill(file: BufferedWriter, data: bytes) -> None:
+    """Writes a new file to the disk, readable by all."""
+    file.write(data)
+    file.flush()
+    os.fchmod(file.fileno(), _FILE_MODE)  # not by name: another user may replace it by a link
+    os.fsync(file.fileno())
+
+
+def new_partial(path: Path) -> tuple[int, str]:
+    """A new file next to `path`, and its name; its lock shows others that its writer is running. Raises OSError."""
+    while True:
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}{PART}", dir=path.parent)
+        with suppress(OSError):  # without locks nothing is removed
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, partial
+        os.close(handle)  # another writer removed it before it was locked
+
+
+def remove_partial(path: Path) -> None:
+    """Removes the partial files of `path` that killed writers of this user have left."""
+    prefix = f".{path.name}{PART}"
+    with suppress(OSError):  # of a folder that cannot be read
+        for left in path.parent.iterdir():
+            if left.name.startswith(prefix) and _PARTIAL.fullmatch(left.name[len(prefix) :]):
+                remove_unlocked(left)
+
+
+def remove_unlocked(path: Path) -> None:
+    """Removes a regular file of this user that no running writer has locked."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+        finally:
+            os.close(handle)
 
 
 def read_bytes(path: Path, error: type[AotforgeError], *, hint: str = "") -> bytes:
@@ -132,7 +194,7 @@ def output_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(
-            f"cannot write {error.filename or path}: {error.strerror or error}",
+            f"cannot write {error.filename2 or error.filename or path}: {error.strerror or error}",
             cause=_CAUSES.get(error.errno or 0, ""),
             hint="earlier results are untouched; free space or choose another output folder, then build again",
         ) from error

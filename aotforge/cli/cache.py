@@ -55,6 +55,7 @@ def show(
     fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(one) for one in kinds]}
     if cache_from:
         from aotforge.publish.cache.session import CachePlaces, shared_usage
+        from aotforge.publish.stores.store import redact_urls
 
         places = CachePlaces(
             source=cache_from, root=cache_root, limit=0, checkout=ROOT, memory=folder, environment=os.environ
@@ -62,7 +63,7 @@ def show(
         found = shared_usage(places)
         fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in found.items()}
         lines += [
-            f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {cache_from}"
+            f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {redact_urls(cache_from)}"
             for kind, (count, size) in found.items()
         ]
     print_either(fields, [line.rstrip() for line in lines], json=json)

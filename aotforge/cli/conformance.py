@@ -125,9 +125,14 @@ def check(
 
 
 @cli_command("compat.baseline", positional=["folder"])
-def baseline(folder: Annotated[str, "a release folder"]) -> None:
+def baseline(
+    folder: Annotated[str, "a release folder"],
+    key: Annotated[str | None, "the publisher's public key, PEM: also check the signatures"] = None,
+) -> None:
     """Write compat/abi of a published release, which later point releases are compared with."""
     from aotforge.conformance.check_release import write_baselines
+    from aotforge.release.signing import load_public_key
 
-    for path in write_baselines(Path(folder).absolute(), checkout=ROOT):
+    public = load_public_key(Path(key)) if key else None
+    for path in write_baselines(Path(folder).absolute(), checkout=ROOT, key=public):
         print_result(f"{path}")

@@ -168,11 +168,11 @@ def _project_value(file: str, pattern: str) -> str:
 
 def _shown(name: str, value: str) -> str:
     """A variable's value; keys are not shown, nor user, password and query of an address."""
-    from aotforge.publish.stores.store import redact_url
+    from aotforge.publish.stores.store import redact_urls
 
     if secrets_in({name: value}) or "\n" in value:
         return "set, not shown"
-    return redact_url(value)
+    return redact_urls(value)
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,8 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
@@ -14,10 +15,49 @@ from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.sums import SUMS, parse_sums
-from aotforge.formats.untrusted_file import open_regular, parse_json, read_regular
+from aotforge.formats.untrusted_file import open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, UNSIGNED
+
+
+class _Reported(BaseModel):
+    """A part of MANIFEST.json that the checks read; a value of another type is refused."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class ReportedVerdict(_Reported):
+    """The verdict of an image, as the release states it."""
+
+    outcome: str = "never executed"
+    cases: tuple[str, ...] = ()
+    runs: int = 0
+    tools: str = ""
+
+
+class ReportedRow(_Reported):
+    """An image; `jobs` and `labels` correspond."""
+
+    digest: str = ""
+    jobs: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    verdict: ReportedVerdict | None = None
+
+
+class ReportedPack(_Reported):
+    """An image pack."""
+
+    name: str
+    images: tuple[ReportedRow, ...] = ()
+
+
+class ReportedManifest(_Reported):
+    """MANIFEST.json of a candidate. `tarballs`: SHA-256 of the uncompressed tars by name."""
+
+    release: str
+    tarballs: dict[str, str] = Field(default_factory=dict)
+    packs: tuple[ReportedPack, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +78,7 @@ class Candidate:
 
     name: str
     folder: Path
-    manifest: Mapping[str, Any]
+    manifest: ReportedManifest
     sums: Mapping[str, str]
     archives: tuple[Archive, ...]
     windows: tuple[Path, ...]
@@ -81,11 +121,10 @@ def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
 def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     try:
-        manifest = parse_json(read_regular(folder / MANIFEST))
+        manifest = _read_manifest(folder / MANIFEST)
         sums = parse_sums(read_regular(folder / SUMS).decode("ascii"))
-        name = str(manifest["release"])
         present = sorted(path.name for path in folder.iterdir())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise ReleaseError(
             f"{folder} is not a release: {error}",
             cause=f"{MANIFEST} or {SUMS} is missing or damaged",
@@ -93,13 +132,25 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
         ) from error
     names = [found for file in present if (found := parse_artifact_name(file))]
     return Candidate(
-        name=name,
+        name=manifest.release,
         folder=folder,
         manifest=manifest,
         sums=sums,
         archives=tuple(_unpack_all(folder, [name for name in names if name.kind != "windows"], work)),
         windows=tuple(folder / str(name) for name in names if name.kind == "windows"),
     )
+
+
+def _read_manifest(path: Path) -> ReportedManifest:
+    """Raises OSError, ValueError naming the first value that does not fit."""
+    try:
+        return ReportedManifest.model_validate_json(read_regular(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"{path.name}: {where}: {first['msg']}" if where else f"{path.name}: {first['msg']}"
+        ) from None
 
 
 def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator[Archive]:
@@ -222,11 +273,11 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
 
 
 def _tar_violations(candidate: Candidate) -> list[str]:
-    digests = candidate.manifest.get("tarballs", {})
+    digests = candidate.manifest.tarballs
     return [
         f"{archive} holds another tar than {MANIFEST} lists"
         for archive in candidate.archives
-        if not isinstance(digests, dict) or digests.get(str(archive).removesuffix(".gz")) != archive.tar
+        if digests.get(str(archive).removesuffix(".gz")) != archive.tar
     ]
 
 

@@ -11,6 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 from aotforge.base.cache_trust import check_cache
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
@@ -28,6 +30,7 @@ from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
+from aotforge.release.finalize import check_finalized_release
 from aotforge.sandbox.release_programs import available_programs, find_release_programs
 
 _BEFORE_EXECUTION = frozenset({"folder", "sonames", "elf"})
@@ -107,8 +110,10 @@ def make_context(
     )
 
 
-def write_baselines(folder: Path, *, checkout: Path) -> tuple[Path, Path]:
-    """Writes compat/abi of the release in `folder`. Raises ReleaseError, ToolchainError, OutputError."""
+def write_baselines(folder: Path, *, checkout: Path, key: Ed25519PublicKey | None) -> tuple[Path, Path]:
+    """Writes compat/abi of the release in `folder`, whose files are as its sums list them, and the sums as `key` signed them. Raises
+    ReleaseError, SignatureError, ToolchainError, OutputError."""
+    check_finalized_release(folder, key)
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
         return write_baseline(make_context(folder, checkout, Path(work)))
 

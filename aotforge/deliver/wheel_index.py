@@ -14,7 +14,7 @@ from typing import Any
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.wheel import WheelName, is_own_project, parse_wheel_name, read_wheel
+from aotforge.formats.wheel import WheelName, is_own_project, parse_wheel_name, read_metadata
 
 FOLDER = "simple"
 _REQUIRES = "Requires-Python: "
@@ -42,7 +42,7 @@ def read_wheels(folder: Path, *, yanked: str = "") -> list[IndexedWheel]:
     found = []
     for path in sorted(folder.glob("*.whl")):
         name = parse_wheel_name(path.name)
-        metadata = name and read_wheel(path).get(f"{name.info}/METADATA")
+        metadata = name and read_metadata(path, name)
         if not name or not metadata:
             raise ReleaseError(
                 f"{path} is not a wheel that can be listed",

@@ -1,5 +1,6 @@
 """SHA256SUMS and SHA256SUMS.uncompressed: sha256sum's format, one digest and file name a line."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,8 +27,14 @@ def parse_sums(text: str) -> dict[str, str]:
 
 def read_sums(path: Path) -> dict[str, str]:
     """The list in a release folder. Raises ReleaseError."""
+    return read_sums_file(path)[0]
+
+
+def read_sums_file(path: Path) -> tuple[dict[str, str], str]:
+    """The list in a release folder, and the SHA-256 of the same bytes. Raises ReleaseError."""
     try:
-        return parse_sums(read_regular(path).decode("ascii"))
+        data = read_regular(path)
+        return parse_sums(data.decode("ascii")), hashlib.sha256(data).hexdigest()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"is not a list of SHA-256 sums ({error})"
         raise ReleaseError(

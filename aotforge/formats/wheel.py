@@ -10,17 +10,15 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from aotforge.errors import ContainerError, ReleaseError
-from aotforge.formats.untrusted_file import open_regular
-from aotforge.formats.zip_archive import write_zip
+from aotforge.formats.zip_archive import open_zip, read_member, write_zip
 
-_FREE, _RATIO, _MOST_MEMBERS = 16 * 1024**2, 100, 10_000
-"""Bounds of what is read of a wheel: bytes of members, their ratio to the file's size, and their number."""
-
+_METADATA_LIMIT = 4 * 1024**2
 _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
 ATTENTION = "aotforge-attention"
 """The project whose wheel has the library."""
@@ -110,16 +108,32 @@ def record_bytes(members: Mapping[str, bytes], own: str) -> bytes:
 
 def read_wheel(path: Path) -> dict[str, bytes]:
     """Every member of a wheel that is not trusted, by name, in proportion to the file. Raises ReleaseError."""
+    with _wheel_errors(path), open_zip(path) as archive:
+        return {info.filename: read_member(archive, info) for info in archive.infolist()}
+
+
+def read_metadata(path: Path, name: WheelName) -> bytes:
+    """METADATA of a wheel that is not trusted, empty when there is none; nothing else is kept. Raises ReleaseError."""
+    with _wheel_errors(path), open_zip(path) as archive:
+        found = [info for info in archive.infolist() if info.filename == f"{name.info}/METADATA"]
+        if found and found[0].file_size > _METADATA_LIMIT:
+            raise zipfile.BadZipFile(f"its METADATA has {found[0].file_size} bytes")
+        return read_member(archive, found[0]) if found else b""
+
+
+@contextmanager
+def _wheel_errors(path: Path) -> Iterator[None]:
     try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            infos = archive.infolist()
-            limit = _FREE + _RATIO * path.stat().st_size
-            if len({info.filename for info in infos}) != len(infos):
-                raise zipfile.BadZipFile("it has two members of one name")
-            if len(infos) > _MOST_MEMBERS or sum(info.file_size for info in infos) > limit:
-                raise zipfile.BadZipFile("its members are out of proportion to the file")
-            return {info.filename: archive.read(info) for info in infos}
-    except (OSError, EOFError, NotImplementedError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        yield
+    except (
+        OSError,
+        EOFError,
+        NotImplementedError,
+        ValueError,
+        RuntimeError,
+        zlib.error,
+        zipfile.BadZipFile,
+    ) as error:
         raise ReleaseError(
             f"{path} is not a valid wheel: {error}", hint="fetch the release again, or make it again"
         ) from error

@@ -1,22 +1,35 @@
-"""Writer of deterministic zip files: bytes depend on members, given time and zlib.
+"""Deterministic zip files, written and read: bytes depend on members, given time and zlib.
 
 Members are sorted, all of one time and mode; no folders, extra fields or comments. As deflate differs between zlib versions,
 `digest_members` is the identity that is the same on every machine.
 """
 
 import hashlib
+import os
+import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file, unlike
+from aotforge.formats.untrusted_file import open_regular
 
 _FIRST, _LAST = 315532800, 4354819199
 """1980-01-01 and 2107-12-31: the range of the format's times."""
 
+_FREE, _RATIO, _MOST, _MOST_MEMBERS = 16 * 1024**2, 100, 2 * 1024**3, 10_000
+"""Bounds of what is read: bytes of all members, free and per byte of the file and at most, and the number of members."""
+
+_HEADER = struct.Struct("<4s5H3I2H")
+_DIRECTORY_ENTRY, _END = 46, 22
+"""Bytes of an entry of the directory without its name, and of the record at the end."""
+
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _MODE = 0o100644
 _UNIX = 3
 _LEVEL = 9
@@ -50,6 +63,65 @@ def check_zip(path: Path, members: Mapping[str, bytes]) -> None:
         raise unlike(path, str(error)) from error
     if found != dict(members) or entries != len(members):
         raise unlike(path, "its members differ from what was written")
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip file that is not trusted, in the form of `write_zip` and in proportion to its size.
+
+    Some programs find members by the directory, others by the headers before them: both find the same here, because every byte belongs to
+    a listed member or to the directory. Raises OSError, zipfile.BadZipFile.
+    """
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        infos, size = archive.infolist(), os.fstat(file.fileno()).st_size
+        if len({info.filename for info in infos}) != len(infos):
+            raise zipfile.BadZipFile("it has two members of one name")
+        if len(infos) > _MOST_MEMBERS or sum(one.file_size for one in infos) > min(
+            _MOST, _FREE + _RATIO * size
+        ):
+            raise zipfile.BadZipFile("its members are out of proportion to the file")
+        end = 0
+        for info in sorted(infos, key=lambda one: one.header_offset):
+            if info.header_offset != end:
+                raise zipfile.BadZipFile(f"before {info.filename!r} are bytes of no member")
+            end = _check_header(file, info)
+        directory = sum(_DIRECTORY_ENTRY + len(info.filename) for info in infos)
+        if archive.start_dir != end or archive.comment or end + directory + _END != size:
+            raise zipfile.BadZipFile("after its members are bytes of none")
+        yield archive
+
+
+def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """A member of an archive of `open_zip`; all of its compressed bytes are used. Raises OSError, zipfile.BadZipFile, zlib.error."""
+    assert archive.fp is not None
+    archive.fp.seek(info.header_offset + _HEADER.size + len(info.filename))
+    data = archive.fp.read(info.compress_size)
+    if info.compress_type == zipfile.ZIP_DEFLATED:
+        decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+        data = decoder.decompress(data, info.file_size + 1)
+        if not decoder.eof or decoder.unused_data:
+            raise zipfile.BadZipFile(f"the data of {info.filename!r} end elsewhere than its header states")
+    if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
+        raise zipfile.BadZipFile(f"{info.filename!r} is damaged")
+    return data
+
+
+def _check_header(file: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Compares the header before a member with the directory's entry; returns the offset behind the member. Raises zipfile.BadZipFile."""
+    size = _HEADER.size + len(info.filename)
+    file.seek(info.header_offset)
+    header = file.read(size).ljust(size, b"\0")
+    signature, _, flags, method, _, _, crc, stored, decoded, length, extra = _HEADER.unpack_from(header)
+    same = (
+        signature == b"PK\3\4"
+        and (flags, method, crc) == (info.flag_bits, info.compress_type, info.CRC)
+        and (stored, decoded, length) == (info.compress_size, info.file_size, len(info.filename))
+        and header[_HEADER.size :] == info.filename.encode("ascii", "replace")
+    )
+    plain = info.filename.isascii() and info.filename == info.orig_filename and not flags
+    if not same or not plain or extra or info.extra or info.comment or method not in _METHODS:
+        raise zipfile.BadZipFile(f"the header of {info.filename!r} is not of the form that a release has")
+    return info.header_offset + size + info.compress_size
 
 
 def digest_members(members: Mapping[str, bytes]) -> str:

@@ -24,7 +24,7 @@ from aotforge.compile.model import CompileEvent
 from aotforge.errors import AotforgeError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.pipeline.display import BuildObserver
-from aotforge.publish.stores.store import redact_url
+from aotforge.publish.stores.store import redact_urls
 from aotforge.verify.verdict import VerifyEvent
 
 FOLDER = "builds"
@@ -199,7 +199,7 @@ def recorded(
     now = time.time()
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(3)}"
     record = BuildRecord(
-        name=name, command=[*map(_redacted, command)], folder=str(folder), pid=os.getpid(), started=now
+        name=name, command=[*map(redact_urls, command)], folder=str(folder), pid=os.getpid(), started=now
     )
     file = cache / FOLDER / f"{name}.json"
     record.stages.append(Stage(name="planning"))
@@ -221,12 +221,6 @@ def read_records(cache: Path) -> list[BuildRecord]:
     check_cache(cache)
     found = (_read(path) for path in _record_files(cache / FOLDER))
     return [record for record in found if record is not None]
-
-
-def _redacted(word: str) -> str:
-    """A word of the command line; addresses without user, password and query."""
-    name, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    return f"{name}{sign}{redact_url(value)}"
 
 
 def _locked(file: Path) -> int:

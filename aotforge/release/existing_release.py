@@ -17,12 +17,13 @@ from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
 from aotforge.base.cache_trust import owner_fault
-from aotforge.base.files import output_errors, write_atomic
+from aotforge.base.files import open_regular, output_errors, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import OutputError, listed
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.model import MANIFEST, Release, ReleaseManifest
 
@@ -69,7 +70,7 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
     try:
         stamped, release = _read_stamp(folder)
         names = {path.name for path in folder.iterdir()}
-        if any(map(owner_fault, (output, folder, _stamp(folder)))):
+        if any(map(owner_fault, (output, folder))):
             return None  # another user can write a stamp that fits, and replace the files later
         if stamped != inputs or names != {file.name for file in release.files}:
             return None
@@ -99,7 +100,12 @@ def _stamp(folder: Path) -> Path:
 
 def _read_stamp(folder: Path) -> tuple[str, Release]:
     """Digest of the inputs, which covers the format, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
-    stamp = json.loads(_stamp(folder).read_bytes())
+    with open_regular(_stamp(folder)) as file:
+        if fault := owner_fault(file.fileno()):
+            raise ValueError(
+                fault
+            )  # who can write a stamp could name files that this build would then delete
+        stamp = parse_json(file.read())
     fields = stamp["release"] | {"folder": folder, "fresh": False}
     return stamp["inputs"], TypeAdapter(Release).validate_python(fields)
 
@@ -147,7 +153,7 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = json.loads((folder / MANIFEST).read_bytes())["verified"] is True
+        verified = parse_json(read_regular(folder / MANIFEST))["verified"] is True
     except (OSError, ValueError, KeyError, TypeError):
         return  # no release there, or one that cannot pass for verified
     if verified:

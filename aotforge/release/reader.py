@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from aotforge.compile.model import Resources
@@ -10,7 +10,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.memory_sink import MemorySink, archive_bounds
-from aotforge.formats.sums import SUMS, read_sums
+from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import ImagePack
@@ -21,7 +21,7 @@ from aotforge.release.model import MANIFEST
 @dataclass(frozen=True, kw_only=True)
 class ReleasedPack:
     """An image pack of a release. Texts, labels (compile jobs) and resources by image digest; `listed`: images of the
-    pack in MANIFEST.json, None for a release without one."""
+    pack in MANIFEST.json, None for a release without one; `sums`: SHA-256 of the SHA256SUMS that the files were compared with."""
 
     release: str
     pack: ImagePack
@@ -29,6 +29,7 @@ class ReleasedPack:
     labels: Mapping[str, tuple[str, ...]]
     resources: Mapping[str, Resources]
     listed: frozenset[str] | None = None
+    sums: str = ""
 
 
 def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
@@ -36,7 +37,7 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
 
     Raises ReleaseError for a file that is missing, altered or damaged.
     """
-    sums = read_sums(folder / SUMS)
+    sums, digest = read_sums_file(folder / SUMS)
     found: dict[tuple[str, str], dict[str, str]] = {}
     for name in sums:
         parts = parse_artifact_name(name)
@@ -46,7 +47,7 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
     listed = _listed(folder, sums)
     return tuple(
-        _pack(folder, sums, pack, release, names, listed)
+        replace(_pack(folder, sums, pack, release, names, listed), sums=digest)
         for (pack, release), names in sorted(found.items())
         if packs is None or pack in packs
     )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from aotforge.conformance.candidate import ReportedRow, ReportedVerdict
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
@@ -23,7 +23,7 @@ class _Pack:
     context: CheckContext
     opened: OpenPack
     images: Mapping[str, bytes]
-    rows: list[Mapping[str, Any]]
+    rows: list[ReportedRow]
 
     @property
     def name(self) -> str:
@@ -39,8 +39,7 @@ def check_pack(context: CheckContext, name: str, folder: Path) -> list[Finding]:
         }
     except PackError as error:
         return [failed("images", f"{name} is complete", error.what)]
-    packs = context.candidate.manifest.get("packs", [])
-    rows = [row for pack in packs if pack.get("name") == name for row in pack.get("images", [])]
+    rows = [row for one in context.candidate.manifest.packs if one.name == name for row in one.images]
     pack = _Pack(context=context, opened=opened, images=images, rows=rows)
     return [check(pack) for check in (_profile, _digests, _verdicts, _texts, _paths, _planned)]
 
@@ -56,7 +55,7 @@ def _profile(pack: _Pack) -> Finding:
 
 
 def _digests(pack: _Pack) -> Finding:
-    listed = {str(row.get("digest")) for row in pack.rows}
+    listed = {row.digest for row in pack.rows}
     violations = [
         *(f"{digest} is in the pack and not in {MANIFEST}" for digest in sorted(pack.images.keys() - listed)),
         *(f"{digest} is in {MANIFEST} and not in the pack" for digest in sorted(listed - pack.images.keys())),
@@ -69,14 +68,14 @@ def _verdicts(pack: _Pack) -> Finding:
     """Every image of the pack needs a row with a passed verdict, with runs on the virtual GPU behind it."""
     passed_digests, violations = set(), []
     for row in pack.rows:
-        verdict = row.get("verdict") or {}
-        label = (row.get("labels") or ["?"])[0]
-        if verdict.get("outcome") != "passed":
-            violations.append(f"{label}: {verdict.get('outcome', 'never executed')}")
-        elif not (verdict.get("cases") and int(verdict.get("runs", 0)) > 0 and verdict.get("tools")):
+        verdict = row.verdict or ReportedVerdict()
+        label = next(iter(row.labels), "?")
+        if verdict.outcome != "passed":
+            violations.append(f"{label}: {verdict.outcome}")
+        elif not (verdict.cases and verdict.runs > 0 and verdict.tools):
             violations.append(f"{label}: its verdict names no case, run or verifier")
         else:
-            passed_digests.add(str(row.get("digest")))
+            passed_digests.add(row.digest)
     missing = sorted(pack.images.keys() - passed_digests)
     violations = violations or [f"{digest}: no verdict" for digest in missing]
     what = f"every image of {pack.name} verified on the virtual GPU"
@@ -127,11 +126,7 @@ def _planned(pack: _Pack) -> Finding:
     except AotforgeError as error:
         return failed("images", what, f"this checkout cannot plan it: {error.what}")
     planned = {job.key: job.label for job in plan.jobs}
-    compiled = {
-        str(key): label
-        for row in pack.rows
-        for key, label in zip(row.get("jobs", []), row.get("labels", []), strict=False)
-    }
+    compiled = {key: label for row in pack.rows for key, label in zip(row.jobs, row.labels, strict=False)}
     violations = [
         *(f"{label} is planned and missing" for key, label in planned.items() if key not in compiled),
         *(f"{label} is not planned" for key, label in compiled.items() if key not in planned),

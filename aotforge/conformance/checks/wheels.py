@@ -5,6 +5,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.conformance.candidate import files_below
@@ -22,13 +23,25 @@ _OURS = "aotforge-"
 """Start of the names of the wheels with library and images; the console script's is aotforge."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Wheel:
+    """A wheel without its bytes: SHA-256 of each file, and METADATA as text."""
+
+    name: WheelName
+    files: Mapping[str, str]
+    metadata: str = ""
+
+
+_Wheels = Mapping[str, _Wheel]
+
+
 def check_wheels(context: CheckContext) -> list[Finding]:
-    """Every wheel in the folder; those of library and images are complete when there is one."""
+    """Every wheel in the folder, one after the other; those of library and images are complete when there is one."""
     files = sorted(context.candidate.folder.glob("*.whl"))
     if not files:
         return [not_run("wheels", "the wheels", "the release has none")]
     findings: list[Finding] = []
-    wheels: dict[str, tuple[WheelName, Mapping[str, bytes]]] = {}
+    wheels: dict[str, _Wheel] = {}
     for path in files:
         name = parse_wheel_name(path.name)
         try:
@@ -41,9 +54,10 @@ def check_wheels(context: CheckContext) -> list[Finding]:
             continue
         if name.name in wheels:
             findings.append(
-                failed("wheels", "one wheel per project", f"{path.name} and {wheels[name.name][0]}")
+                failed("wheels", "one wheel per project", f"{path.name} and {wheels[name.name].name}")
             )
-        wheels[name.name] = (name, members)
+        metadata = members.get(f"{name.info}/METADATA", b"").decode("utf-8", "replace")
+        wheels[name.name] = _Wheel(name=name, files=_digests(members), metadata=metadata)
         findings.append(finding_from("wheels", f"metadata of {path.name}", _metadata_faults(name, members)))
         if name.name.startswith(_OURS):
             findings.append(_traces(context, path.name, members))
@@ -54,15 +68,16 @@ def check_wheels(context: CheckContext) -> list[Finding]:
     ]
 
 
+def _digests(members: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+
+
 def _traces(context: CheckContext, file: str, members: Mapping[str, bytes]) -> Finding:
     """The wheel of the console script is left out: sources may name such a path as an example."""
     found = [
         f"{one}: {text}" for one in members for text in build_machine_traces(members[one], context.checkout)
     ]
     return finding_from("wheels", f"no path or name of the build machine in {file}", found)
-
-
-_Wheels = Mapping[str, tuple[WheelName, Mapping[str, bytes]]]
 
 
 def _metadata_faults(name: WheelName, members: Mapping[str, bytes]) -> Iterator[str]:
@@ -106,24 +121,25 @@ def _content_faults(context: CheckContext, wheels: _Wheels) -> Iterator[str]:
     of them, and Python executes some at each start.
     """
     try:
-        expected = dict(_expected(context, console=CONSOLE in wheels))
+        expected = {one.name.name: one for one in _expected(context, console=CONSOLE in wheels)}
     except (AotforgeError, OSError, LookupError) as error:
         yield f"the release's archives have not what wheels are made of: {error}"
         return
-    for project, (name, members) in wheels.items():
+    for project, wheel in wheels.items():
+        name = wheel.name
         if project not in expected:
             yield f"{name} is of a project that no release has"
             continue
-        own, files = expected[project]
-        if str(own) != str(name):
-            yield f"{name} is not {own}"
+        own = expected[project]
+        if str(own.name) != str(name):
+            yield f"{name} is not {own.name}"
             continue
-        for file in sorted((files.keys() | members.keys()) - _made_of_others(name)):
-            if file not in files:
+        for file in sorted((own.files.keys() | wheel.files.keys()) - _made_of_others(name)):
+            if file not in own.files:
                 yield f"{name} has {file}, which is not of this release"
-            elif file not in members:
+            elif file not in wheel.files:
                 yield f"{name} lacks {file}"
-            elif files[file] != members[file]:
+            elif own.files[file] != wheel.files[file]:
                 yield f"{name}: {file} has other content than this checkout's or the archive's"
 
 
@@ -132,10 +148,8 @@ def _made_of_others(name: WheelName) -> set[str]:
     return {f"{name.info}/{file}" for file in ("RECORD", "WHEEL", f"sboms/{name.name}.cdx.json")}
 
 
-def _expected(
-    context: CheckContext, *, console: bool
-) -> Iterator[tuple[str, tuple[WheelName, Mapping[str, bytes]]]]:
-    """Name and files of each wheel by project."""
+def _expected(context: CheckContext, *, console: bool) -> Iterator[_Wheel]:
+    """The wheels that the release's archives and this checkout make."""
     candidate = context.candidate
     packs = {name: open_pack(folder).signature.archs for name, folder in candidate.packs().items()}
     images = ((name, dict(_files(folder))) for name, folder in candidate.packs().items())
@@ -143,12 +157,12 @@ def _expected(
     manifest = context.compat.release
     for content in wheel_contents(manifest, packs, runtime, images, candidate.runtimes[0].platform):
         info = {f"{content.name.info}/{file}": data for file, data in content.info.items()}
-        yield content.name.name, (content.name, {**content.members, **info})
+        yield _Wheel(name=content.name, files=_digests({**content.members, **info}))
     if console:
         with tempfile.TemporaryDirectory(dir=context.work) as scratch:
             path = write_console_wheel(context.checkout, Path(scratch))
             name = parse_wheel_name(path.name) or WheelName(name=CONSOLE, version="")
-            yield CONSOLE, (name, read_wheel(path))
+            yield _Wheel(name=name, files=_digests(read_wheel(path)))
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -161,12 +175,11 @@ def _extra_faults(context: CheckContext, wheels: _Wheels) -> Iterator[str]:
     projects = {images_project(pack) for pack in context.candidate.packs()}
     for project in sorted({ATTENTION, *projects} - set(wheels)):
         yield f"the wheel of {project} is missing"
-    for project, (name, _) in wheels.items():
-        if project in {ATTENTION, *projects} and name.version != version:
-            yield f"{name} is not of version {version}"
+    for project, wheel in wheels.items():
+        if project in {ATTENTION, *projects} and wheel.name.version != version:
+            yield f"{wheel.name} is not of version {version}"
     if ATTENTION in wheels:
-        name, members = wheels[ATTENTION]
-        needs = _EXTRA.findall(members.get(f"{name.info}/METADATA", b"").decode("utf-8", "replace"))
+        needs = _EXTRA.findall(wheels[ATTENTION].metadata)
         for project, wanted, extra in needs:
             if project not in projects or wanted != version:
                 yield f"extra {extra} needs {project} {wanted}, which the release has not"

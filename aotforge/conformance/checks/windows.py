@@ -11,6 +11,7 @@ from aotforge.conformance.checks.library import DEVELOPMENT_FILES, build_machine
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
+from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.release.layout import TOP
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
@@ -35,16 +36,14 @@ def check_windows(context: CheckContext) -> list[Finding]:
 
 def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+        with open_zip(path) as archive:
             members = archive.infolist()
-            contents = {info.filename: archive.read(info.filename) for info in members}
-    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+            contents = {info.filename: read_member(archive, info) for info in members}
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, zlib.error) as error:
         yield failed("windows", f"{path.name} can be read", str(error))
         return
-    violations = [f"{damaged} is damaged"] if damaged else []
     what = "layout that PyTorch expects, one top folder"
-    yield finding_from("windows", what, [*violations, *_layout_violations(members)], path.name)
+    yield finding_from("windows", what, _layout_violations(members), path.name)
     traces = [
         f"{name}: {text}"
         for name, data in contents.items()
@@ -69,11 +68,9 @@ def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
     if tops != [TOP]:
         yield f"top entries {', '.join(tops)}; on Windows it must be {TOP}"
     yield from (f"{name} is missing" for name in _MUST_EXIST if f"{TOP}/{name}" not in names)
-    for name in sorted(set(names)):
+    for name in sorted(names):
         if ".." in PurePosixPath(name).parts or name.startswith("/") or "\\" in name or ":" in name:
             yield f"{name!r} is outside of the archive's folder"
-        if names.count(name) > 1:
-            yield f"{name} is there twice"
     if len({info.date_time for info in members}) > 1:
         yield "its members have several times"
 

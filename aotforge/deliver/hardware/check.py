@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import time
@@ -15,7 +14,6 @@ from aotforge.base.hardware import HardwareReport, ReportedDevice, ReportedImage
 from aotforge.deliver.hardware.times import call_times
 from aotforge.deliver.install.choose import this_machine
 from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError
-from aotforge.formats.sums import SUMS
 from aotforge.pack.reader import open_files
 from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
 from aotforge.plan.selection import Only
@@ -104,7 +102,7 @@ def check_release(
         release=released.release,
         profile=profile,
         pack=pack_name,
-        sums=hashlib.sha256((folder / SUMS).read_bytes()).hexdigest(),
+        sums=released.sums,
         device=ReportedDevice(
             vendor="amd" if device.vendor == "amd" else "nvidia",
             name=device.name,

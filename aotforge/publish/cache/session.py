@@ -18,7 +18,7 @@ from aotforge.publish.cache.writer import FINISH_SECONDS, CacheWriter, index_to_
 from aotforge.publish.keys import KeySet, load_keys, read_root
 from aotforge.publish.session import MEMORY, open_for_publishing, open_reader
 from aotforge.publish.signed_index import load_state
-from aotforge.publish.stores.store import Reader, Store, StoreError, redact_url
+from aotforge.publish.stores.store import Reader, Store, StoreError, redact_urls
 from aotforge.publish.trust import trusted_index, trusted_root
 from aotforge.publish.upload import publish_errors
 
@@ -73,7 +73,7 @@ class CachePlaces:
         committed = self.checkout / COMMITTED_ROOT
         if not named and not committed.is_file():
             raise TrustError(
-                f"there is no root of trust to check the index of the shared cache {self.source} with",
+                f"there is no root of trust to check the index of the shared cache {redact_urls(self.source or '')} with",
                 cause=f"neither --cache-root nor {_PREFIX}ROOT is set, and this checkout has no {COMMITTED_ROOT}",
                 hint="get root.json from the cache's owner by a way that you trust, then --cache-root FILE",
             )
@@ -219,7 +219,7 @@ def _open_source(shared: SharedCache, places: CachePlaces, address: str) -> None
 
         index = within(places.seconds, load)
     except (AotforgeError, StoreError, TimeoutError) as error:
-        _note_unused(shared, redact_url(address), error, "it is not used")
+        _note_unused(shared, redact_urls(address), error, "it is not used")
         return
     _read(shared, reader, index)
 

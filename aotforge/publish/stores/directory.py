@@ -6,20 +6,27 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import make_folders, open_own, open_up, sync, write_atomic
+from aotforge.base.files import (
+    PART,
+    make_folders,
+    new_partial,
+    open_own,
+    open_up,
+    remove_unlocked,
+    sync,
+    write_atomic,
+)
 from aotforge.errors import OutputError
 from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS, RELEASE_NAME
 from aotforge.publish.stores.reading import collect
 from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError
 
-_PART = ".part-"
-_PARTIAL = re.compile(rf"\.{FILE_NAME[1:-1]}{re.escape(_PART)}[a-z0-9_]{{8}}(\.link)?")  # mkstemp's form
+_PARTIAL = re.compile(rf"\.{FILE_NAME[1:-1]}{re.escape(PART)}[a-z0-9_]{{8}}(\.link)?")  # mkstemp's form
 _RELEASE = re.compile(RELEASE_NAME)
 _LOCK = ".swap.lock"
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -99,7 +106,7 @@ class DirectoryStore:
         with self._opened((), make=True):
             self._remove_partial()
         with self._object("probe") as path:
-            handle, name = _new_partial(path)
+            handle, name = new_partial(path)
             other = Path(f"{name}.link")
             try:
                 other.hardlink_to(name)
@@ -124,7 +131,7 @@ class DirectoryStore:
             with suppress(StoreError), self._opened(place) as folder:
                 for left in folder.iterdir():
                     if _PARTIAL.fullmatch(left.name):
-                        _remove_unlocked(left)
+                        remove_unlocked(left)
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Files below `prefix`."""
@@ -146,7 +153,7 @@ class DirectoryStore:
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
         """Writes a partial file to the disk, then links it; EXISTS when the name is taken."""
         with self._object(name, make=True) as path:
-            handle, partial = _new_partial(path)
+            handle, partial = new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:
                     for chunk in [content] if isinstance(content, bytes) else file_chunks(content):
@@ -225,29 +232,6 @@ def _link(partial: Path, path: Path) -> None:
         if path.exists():  # no hard links here: `probe` has reported the remaining race
             raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
         partial.rename(path)
-
-
-def _new_partial(path: Path) -> tuple[int, str]:
-    """A new file next to `path`; its lock shows others that its writer is running."""
-    while True:
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}{_PART}", dir=path.parent)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:
-            return handle, partial
-        os.close(handle)  # another publisher removed it before it was locked
-
-
-def _remove_unlocked(path: Path) -> None:
-    """Removes a regular file of this user that no running publisher holds."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
-        finally:
-            os.close(handle)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The interface of stores. Object names are relative, joined by `/`, e.g. `0.11.2b-r1/SHA256SUMS`."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +18,7 @@ Sleep = Callable[[float], None]
 """Pauses for a number of seconds; replaced in tests."""
 
 CHUNK = 1024 * 1024
+_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://(?:(?![a-zA-Z][a-zA-Z0-9+.-]*://)\S)*)")
 ADDRESSES = "s3://, http(s)://, file:// or a folder"
 
 
@@ -119,6 +121,18 @@ def redact_url(url: str) -> str:
         return url
     parts = split_url(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).rstrip("/")
+
+
+def redact_urls(text: str) -> str:
+    """The text with `redact_url` of each address in it; an address that is not valid is left out."""
+    return "".join(_redacted(part) if "://" in part else part for part in _ADDRESS.split(text))
+
+
+def _redacted(address: str) -> str:
+    try:
+        return redact_url(address)
+    except StoreError:
+        return "(an address that is not valid)"
 
 
 def content_size(content: Content) -> int:

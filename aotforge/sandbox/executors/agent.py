@@ -205,9 +205,8 @@ class Watchdog(threading.Thread):
 
 def unpack_inputs(folder: str, size: int) -> None:
     """Unpacks the tar of `size` bytes on stdin into `folder`/in: folders and regular files with relative names, nothing else."""
-    os.makedirs(folder + "/in")
-    os.makedirs(folder + "/out")
-
+    for path in (folder, folder + "/in", folder + "/out"):
+        os.mkdir(path)  # one that exists is not this step's
     if not size:
         return
 
@@ -382,6 +381,7 @@ def run_step(header: dict[str, Any], watchdog: Watchdog) -> dict[str, Any]:
 
 def serve() -> None:
     """Runs one step and reports its result."""
+    os.umask(0o022)  # whatever the client's is: no other user may write to inputs and outputs
     header = read_header()
     confine(header)
     before = counters()

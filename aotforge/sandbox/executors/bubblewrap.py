@@ -10,7 +10,7 @@ from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups, reap_groups
 from aotforge.sandbox.executors.executor import AgentRun, Executor
 from aotforge.sandbox.executors.local import ProcessChannel, find_program, run_program
-from aotforge.sandbox.executors.owner import reap_folders, work_folder
+from aotforge.sandbox.executors.owner import cache_errors, reap_folders, work_folder
 from aotforge.sandbox.executors.session import UID, WORK, AgentConfig, agent_command
 from aotforge.sandbox.executors.step import RootFS, Step
 
@@ -58,8 +58,12 @@ class BubblewrapExecutor(Executor):
         if kept is None:
             words += ["--perms", "1777", "--size", str(step.limits.scratch_bytes), "--tmpfs", "/tmp"]
         else:
-            kept.chmod(0o1777)
-            words += ["--bind", str(kept), "/tmp"]
+            # inside a folder of mode 0700: every user could put files beside those of the step otherwise
+            scratch = kept / "tmp"
+            with cache_errors(kept):
+                scratch.mkdir()
+                scratch.chmod(0o1777)
+            words += ["--bind", str(scratch), "/tmp"]
         return [*words, "--chdir", "/", "--setenv", "PATH", "/usr/bin:/bin"]
 
     def _probe(self) -> None:

@@ -120,10 +120,11 @@ class WorkFolder:
 
 @contextmanager
 def work_folder(parent: Path) -> Iterator[WorkFolder]:
-    """A new folder below `parent`, removed at the end unless it is kept. Raises CacheError."""
+    """A new folder below `parent` that no other user can enter, removed at the end unless it is kept. Raises CacheError."""
     folder = WorkFolder(parent / new_name())
     with cache_errors(parent):
-        make_folders(folder.path)
+        make_folders(parent)
+        folder.path.mkdir(0o700)
     try:
         yield folder
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.base import files
-from aotforge.base.files import output_lock, staged_folder, write_atomic
+from aotforge.base.files import output_errors, output_lock, staged_folder, write_atomic
 from aotforge.errors import OutputBusyError, OutputError
 
 
@@ -43,6 +43,67 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OutputError, match=r"(?s)cannot write .*f: No space left.*the disk is full"):
         write_atomic(tmp_path / "f", b"new")
     assert tree(tmp_path) == {"f": b"old"}
+
+
+def killed_writer(path: Path, place: str) -> None:
+    """A process that writes `path` and is killed at the call `place`."""
+    child = os.fork()
+    if not child:
+        module, _, name = place.rpartition(".")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr({"os": os, "Path": Path}[module], name, lambda *_, **__: os.kill(os.getpid(), 9))
+            write_atomic(path, b"new")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+
+
+def test_a_killed_writer_leaves_nothing_behind(tmp_path: Path) -> None:
+    killed_writer(tmp_path / "f", "os.fsync")
+    killed_writer(tmp_path / "f", "os.link")
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("place", ["os.fsync", "Path.replace"])
+def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "f"
+    write_atomic(path, b"old")
+    killed_writer(path, place)
+    assert len(tree(tmp_path)) == 2 and path.read_bytes() == b"old"
+    (tmp_path / ".f.part-Backup01").write_bytes(b"of the user")
+    (tmp_path / ".f.part-old").write_bytes(b"of the user")
+    (tmp_path / ".g.part-abcdefg1").write_bytes(b"of another file")
+    running, partial = files.new_partial(path)
+    write_atomic(path, b"next")
+    assert set(tree(tmp_path)) == {
+        "f",
+        ".f.part-Backup01",
+        ".f.part-old",
+        ".g.part-abcdefg1",
+        Path(partial).name,
+    }
+    os.close(running)
+    assert path.read_bytes() == b"next"
+
+
+def test_files_are_written_where_none_can_be_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refuse(path: str, flags: int, *rest: int, **named: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return opened(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    write_atomic(tmp_path / "f", b"one")
+    write_atomic(tmp_path / "f", b"two")
+    assert tree(tmp_path) == {"f": b"two"}
+
+
+def test_a_full_disk_names_the_file_that_is_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write /target: No space left"), output_errors(tmp_path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/source", None, "/target")
 
 
 def test_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import tasks  # noqa: F401 - registers every task
 from aotforge.cli.command import TASKS
 from aotforge.cli.program import run
-from aotforge.errors import UnknownNameError, UsageError
+from aotforge.errors import TrustError, UnknownNameError, UsageError
 from tests.unit.pipeline.test_build_record import build
 
 
@@ -49,6 +49,33 @@ def test_settings_of_all_tasks(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "pa55" not in str(found)
     # a variable that a flag's help names is there
     assert {"AOTFORGE_CACHE_TO", "AOTFORGE_CACHE_ROOT", "AOTFORGE_FROM", "AOTFORGE_SIGNING_KEY"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown_as"),
+    [
+        ("https://h/simple https://u2:pa55@h2/simple", "https://h/simple https://h2/simple"),
+        ("https://h/a,https://u2:pa55@h2/b?token=pa55", "https://h/a,https://h2/b"),
+        ("\thttps://u:pa55@h/simple\t", "\thttps://h/simple\t"),
+        ("https://u:pa55@[h", "(an address that is not valid)"),
+        ("/of/environment", "/of/environment"),
+    ],
+)
+def test_no_address_is_shown_with_its_password(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: str, shown_as: str
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", given)
+    assert shown(capsys)["PIP_INDEX_URL"] == (shown_as, "environment")
+
+
+def test_a_shared_cache_without_a_root_of_trust_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aotforge.cli.cache.ROOT", tmp_path)
+    monkeypatch.delenv("AOTFORGE_CACHE_ROOT", raising=False)
+    with pytest.raises(TrustError, match="shared cache http://host/x with") as caught:
+        run(["cache.show", "--cache", str(tmp_path), "--cache-from", "http://user:pa55@host/x?token=pa55"])
+    assert "pa55" not in str(caught.value)
 
 
 def test_an_invalid_command_line_is_refused() -> None:

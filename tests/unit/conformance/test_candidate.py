@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aotforge.conformance.candidate import unpack
+from aotforge.conformance.candidate import open_candidate, unpack
+from aotforge.conformance.check_release import write_baselines
 from aotforge.conformance.findings import (
     CheckReport,
     failed,
@@ -21,7 +25,7 @@ from aotforge.conformance.findings import (
     report_lines,
     require_ok,
 )
-from aotforge.errors import CompatError
+from aotforge.errors import CompatError, ReleaseError, SignatureError
 from aotforge.formats.archive import Link, Member, write_tar_gz
 
 GOOD: dict[str, Member | Link] = {
@@ -101,6 +105,50 @@ def test_damaged_archives(tmp_path: Path, damage: Callable[[bytes], bytes], viol
     path.write_bytes(damage(path.read_bytes()))
     _, violations = unpack(path, tmp_path / "out")
     assert any(violation in text for text in violations), violations
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"packs": None}, "packs: "),
+        ({"packs": [5]}, "packs.0: "),
+        ({"packs": [{"name": "a", "images": 5}]}, "packs.0.images: "),
+        ({"packs": [{"name": "a", "images": [{"verdict": 5}]}]}, "packs.0.images.0.verdict: "),
+        ({"packs": [{"name": "a", "images": [{"labels": 5}]}]}, "packs.0.images.0.labels: "),
+        (
+            {"packs": [{"name": "a", "images": [{"verdict": {"runs": "x"}}]}]},
+            "packs.0.images.0.verdict.runs: ",
+        ),
+        ({"tarballs": [1]}, "tarballs: "),
+        ({"release": 5}, "release: "),
+    ],
+)
+def test_values_of_another_type_in_the_manifest(
+    tmp_path: Path, changes: dict[str, object], where: str
+) -> None:
+    (tmp_path / "SHA256SUMS").write_text("")
+    (tmp_path / "MANIFEST.json").write_text(json.dumps({"release": "0.11.2b-r1"} | changes))
+    with pytest.raises(ReleaseError, match=f"is not a release: MANIFEST.json: {where}"):
+        open_candidate(tmp_path, tmp_path / "work")
+
+
+def test_a_manifest_that_is_not_json(tmp_path: Path) -> None:
+    (tmp_path / "SHA256SUMS").write_text("")
+    for data in (b"[" * 100_000, b"\xff", b"[]", b""):
+        (tmp_path / "MANIFEST.json").write_bytes(data)
+        with pytest.raises(ReleaseError, match=r"is not a release: MANIFEST\.json: "):
+            open_candidate(tmp_path, tmp_path / "work")
+
+
+def test_no_baseline_is_written_of_an_altered_release(tmp_path: Path) -> None:
+    """A library in place of the published one would be what later releases are compared with."""
+    (tmp_path / "file").write_bytes(b"altered")
+    (tmp_path / "SHA256SUMS").write_text(f"{hashlib.sha256(b'file').hexdigest()}  file\n")
+    with pytest.raises(ReleaseError, match="is missing or not the file that SHA256SUMS names"):
+        write_baselines(tmp_path, checkout=tmp_path, key=None)
+    (tmp_path / "file").write_bytes(b"file")
+    with pytest.raises(SignatureError, match=r"has no SHA256SUMS\.sig"):
+        write_baselines(tmp_path, checkout=tmp_path, key=Ed25519PrivateKey.generate().public_key())
 
 
 def test_a_report_collects_everything_before_it_fails() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aotforge.compile.model import KernelImage
+from aotforge.conformance.candidate import ReportedManifest
 from aotforge.conformance.checks.images import check_pack
 from aotforge.conformance.findings import Finding
 from aotforge.errors import PackError, ToolchainError
@@ -78,7 +79,8 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (texts / "resources.json").write_text(json.dumps({"images": rows}))
     other = SimpleNamespace(kind="asm", pack="other", root=tmp_path)
     archive = SimpleNamespace(kind="asm", pack=NAME if given.archived else "another", root=tmp_path / "asm")
-    reported = {"packs": [{"name": "other", "images": [{}]}, {"name": NAME, "images": given.rows}]}
+    packs = [{"name": "other", "images": [{}]}, {"name": NAME, "images": given.rows}]
+    reported = ReportedManifest.model_validate_json(json.dumps({"release": "0.0-r1", "packs": packs}))
     context: Any = SimpleNamespace(
         candidate=SimpleNamespace(manifest=reported, archives=[other, archive]),
         checkout=tmp_path / "checkout",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import struct
 import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
+from aotforge.formats import zip_archive
+from aotforge.formats.wheel import WheelName, read_metadata, read_wheel, write_wheel
+from aotforge.formats.zip_archive import check_zip, digest_members, open_zip, read_member, write_zip
 
 PART = st.text("abcXYZ019._-+", min_size=1, max_size=12).filter(lambda part: not part.endswith("."))
 NAME = st.lists(PART, min_size=1, max_size=4).map("/".join)
@@ -65,3 +70,137 @@ def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
 def test_names_that_windows_does_not_have(tmp_path: Path, name: str) -> None:
     with pytest.raises(ReleaseError):
         write_zip(tmp_path / "a.zip", {name: b""}, epoch=0)
+
+
+def read(path: Path) -> dict[str, bytes]:
+    with open_zip(path) as archive:
+        return {info.filename: read_member(archive, info) for info in archive.infolist()}
+
+
+@settings(max_examples=25)
+@given(MEMBERS)
+def test_what_is_written_is_read(members: dict[str, bytes]) -> None:
+    with TemporaryDirectory() as folder:
+        write_zip(Path(folder, "a.zip"), members, epoch=0)
+        assert read(Path(folder, "a.zip")) == members
+
+
+def ends(data: bytes) -> tuple[int, int]:
+    """Offsets of the directory and of the record at the end."""
+    end = data.rindex(b"PK\5\6")
+    return struct.unpack_from("<I", data, end + 16)[0], end
+
+
+def moved(data: bytes, start: int, inserted: bytes) -> bytes:
+    """With bytes before the directory, whose record names its new place."""
+    directory, end = ends(data)
+    record = bytearray(data[end:])
+    struct.pack_into("<I", record, 16, directory + len(inserted))
+    return data[:start] + inserted + data[start:end] + bytes(record)
+
+
+def local(name: bytes, data: bytes) -> bytes:
+    fields = (20, 0, 0, 0, 0x21, zlib.crc32(data), len(data), len(data), len(name), 0)
+    return struct.pack("<4s5H3I2H", b"PK\3\4", *fields) + name + data
+
+
+def hidden(data: bytes) -> bytes:
+    """A member that only its own header names: programs that unpack a stream make a file of it."""
+    return moved(data, ends(data)[0], local(b"evil.pth", b"import os"))
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    """The first occurrence, which is in a header before a member."""
+    assert len(old) == len(new)
+    return lambda data: data.replace(old, new, 1)
+
+
+def longer(data: bytes) -> bytes:
+    """The last member's stored size has room for another member behind its deflated data; both headers agree."""
+    directory = ends(data)[0]
+    extra, start = local(b"evil.pth", b"import os"), data.index(b"PK\3\4", 1)
+    changed = bytearray(moved(data, directory, extra))
+    entry = changed.index(b"PK\1\2", directory + len(extra) + 1)
+    for place in (start + 18, entry + 20):
+        struct.pack_into("<I", changed, place, struct.unpack_from("<I", changed, place)[0] + len(extra))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (hidden, "after its members are bytes of none"),
+        (lambda data: b"#!/bin/sh\n" + data, "before 'a' are bytes of no member"),
+        (lambda data: data + b"x", "not a zip file|bytes of none"),
+        (lambda data: data[:-2] + b"\2\0PK", "bytes of none"),
+        (lambda data: data[: ends(data)[1]] + b"gap!" + data[ends(data)[1] :], "bytes of no|magic number"),
+        (replaced(b"\1\0\0\0a", b"\1\0\0\0c"), "the header of 'a' is not of the form"),
+        (replaced(b"PK\3\4\x14\0\0\0", b"PK\3\4\x14\0\x08\0"), "the header of 'a' is not of the form"),
+        (longer, "the data of 'b' end elsewhere"),
+    ],
+)
+def test_bytes_that_only_some_programs_see(
+    tmp_path: Path, change: Callable[[bytes], bytes], reason: str
+) -> None:
+    path = tmp_path / "a.zip"
+    write_zip(path, {"a": b"one" * 99, "b": b"two" * 99}, epoch=0)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(zipfile.BadZipFile, match=reason):
+        read(path)
+
+
+def test_members_that_no_release_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    for name, fields in (
+        ("é", {}),
+        ("a", {"extra": b"\1\0\0\0"}),
+        ("a", {"comment": b"c"}),
+        ("a", {"compress_type": zipfile.ZIP_BZIP2}),
+    ):
+        info = zipfile.ZipInfo(name)
+        for field, value in fields.items():
+            setattr(info, field, value)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(info, b"data")
+        with pytest.raises(zipfile.BadZipFile, match="is not of the form"):
+            read(path)
+    with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("a", b"1")
+        archive.writestr("a", b"2")
+    with pytest.raises(zipfile.BadZipFile, match="two members of one name"):
+        read(path)
+
+
+def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.zip"
+    write_zip(path, {"a": bytes(60), "b": bytes(41)}, epoch=0)
+    monkeypatch.setattr(zip_archive, "_MOST", 101)
+    assert len(read(path)) == 2
+    for bound, value in (("_MOST", 100), ("_MOST_MEMBERS", 1)):
+        with monkeypatch.context() as patched, pytest.raises(zipfile.BadZipFile, match="out of proportion"):
+            patched.setattr(zip_archive, bound, value)
+            read(path)
+    with monkeypatch.context() as patched, pytest.raises(zipfile.BadZipFile, match="out of proportion"):
+        patched.setattr(zip_archive, "_FREE", 0)
+        patched.setattr(zip_archive, "_RATIO", 0)
+        read(path)
+
+
+def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
+    name = WheelName(name="aotforge-attention", version="1.0")
+    path = write_wheel(tmp_path, name, {"a": b"one" * 99}, {"METADATA": b"Name: x\n"}, epoch=0)
+    damaged = bytearray(path.read_bytes())
+    damaged[31] ^= 0xFF  # in the data of `a`
+    path.write_bytes(damaged)
+    assert read_metadata(path, name) == b"Name: x\n"
+    assert read_metadata(path, WheelName(name="aotforge-attention", version="2.0")) == b""
+    with pytest.raises(ReleaseError, match="is not a valid wheel"):
+        read_wheel(path)
+    place = damaged.index(b"PK\1\2")
+    damaged[place + 9], damaged[place + 46] = 8, 0xFF  # a name that is not UTF-8
+    path.write_bytes(damaged)
+    with pytest.raises(ReleaseError, match="is not a valid wheel"):
+        read_metadata(path, name)
+    path = write_wheel(tmp_path, name, {}, {"METADATA": bytes((4 << 20) + 1)}, epoch=0)
+    with pytest.raises(ReleaseError, match="its METADATA has 4194305 bytes"):
+        read_metadata(path, name)

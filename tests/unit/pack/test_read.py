@@ -23,7 +23,7 @@ from aotforge.pack.listing import cat_image, list_images
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import _check_extent, check_pack, open_files, open_pack, read_pack
 from aotforge.pack.writer import write_pack
-from aotforge.plan.model import Predicate
+from aotforge.plan.model import GridTerm, Predicate
 from tests.support import small_pack
 from tests.unit.pack.samples import sample
 
@@ -264,8 +264,34 @@ def test_conditions_that_would_fill_the_memory_are_refused() -> None:
     )
     functional = replace(kernel.functionals[0], choices=(choice,) * 256)
     bomb = replace(dispatch, kernels=(replace(kernel, functionals=(functional,)),))
-    with pytest.raises(PackError, match="has 65280 conditions, and 16711680 for each choice"):
+    with pytest.raises(PackError, match=r"has 65280 conditions, and [0-9]{9,} characters"):
         _check_extent(bomb, "dispatch.aotd")
     many = replace(kernel, functionals=(replace(functional, choices=(choice,)),) * 2057)
     with pytest.raises(PackError, match="has 524535 conditions"):
         _check_extent(replace(dispatch, kernels=(many,)), "dispatch.aotd")
+
+
+def test_names_that_would_fill_the_memory_are_refused() -> None:
+    """The key of a verdict names the parameters of each use anew: 180 kB of dispatch data without a condition made keys of gigabytes."""
+    dispatch = open_files(PACK).dispatch
+    kernel = next(one for one in dispatch.kernels if one.functionals[0].choices)
+    choice = replace(kernel.functionals[0].choices[0], predicates=())
+    functional = replace(kernel.functionals[0], choices=(choice,))
+    long = replace(
+        kernel, parameters=(("i64", "x" * 255),) * 256, keys=("x" * 255,), functionals=(functional,) * 56
+    )
+    _check_extent(replace(dispatch, kernels=(long,)), "dispatch.aotd")
+    one = replace(long, functionals=(functional,) * 60)
+    with pytest.raises(
+        PackError,
+        match=r"has 0 conditions, and 4[0-9]{6} characters that verdicts are about, 4[0-9]{6} of one",
+    ):
+        _check_extent(replace(dispatch, kernels=(one,)), "dispatch.aotd")
+    others = [replace(functional, choices=(replace(choice, image=number),)) for number in range(56)]
+    all_ = replace(dispatch, kernels=(replace(long, functionals=tuple(others) * 66),))
+    with pytest.raises(PackError, match=r"has 0 conditions, and 2[0-9]{8} characters"):
+        _check_extent(all_, "dispatch.aotd")
+    terms = ((GridTerm(value="x" * 255, divisor=1),) * 255,)
+    grids = replace(kernel, functionals=(replace(functional, choices=(replace(choice, grid=terms),) * 8),))
+    with pytest.raises(PackError, match="has 0 conditions"):
+        _check_extent(replace(dispatch, kernels=(grids,)), "dispatch.aotd")

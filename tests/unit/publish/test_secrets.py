@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from aotforge.errors import AotforgeError, PublishError, SignatureError
 from aotforge.publish.keys import load_keys
@@ -73,3 +76,16 @@ def test_a_port_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "r" / "SHA256SUMS").touch()
     with pytest.raises(AotforgeError, match="ports are 0 to 65535"):
         serve(tmp_path, host="127.0.0.1", port=99999, log=lambda line: None)
+
+
+def test_a_key_may_come_from_a_pipe() -> None:
+    """`--key <(pass show key)` of a shell: the key is in no file."""
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    reader, writer = os.pipe()
+    os.write(writer, pem)
+    os.close(writer)
+    try:
+        assert load_private_key(Path(f"/dev/fd/{reader}"), {}).public_key() == key.public_key()
+    finally:
+        os.close(reader)

@@ -79,6 +79,7 @@ def test_every_pack_is_read_by_name(tmp_path: Path) -> None:
         labels={"aa": ("first", "second", "third"), "bb": ()},
         resources={"aa": Resources(**ROW), "bb": Resources(**{**ROW, "threads": 64})},
         listed=frozenset({"aa", "bb"}),
+        sums=hashlib.sha256((tmp_path / SUMS).read_bytes()).hexdigest(),
     )
     assert second.pack.files == {"dispatch.aotd": b"data", "f.k.aoti": b"images"}
     assert first.listed == frozenset()  # the manifest does not list it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from aotforge.deliver.hardware.check import CheckRequest, check_release, find_de
 from aotforge.deliver.hardware.published import fetch_pack
 from aotforge.deliver.hardware.report import write_report
 from aotforge.errors import InstallError, VerifyError
+from aotforge.formats.sums import SUMS
 from aotforge.plan.model import Plan
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.trust import trusted_index
@@ -127,13 +129,20 @@ def test_a_planted_wrong_image_and_a_planted_fault_are_named_and_the_others_pass
     device = find_device(request)
     assert device == MI100
     seen: list[DeviceResult] = []
+    sums = hashlib.sha256((folder / SUMS).read_bytes()).hexdigest()
+
+    def result(one: DeviceResult, done: int, total: int) -> None:
+        seen.append(one)
+        (folder / SUMS).write_text("")  # by who owns the folder: the report names what was read
+
     report = check_release(
         request,
         folder,
         device,
         on_stage=lambda text: None,
-        on_result=lambda one, done, total: seen.append(one),
+        on_result=result,
     )
+    assert report.sums == sums
     by_label = {image.label: image for image in report.images}
     assert [one.label for one in seen] == list(by_label) == [job.label for job in machine.plan.jobs]
     assert by_label[wrong].state == "failed" and "out is wrong in" in by_label[wrong].failure

@@ -39,6 +39,7 @@ class Bench:
         limits: StepLimits = SMALL,
         files: dict[str, bytes] | None = None,
         outputs: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
     ) -> StepResult:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -48,7 +49,7 @@ class Bench:
                 tar.addfile(info, io.BytesIO(data))
         step = Step(
             name="test step", command=("/bin/sh", "-c", script), inputs=packed.getvalue(), outputs=outputs, limits=limits,
-            environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.rootfs.python},
+            environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.rootfs.python, **(environment or {})},
         )  # fmt: skip
         self.received.clear()
         return self.runner.run(step, self.rootfs, on_output=lambda s, d: self.received.append((s, d)))
@@ -70,6 +71,23 @@ def bench(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Ben
 @pytest.fixture(params=SANDBOXED)
 def sandboxed(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Bench:
     return Bench(executor(request.param, tmp_path / "cache"), rootfs)
+
+
+_WRITABLE = """
+import os, stat
+found = [os.environ["WORK"]] + [os.path.join(place, name) for place, *names in os.walk(os.environ["WORK"]) for name in sum(names, [])]
+print(sorted(os.path.basename(path) for path in found if not stat.S_IMODE(os.lstat(path).st_mode) & 0o022))
+"""
+
+
+def test_no_other_user_can_exchange_what_a_step_reads(bench: Bench) -> None:
+    """Whatever the caller's umask: neither inputs nor outputs are in a folder that others can write."""
+    before = os.umask(0)
+    try:
+        bench.run('umask; exec "$PY" -c "$LIST"', files={"a/b": b"x"}, environment={"LIST": _WRITABLE})
+    finally:
+        os.umask(before)
+    assert bench.text("stdout") == "0022\n['a', 'b', 'in', 'out', 'work']\n"
 
 
 def test_streams_statuses_and_signals(bench: Bench) -> None:

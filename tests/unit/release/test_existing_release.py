@@ -1,0 +1,54 @@
+"""The stamp of a release in the output folder: of whom, and of what."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aotforge.errors import OutputError
+from aotforge.release.existing_release import check_not_verified, check_replaceable
+
+NAME = "0.11.2b-r1"
+MANIFEST: Any = SimpleNamespace(name=NAME)
+PLATFORM = {"measured": "m", "promised": "m", "tag": "m", "reaches": True, "reasons": []}
+
+
+def output(folder: Path) -> Path:
+    """A release folder with a file of the user, and a stamp that names it as made by a build. Returns the stamp."""
+    (folder / NAME).mkdir()
+    (folder / NAME / "notes.txt").write_text("of the user")
+    release = {"name": NAME, "platform": PLATFORM, "development": [], "verified": True}
+    release["files"] = [{"name": "notes.txt", "size": 11, "sha256": "0" * 64}]
+    stamp = folder / f".{NAME}.stamp.json"
+    stamp.write_text(json.dumps({"format": 2, "inputs": "0", "release": release}))
+    return stamp
+
+
+def test_files_of_a_stamp_are_replaced(tmp_path: Path) -> None:
+    output(tmp_path)
+    check_replaceable(MANIFEST, tmp_path, [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_stamp_of_another_user_names_nothing_that_may_be_deleted(tmp_path: Path) -> None:
+    """In a folder with the sticky bit every user can write one."""
+    os.chown(output(tmp_path), 64042, 64042)
+    with pytest.raises(
+        OutputError, match=r"files that no build made and that this one would delete: notes\.txt"
+    ):
+        check_replaceable(MANIFEST, tmp_path, [])
+
+
+def test_a_stamp_or_manifest_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    stamp = output(tmp_path)
+    stamp.unlink()
+    os.mkfifo(stamp)
+    os.mkfifo(tmp_path / NAME / "MANIFEST.json")
+    with pytest.raises(OutputError, match="no build made"):
+        check_replaceable(MANIFEST, tmp_path, [])
+    check_not_verified(MANIFEST, tmp_path)
