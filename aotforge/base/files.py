@@ -254,6 +254,15 @@ def check_output_place(path: Path) -> None:
         )
 
 
+def make_output_place(path: Path) -> None:
+    """Makes the folder of `path` as `make_folders`. Raises as `check_output_place`, also when another user was the first to make it."""
+    check_output_place(path)
+    if not path.parent.is_dir():
+        with output_errors(path):
+            make_folders(path.parent)
+        check_output_place(path)
+
+
 @contextmanager
 def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
@@ -265,7 +274,7 @@ def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
     holder exits, so a killed build leaves nothing to clean up.
     """
     if not opened:
-        check_output_place(path)
+        make_output_place(path)
     handle = _open_lock(path)
     try:
         try:
@@ -290,7 +299,7 @@ def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
     `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked.
     """
     if not opened:
-        check_output_place(path)
+        make_output_place(path)
     prefix = f".{path.name}.staged-"
     with output_errors(path):
         make_folders(path.parent)

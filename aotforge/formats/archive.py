@@ -7,6 +7,7 @@ tarball's identity is the SHA-256 of the uncompressed tar.
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,10 +115,10 @@ def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
             path.open("wb") as file,
             gzip.GzipFile("", mode="wb", compresslevel=GZIP_LEVEL, fileobj=file, mtime=0) as packed,
         ):
+            os.fchmod(file.fileno(), 0o644)  # not by name: another user may replace it by a link
             digest, _ = write_tar(packed, _with_folders(members, epoch))
     except ValueError as error:
         raise ReleaseError(f"{path.name}: {error}") from error
-    path.chmod(0o644)
     return Digests(tar=digest, file=sha256_file(path), size=path.stat().st_size)
 
 

@@ -43,13 +43,16 @@ def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
     moment = time.gmtime(min(max(epoch, _FIRST), _LAST))[:6]
     for name in members:
         _check_name(name)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as file:
+    with (
+        path.open("wb") as raw,
+        zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as file,
+    ):
+        os.fchmod(raw.fileno(), 0o644)  # not by name: another user may replace it by a link
         for name in sorted(members):
             info = zipfile.ZipInfo(name, date_time=moment)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.create_system, info.external_attr = _UNIX, _MODE << 16
             file.writestr(info, members[name], compresslevel=_LEVEL)
-    path.chmod(0o644)
     return sha256_file(path)
 
 

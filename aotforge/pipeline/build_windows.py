@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import make_folders, output_errors, output_lock, write_atomic
+from aotforge.base.files import make_output_place, output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
@@ -123,8 +123,7 @@ def _members(
 
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
     """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file in it."""
-    with output_errors(path):
-        make_folders(path.parent)
+    make_output_place(path)
     with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)

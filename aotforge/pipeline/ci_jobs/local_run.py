@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import staged_folder
+from aotforge.base.files import check_output_place, make_output_place, staged_folder
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -56,6 +56,9 @@ class LocalRun:
         Its output goes where this process' does. Raises ShardError for a job without output files, OutputError.
         """
         place = self._work / "jobs" / job.name
+        make_output_place(place)  # what is here is removed, and what is cloned here is executed
+        for one in job.needs:
+            check_output_place(self._artefact(find_job(jobs, one)) / "file")
         shutil.rmtree(place, ignore_errors=True)
         checkout = place / "checkout"
         checkout.parent.mkdir(parents=True)

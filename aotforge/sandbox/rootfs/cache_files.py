@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.files import errors_as, make_folders
+from aotforge.base.files import errors_as, make_folders, make_output_place, open_regular
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 
@@ -104,7 +104,8 @@ def staged_file(path: Path, *, locked: bool = True) -> Iterator[Path]:
     os.close(handle)
     try:
         yield Path(name)
-        Path(name).chmod(0o444)
+        with open_regular(Path(name)) as file:
+            os.fchmod(file.fileno(), 0o444)  # of the file, not of what a link leads to
         Path(name).replace(path)
     finally:
         Path(name).unlink(missing_ok=True)
@@ -158,13 +159,14 @@ class Store:
             self.put(sha256, source)
 
     def export(self, digests: Iterable[str], folder: Path) -> int:
-        """Copies files to another folder, verified, under the same names; returns their number. Raises ContainerError, OSError."""
+        """Copies files to another folder, verified, under the same names; returns their number. Raises ContainerError, OutputError, OSError."""
         other, wanted = Store(folder), sorted(set(digests))
         for sha256 in wanted:
             if not self.has(sha256):
                 raise ContainerError(
                     f"{sha256} is not in the store", hint="build the rootfs first: ./dev containers.build"
                 )
+            make_output_place(other.path(sha256))
             if not other.has(sha256) or sha256_file(other.path(sha256)) != sha256:
                 other.put_file(sha256, self.path(sha256))
         return len(wanted)

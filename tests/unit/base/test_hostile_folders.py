@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aotforge.base import files
 from aotforge.base.files import (
     make_folders,
     open_regular,
@@ -21,9 +22,14 @@ from aotforge.base.files import (
 )
 from aotforge.deliver.dropin.store import open_store
 from aotforge.errors import AotforgeError, OutputError
+from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.formats.zip_archive import write_zip
+from aotforge.pipeline.build_windows import _put
+from aotforge.pipeline.reproduce import _make_empty
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.sandbox.rootfs.cache_files import Store, staged_file
 
 MASKS = [0o000, 0o022, 0o077]
 
@@ -100,6 +106,85 @@ def test_nothing_is_staged_in_a_folder_that_others_can_exchange(tmp_path: Path) 
     with pytest.raises(OutputError, match="mode 777: others can replace"), staged_folder(shared / "out"):
         pass
     assert [path.name for path in shared.iterdir()] == [".out.staged-abcdefg0"]
+
+
+@pytest.mark.parametrize("use", [output_lock, staged_folder])
+def test_a_folder_that_another_user_is_the_first_to_make_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[Path], AbstractContextManager[object]]
+) -> None:
+    """In a folder with the sticky bit, after the check and before this user's command makes it."""
+    made = files.make_folders
+
+    def first(path: Path) -> None:
+        made(path)
+        if path.name == "new":
+            path.chmod(0o777)
+
+    monkeypatch.setattr(files, "make_folders", first)
+    with pytest.raises(OutputError, match="mode 777: others can replace"), use(tmp_path / "new" / "out"):
+        pass
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+class Exchanging(dict[str, Any]):
+    """Members; when the first is read, another user puts a link in the place of the archive."""
+
+    def __init__(self, path: Path, victim: Path, members: dict[str, Any]) -> None:
+        super().__init__(members)
+        self.path, self.victim = path, victim
+
+    def exchange(self) -> None:
+        if not self.path.is_symlink():
+            self.path.unlink()
+            self.path.symlink_to(self.victim)
+
+    def __getitem__(self, name: str) -> Any:
+        self.exchange()
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.exchange()
+        return super().get(name, default)
+
+
+def test_modes_of_archives_are_not_set_through_a_link(tmp_path: Path) -> None:
+    """The folder's owner exchanges the file while it is written: a key of this user became readable to all."""
+    victim = tmp_path / "victim"
+    victim.write_text("key")
+    victim.chmod(0o600)
+    path = tmp_path / "a"
+    write_zip(path, Exchanging(path, victim, {"a": b"data"}), epoch=0)
+    path.unlink()
+    write_tar_gz(path, Exchanging(path, victim, {"a": Member(content=b"data")}), epoch=0)
+    path.unlink()
+    with pytest.raises(OSError, match="symbolic"), staged_file(path) as staged:
+        staged.unlink()
+        staged.symlink_to(victim)
+    assert victim.stat().st_mode & 0o777 == 0o600 and victim.read_text() == "key"
+    with umask(0o077):
+        write_zip(path, {"a": b"data"}, epoch=0)
+        write_tar_gz(tmp_path / "b", {"a": Member(content=b"data")}, epoch=0)
+        with staged_file(tmp_path / "c"):
+            pass
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in "abc"] == [0o644, 0o644, 0o444]
+
+
+def test_what_others_can_exchange_is_not_written_into(tmp_path: Path) -> None:
+    """Their owner could exchange what is staged, cloned or executed there."""
+    digest = hashlib.sha256(b"x").hexdigest()
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / digest).write_bytes(b"x")
+    (shared := tmp_path / "shared").mkdir()
+    shared.chmod(0o777)
+    for use in (
+        lambda: Store(tmp_path / "store").export([digest], shared),
+        lambda: _put(shared / "a.zip", {"a": b""}, 0),
+        lambda: _make_empty(shared),
+    ):
+        with pytest.raises(OutputError, match="mode 777: others can replace"):
+            use()
+    assert list(shared.iterdir()) == []
+    assert Store(tmp_path / "store").export([digest], tmp_path / "own" / "store") == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")

@@ -116,7 +116,7 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 
 
 def longer(data: bytes) -> bytes:
-    """The last member's stored size has room for another member behind its deflated data; both headers agree."""
+    """The last member's size in both headers covers another member behind its deflated data."""
     directory = ends(data)[0]
     extra, start = local(b"evil.pth", b"import os"), data.index(b"PK\3\4", 1)
     changed = bytearray(moved(data, directory, extra))
