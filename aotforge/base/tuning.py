@@ -20,15 +20,21 @@ Cell = bool | int | str | tuple[str, ...]
 
 
 class Found(Manifest):
-    """Result of a search (`./dev tune`): the best setting for a functional by estimate; an empty one is the rules' own.
+    """Result of a search (`./dev tune`): figures of the rules' choice for a functional, and the best setting by estimate.
 
-    `ratio`: estimated cycles as a share of the rules' choice at that time, over `shapes`; `tried`: settings that were compared.
+    `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `vgpr` and `occupancy` (waves per SIMD) its image's.
+    `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules' choice, over `shapes`;
+    `tried`: settings that were compared.
     """
 
     arch: ArchName
     kernel: Name
     functional: dict[Name, str]
     shapes: tuple[str, ...]
+    rules: dict[Name, int]
+    cycles: tuple[int, ...]
+    vgpr: int
+    occupancy: int
     setting: dict[Name, int]
     ratio: float
     tried: int

@@ -16,7 +16,7 @@ from kernels.flash.gates import GATES
 PAGE = Path("docs", "attention.md")
 """Below the checkout."""
 
-ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+ARCHS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 _DTYPES = {1: "fp32", 2: "fp16", 3: "bf16"}
 _MASKS = {0: "full", 1: "window", 2: "bias"}
 _HEAD = """\

@@ -30,6 +30,8 @@ from tests.support.disassembly import disagreements, disassemble, require_round_
 
 IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=window,width=64:1"
 SCHEDULES = (None, 0x5EED)
+_FIRST = frozenset({"gfx906", "gfx1030"})
+"""Archs whose image with hints is the first: calls of few queries have none of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +175,12 @@ def _begin(image: str, folder: str) -> None:
 
 def _try(bit: int) -> Flip:
     return _campaign[0].try_bit(bit)
+
+
+def image_of(arch: str) -> str:
+    """The label of an arch's image of the forward with hints."""
+    label = IMAGE.replace("gfx908", arch)
+    return label.removesuffix("1") + "0" if arch in _FIRST else label
 
 
 def flips(image: str, folder: Path, *, seed: int, count: int, jobs: int) -> Iterator[Flip]:

@@ -1,6 +1,6 @@
 """Search of a kernel's settings for one functional: compiled, estimated, within a budget of time.
 
-What is known is read again: images from the compile cache, estimates from `<cache>/tune-1`. A search that ends for lack of time therefore
+What is known is read again: images from the compile cache, estimates from `<cache>/tune-2`. A search that ends for lack of time therefore
 resumes where it stopped.
 """
 
@@ -26,7 +26,7 @@ from aotforge.devtools.cost.candidates import (
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.devtools.tune.space import Values, candidates
+from aotforge.devtools.tune.space import Values, candidates, present, space
 from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
 
 _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
@@ -35,7 +35,7 @@ _COST = Path(__file__).parents[1] / "cost"
 
 @dataclass(frozen=True, kw_only=True)
 class TunedCost:
-    """An estimate of one image on one call: cycles of the launch, resources, or why it has none (`refused`)."""
+    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has none (`refused`)."""
 
     cycles: float = 0.0
     vgpr: int = 0
@@ -65,12 +65,15 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """`rules`: the present choice; `tried` in the order of trial; `offered` candidates in all; `known` estimates were read and not made."""
+    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered` candidates in all; `known`
+    estimates were read and not made.
+    """
 
     kernel: str
     arch: str
     functional: Mapping[str, str]
     shapes: tuple[str, ...]
+    present: Values
     rules: Tried
     tried: tuple[Tried, ...]
     offered: int
@@ -85,7 +88,7 @@ class _Store:
     """Estimates by job, call, and the sources that make estimates."""
 
     def __init__(self, cache: Path) -> None:
-        self._folder = cache / "tune-1"
+        self._folder = cache / "tune-2"
         model = {path.name: path for path in sorted(_COST.glob("*.py"))}
         self._sources = group_digest("verifier") + files_digest(model)
         self.known = 0
@@ -129,6 +132,7 @@ def search(
     )
     last = next((one for one in reversed(offered) if one.hinted), offered[-1])
     others = candidates(last, target)
+    values = present(last, tuple(space(last, target)))
     tried = []
     for one in _tried(request, calls, store, others, deadline=began + seconds):
         tried.append(one)
@@ -138,6 +142,7 @@ def search(
         arch=request.arch,
         functional={name: str(value) for name, value in functional.items()},
         shapes=tuple(", ".join(f"{n}={v}" for n, v in call.shape.items()) or "typical" for call in calls),
+        present=values,
         rules=rules,
         tried=tuple(tried),
         offered=len(others),
@@ -186,9 +191,12 @@ def _estimated(call: CostRequest, one: Candidate) -> TunedCost:
     if used.scratch_bytes:
         return found
     try:
-        return replace(found, cycles=measured(call, one, image).estimate.launch)
+        done = measured(call, one, image)
     except ExecutionError as error:
         return TunedCost(refused=_reason(error))
+    # not `estimate.launch`: the calls that are executed leave most of a GPU idle, those of a program fill it
+    rounds = done.work.workgroups / model_of(call.arch).units
+    return replace(found, cycles=done.estimate.workgroup * rounds)
 
 
 def _reason(error: AotforgeError) -> str:

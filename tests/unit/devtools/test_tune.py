@@ -93,7 +93,7 @@ def test_the_budget_ends_a_search_and_the_next_one_resumes_without_repeating(
     complete = run(tmp_path, 3600.0)
     assert len(complete.tried) == complete.offered and complete.known == 9
     assert len(made) == 1 + complete.offered
-    for path in (tmp_path / "tune-1").rglob("*"):
+    for path in (tmp_path / "tune-2").rglob("*"):
         if path.is_file():
             path.write_bytes(b"{")
             break
@@ -114,8 +114,8 @@ def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str
     tried = (Tried(values=values, estimates=(TunedCost(cycles=cycles),)),)
     return TuneReport(
         search=Search(
-            kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",), rules=rules, tried=tried,
-            offered=1, known=0, seconds=1.0,
+            kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",), present={"BLOCK_M": 64},
+            rules=rules, tried=tried, offered=1, known=0, seconds=1.0,
         )
     )  # fmt: skip
 

@@ -35,6 +35,7 @@ pytestmark = [
 ]
 Maker = Callable[[str], Images]
 SAMPLE = {"gfx908": "ragged", **OTHERS}
+SWEPT = (*SAMPLE, "gfx906", "gfx1030")
 
 
 def both(program: Program, image: KernelImage) -> tuple[Listing, Listing]:
@@ -128,7 +129,7 @@ def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", SAMPLE)
+@pytest.mark.parametrize("arch", SWEPT)
 def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
     plan = plan_project(PROJECT, archs=[arch], profile="quick")
     jobs = tuple(replace(job, spills="report") for job in plan.jobs)
