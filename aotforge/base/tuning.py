@@ -20,7 +20,7 @@ Cell = bool | int | str | tuple[str, ...]
 
 
 class Found(Manifest):
-    """Result of a search (`./dev tune`): figures of the rules' choice for a functional, and the best setting by estimate.
+    """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best setting by estimate.
 
     `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `vgpr` and `occupancy` (waves per SIMD) its image's.
     `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules' choice, over `shapes`;
