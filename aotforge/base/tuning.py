@@ -22,7 +22,7 @@ Cell = bool | int | str | tuple[str, ...]
 class Found(Manifest):
     """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best setting by estimate.
 
-    `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `vgpr` and `occupancy` (waves per SIMD) its image's.
+    `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `registers` and `occupancy` (waves per SIMD) its image's.
     `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules' choice, over `shapes`;
     `tried`: settings that were compared.
     """
@@ -33,7 +33,7 @@ class Found(Manifest):
     shapes: tuple[str, ...]
     rules: dict[Name, int]
     cycles: tuple[int, ...]
-    vgpr: int
+    registers: int
     occupancy: int
     setting: dict[Name, int]
     ratio: float
