@@ -18,6 +18,7 @@ from .launch import (
     SCALARS,
     address_of,
     checked_grid,
+    ends_well,
     launcher,
     load_library,
     report,
@@ -69,7 +70,9 @@ class _Launcher:
         descriptors = getattr(metadata, "tensordesc_meta", None)
         nested = expand_signature(source.signature.values(), descriptors, "tensordesc")
         self.flat = not any(isinstance(type_, tuple) for type_ in nested)
-        self.packed = _packer(list(_flattened(nested)))
+        self.nulls: list[int] = []
+        self.packed = _packer(list(_flattened(nested)), self.address)
+        self.names = list(source.signature)
         self.messages = tuple(metadata.messages)
         self.start = launcher()
         self.launch: Callable[..., None] = wrap_handle_tensordesc_impl(
@@ -98,20 +101,38 @@ class _Launcher:
 
     def run(self, grid: tuple[int, int, int], function: tuple[int, int], arguments: Sequence[Any]) -> None:
         values = arguments if self.flat and not self.has_descriptors else tuple(_flattened(arguments))
-        status = self.start(self.packed(checked_grid(grid), thread_count(), function, values), None)
+        request = self.packed(checked_grid(grid), thread_count(), function, values)
+        if self.nulls:
+            self.check_nulls(request)
+        status = self.start(request, None)
         if status:
             report(status, self.messages, function[1])
 
+    def address(self, value: Any, number: int) -> int:
+        """Of a pointer argument; null ones are noted."""
+        found = _address(value)
+        if not found:
+            self.nulls.append(number)
+        return found
 
-def _packer(formats: Sequence[str]) -> Callable[..., bytes]:
+    def check_nulls(self, request: bytes) -> None:
+        """Null is fine where masks keep every program away from it. Raises ValueError where they do not."""
+        nulls = sorted(set(self.nulls))
+        self.nulls.clear()
+        if not ends_well(request):
+            names = ", ".join(self.names[n] if self.flat else f"argument {n}" for n in nulls)
+            raise ValueError(f"{names}: a null pointer that the kernel uses, as an empty tensor has")
+
+
+def _packer(formats: Sequence[str], address: Callable[[Any, int], int]) -> Callable[..., bytes]:
     """A function of grid, threads, function and arguments that makes a request; generated, since every launch runs it."""
     items = [
-        f"address(a[{number}])" if type_.startswith("*") else f"a[{number}]"
+        f"address(a[{number}], {number})" if type_.startswith("*") else f"a[{number}]"
         for number, type_ in enumerate(formats)
         if type_ != "constexpr"
     ]
     codes = [_code(type_) for type_ in formats if type_ != "constexpr"]
-    names = {"pack": struct.Struct(REQUEST.format + "".join(codes)).pack, "address": _address}
+    names = {"pack": struct.Struct(REQUEST.format + "".join(codes)).pack, "address": address}
     text = f"lambda grid, threads, function, a: pack(*grid, threads, *function, {', '.join(items)})"
     made: Callable[..., bytes] = eval(text, names)  # the text is made of numbers above
     return made

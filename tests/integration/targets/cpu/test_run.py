@@ -64,6 +64,36 @@ try:
     checked[(1,)](torch.ones(1), 5, debug=True)
 except RuntimeError as error:
     print(error)
+memory = bytearray(12003)
+parts = [torch.frombuffer(memory, dtype=torch.float32, offset=4000 * number + 1 + number, count=1000) for number in range(3)]
+parts[0].copy_(x), parts[1].copy_(y)
+add.fn.fn[(8,)](*parts, 1000, BLOCK=128, EVEN=False)
+print([part.data_ptr() % 2 for part in parts], torch.equal(parts[2], x + y))
+empty = torch.empty(0)
+add.fn.fn[(1,)](empty, empty, empty, 0, BLOCK=128, EVEN=False)
+out.zero_()
+for grid in ((0,), (8,), (2**31,)):
+    try:
+        add.fn.fn[grid](x, empty, out, 1000, BLOCK=128, EVEN=False)
+        print("ran", out.any().item())
+    except ValueError as error:
+        print(error, out.any().item())
+
+
+@triton.jit
+def factorial(n):
+    return 1 if n < 2 else n * factorial(n - 1)
+
+
+@triton.jit
+def recursive(out, n):
+    tl.store(out, factorial(n))
+
+
+try:
+    recursive[(1,)](out, 5)
+except triton.CompilationError as error:
+    print("tl.store(out, factorial(n))" in str(error))
 print(sys.argv[1:])
 """
 
@@ -79,7 +109,7 @@ def _run(arguments: list[str], folder: Path, **environment: str) -> subprocess.C
 
 @pytest.mark.torch
 @pytest.mark.parametrize("threads", ["1", "3"])
-def test_a_script_with_autotuning_descriptors_and_assertions(threads: str, tmp_path: Path) -> None:
+def test_a_script_with_autotuning_descriptors_assertions_and_bad_input(threads: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = _run(["script.py", "--size", "7"], tmp_path, AOTFORGE_CPU_THREADS=threads)
     assert done.returncode == 0, done.stderr
@@ -87,7 +117,13 @@ def test_a_script_with_autotuning_descriptors_and_assertions(threads: str, tmp_p
     assert lines[0] == "milliseconds True"
     assert lines[1].startswith("device_assert failed:")
     assert lines[1].endswith("x is too small")
-    assert lines[2] == "['--size', '7']"
+    assert lines[2].endswith("] True"), "pointers that are not aligned to elements"
+    assert lines[3:6] == [
+        "ran False",
+        "y: a null pointer that the kernel uses, as an empty tensor has False",
+        "the grid (2147483648, 1, 1) is not possible: each size is 0 to 2^31 - 1, their product below 2^63 False",
+    ]
+    assert lines[6:] == ["True", "['--size', '7']"]
 
 
 ADD = """
