@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from .levels import Level
 from .lowering import SUFFIX
 
 TRIPLE = "x86_64-unknown-linux-gnu"
+STACK = 384 << 10
+"""Bytes of stack that a kernel may use: threads may have no more than 512 KiB."""
+_FRAMES = re.compile(r"^\tsubq\t\$(\d+), %rsp\b", re.MULTILINE)
 _SHIM = """module attributes {{llvm.target_triple = "{triple}"}} {{
 {data}  llvm.func @{name}{suffix}(!llvm.ptr, !llvm.ptr) -> i32
   llvm.func @{name}(%arguments: !llvm.ptr, %launch: !llvm.ptr) -> i32 {{
@@ -68,9 +72,17 @@ def optimised(name: str, text: str, level: Level, description: bytes = b"") -> s
 
 
 def assembly(text: str, level: Level, *, contract: bool = True) -> str:
-    """Assembly of optimised IR."""
+    """Assembly of optimised IR. Raises CompileError when its functions need more stack than `STACK`."""
     _initialise()
-    return str(llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], contract, False, False))
+    made = str(llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], contract, False, False))
+    needed = sum(map(int, _FRAMES.findall(made)))
+    if needed > STACK:
+        raise CompileError(
+            f"the kernel needs {needed >> 10} KiB of stack, more than {STACK >> 10} KiB",
+            cause="unrolled code has more values at once than the processor has registers",
+            hint="use smaller blocks, or tl.range in place of tl.static_range",
+        )
+    return made
 
 
 def shared_library(text: str, level: Level) -> bytes:

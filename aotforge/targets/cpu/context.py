@@ -17,6 +17,8 @@ from .tensors import Buffer, DelayedLoad, Index, Tensor
 
 _IN_FRAME = 2048
 """Bytes up to which a buffer is in the stack frame, where LLVM may turn it into registers."""
+_FRAME = 64 << 10
+"""Bytes of all buffers in a frame: threads may have little stack, and what LLVM spills comes to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,7 @@ class Context:
     loops: list[Loop] = field(default_factory=list)
     delayed: list[DelayedLoad] = field(default_factory=list)
     all_true: Tensor | None = None
+    framed: int = 0
     _evaluated: list[dict[tuple[object, ...], Lanes]] = field(default_factory=list)
 
     def type_of(self, ssa: SSA) -> TensorType:
@@ -183,7 +186,8 @@ class Context:
         count = 1
         for size in shape:
             count *= size
-        if count * buffer.size <= _IN_FRAME:
+        if count * buffer.size <= min(_IN_FRAME, _FRAME - self.framed):
+            self.framed += count * buffer.size
             address = self.b.frame(f"[{count} x {buffer.stored}]")
         else:
             offset = self.scratch.take(count * buffer.size)

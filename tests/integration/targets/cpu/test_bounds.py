@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
+import struct
+import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from aotforge.targets.cpu.levels import host_level, host_levels
+from aotforge.errors import CompileError
+from aotforge.targets.cpu.codegen import assembly, optimised
+from aotforge.targets.cpu.launch import load, run
+from aotforge.targets.cpu.levels import host_level, host_levels, level_named
+from tests.integration.targets.cpu.features import compile_kernel
 from tests.integration.targets.cpu.guarded import run_guarded
 
 pytestmark = pytest.mark.compiler
@@ -39,6 +48,64 @@ def transposed(x, out, n, BLOCK: tl.constexpr):
     inside = i * 32 + j < n
     tl.store(out + i * 32 + j, tl.trans(tl.load(x + tl.trans(i * 32 + j), mask=tl.trans(inside), other=0)), mask=inside)
 """
+
+
+STACK = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def many(x, out, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in tl.static_range(COUNT):
+        row = tl.load(x + k * BLOCK + i)
+        total += row * tl.max(row, 0)
+    tl.store(out + i, total)
+"""
+
+
+def _run_on_a_small_stack(path: Path, programs: int) -> None:
+    """Kernels with `programs` buffers that live at once, in a thread that has 272 KiB."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    signature = {"x": "*fp32", "out": "*fp32", "COUNT": "constexpr", "BLOCK": "constexpr"}
+    made = compile_kernel(module.many, signature, {"COUNT": programs, "BLOCK": 512}, host_level())
+    loaded = load(made.name, made.code, made.scratch, made.messages)
+    x = np.random.default_rng(0).integers(-5, 5, (programs, 512)).astype(np.float32)
+    out = np.zeros(512, dtype=np.float32)
+    threading.stack_size(272 << 10)
+    thread = threading.Thread(
+        target=run, args=(loaded, (1, 1, 1), struct.pack("<QQ", x.ctypes.data, out.ctypes.data))
+    )
+    thread.start()
+    thread.join()
+    assert np.array_equal(out, (x * x.max(1, keepdims=True)).sum(0))
+
+
+def test_buffers_that_the_stack_has_no_place_for_are_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "stack_kernels.py"
+    path.write_text(STACK)
+    process = multiprocessing.get_context("spawn").Process(target=_run_on_a_small_stack, args=(path, 70))
+    process.start()
+    process.join(300)
+    assert process.exitcode == 0
+
+
+def test_a_kernel_that_needs_more_stack_than_threads_have_is_refused() -> None:
+    text = f"""
+declare void @use(ptr)
+define i32 @kernel__range(ptr %a, ptr %l) {{
+  %memory = alloca [{600 << 10} x i8]
+  call void @use(ptr %memory)
+  ret i32 0
+}}"""
+    level = level_named(host_level())
+    with pytest.raises(CompileError, match=r"the kernel needs \d+ KiB of stack, more than 384 KiB"):
+        assembly(optimised("kernel", text, level), level)
 
 
 def _exit_code(kernel: str, kind: str, count: int, level: str, folder: Path) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from aotforge.compile.cache import Cache
@@ -10,7 +12,7 @@ from aotforge.compile.pool import WorkerLimits
 from aotforge.targets.backends import unexecutable
 from aotforge.verify.check_image import check_image
 from aotforge.verify.native import executor
-from aotforge.verify.verdict import Verdict
+from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
 from tests.support.families import architectures, plan_of
@@ -84,10 +86,8 @@ cases = CALLS.cases
 '''
 
 
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
-    """By kernel."""
-    root = tmp_path_factory.mktemp("faults")
+def fault_tasks(root: Path) -> dict[str, ImageTask]:
+    """Images of the kernels, whose sources are written to a kernels root, by kernel."""
     folder = root / "faults"
     folder.mkdir()
     kernels = "".join(_KERNEL.format(name=name, body=_FAULTS[name]) for name in _FAULTS)
@@ -102,14 +102,17 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
             plan, kernels_root=root, architectures=architectures(), cache=cache, limits=WorkerLimits()
         )
     tasks = image_tasks(plan, images, root)
+    return {task.label.split(":")[0].removeprefix("faults."): task for task in tasks}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
+    """By kernel."""
+    root = tmp_path_factory.mktemp("faults")
+    tasks = fault_tasks(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "SECONDS", 0.3)
-        return {
-            task.label.split(":")[0].removeprefix("faults."): check_image(
-                task, kernels_root=root, cache=CACHE
-            )
-            for task in tasks
-        }
+        return {name: check_image(task, kernels_root=root, cache=CACHE) for name, task in tasks.items()}
 
 
 @pytest.mark.parametrize("name", sorted(_EXPECTED))
