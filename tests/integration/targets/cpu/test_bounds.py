@@ -66,7 +66,7 @@ def many(x, out, COUNT: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def _run_on_a_small_stack(path: Path, programs: int) -> None:
-    """Kernels with `programs` buffers that live at once, in a thread that has 272 KiB."""
+    """Kernels with `programs` buffers in use at once, in a thread that has 272 KiB."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
