@@ -19,6 +19,11 @@ KIND = f"images-{VERSION}"
 _MAGIC = b"AOTFOBJ\n"
 _PREFIX = struct.Struct("<8sII32s")
 _STORED_STATS = {
+    "registers": "vgpr",
+    "accumulation_registers": "agpr",
+    "scalar_registers": "sgpr",
+    "spilled_registers": "vgpr_spills",
+    "spilled_scalar_registers": "sgpr_spills",
     "static_shared_bytes": "static_lds_bytes",
     "dynamic_shared_bytes": "dynamic_lds_bytes",
     "warp_size": "wavefront",

@@ -94,17 +94,19 @@ def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
         reasons.append(
             f"{found.shared_bytes} bytes of shared memory, {job.target.arch} has {job.target.shared_bytes} per workgroup"
         )
-    if job.spills == "reject" and (found.vgpr_spills or found.scratch_bytes):
+    if job.spills == "reject" and (found.spilled_registers or found.scratch_bytes):
         reasons.append(spills(found))
     return tuple(reasons)
 
 
 def spills(found: Resources) -> str:
-    """Spilled registers and their destination, or ''. SGPRs without scratch go to lanes of VGPRs, which costs moves, no memory."""
-    if not (found.vgpr_spills or found.sgpr_spills or found.scratch_bytes):
+    """Spilled registers and their destination, or ''. Scalar ones without scratch go to lanes of others: moves, no memory."""
+    if not (found.spilled_registers or found.spilled_scalar_registers or found.scratch_bytes):
         return ""
-    if not (found.vgpr_spills or found.sgpr_spills):
+    if not (found.spilled_registers or found.spilled_scalar_registers):
         return f"uses {found.scratch_bytes} bytes of scratch per lane"
-    registers = f"{found.vgpr_spills} VGPRs and {found.sgpr_spills} SGPRs"
-    where = f"{found.scratch_bytes} bytes of scratch per lane" if found.scratch_bytes else "to VGPR lanes"
+    registers = f"{found.spilled_registers} registers and {found.spilled_scalar_registers} scalar registers"
+    where = (
+        f"{found.scratch_bytes} bytes of scratch per lane" if found.scratch_bytes else "to lanes of registers"
+    )
     return f"spills {registers}, {where}"

@@ -12,16 +12,16 @@ from aotforge.targets.backend import KernelArgument
 class Resources:
     """Resource use of one image on its arch, from the code object's metadata and Triton's.
 
-    Registers per lane (`sgpr` per warp; `agpr` and `sgpr` are AMD's), `spills` in registers, `scratch_bytes` per lane,
-    `shared_bytes` per workgroup (static and dynamic together), `dynamic_shared_bytes` to be passed at launch, `occupancy` in
-    warps per scheduler (AMD: waves per SIMD; registers, shared memory and limits of warps together).
+    Registers per lane (`scalar_registers` per warp), 0 of a kind that the arch lacks; `scratch_bytes` per lane, `shared_bytes` per
+    workgroup (static and dynamic together), `dynamic_shared_bytes` to be passed at launch, `occupancy` in warps per scheduler
+    (registers, shared memory and limits of warps together).
     """
 
-    vgpr: int
-    agpr: int
-    sgpr: int
-    vgpr_spills: int
-    sgpr_spills: int
+    registers: int
+    accumulation_registers: int
+    scalar_registers: int
+    spilled_registers: int
+    spilled_scalar_registers: int
     scratch_bytes: int
     shared_bytes: int
     dynamic_shared_bytes: int

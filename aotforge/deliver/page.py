@@ -231,7 +231,7 @@ def _numbers(pack: Mapping[str, Any]) -> tuple[int, int, int]:
     verdicts = [dict(image["verdict"] or {}) for image in pack["images"]]
     passed = sum(verdict.get("outcome") == "passed" for verdict in verdicts)
     runs = sum(int(verdict.get("runs", 0)) for verdict in verdicts)
-    return passed, runs, sum(bool(image["resources"]["vgpr_spills"]) for image in pack["images"])
+    return passed, runs, sum(bool(image["resources"]["spilled_registers"]) for image in pack["images"])
 
 
 def make_page(releases: Sequence[ReleasePage], *, matrix: str, on_hardware: bool = False) -> bytes:

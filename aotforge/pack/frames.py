@@ -1,7 +1,7 @@
 """Compression of a container: its dictionary, and zstd frames of one image each.
 
 The dictionary holds the parts of images that help most to compress the others. Maximum coverage, greedily: an image is a sequence of
-shingles (windows of 8 bytes at 4-byte steps, as AMD instructions are 4 or 8 bytes), cut into chunks. Each step takes the chunk whose
+shingles (windows of 8 bytes at 4-byte steps, as instructions are 4 or 8 bytes), cut into chunks. Each step takes the chunk whose
 shingles, as far as no chosen chunk has them, occur in most other images. A chosen chunk costs little: it is stored once, in the
 dictionary, and its own image becomes a reference to it.
 """

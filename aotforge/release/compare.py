@@ -17,7 +17,15 @@ from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chun
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
 """Damaged, encrypted, of an unknown compression, truncated."""
 
-_RESOURCES = ("vgpr", "agpr", "sgpr", "vgpr_spills", "shared_bytes", "scratch_bytes", "occupancy")
+_RESOURCES = (
+    "registers",
+    "accumulation_registers",
+    "scalar_registers",
+    "spilled_registers",
+    "shared_bytes",
+    "scratch_bytes",
+    "occupancy",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

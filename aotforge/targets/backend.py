@@ -74,15 +74,15 @@ def check_no_paths(binary: bytes, paths: tuple[str, ...]) -> None:
 class CodeObjectStats:
     """Resource use as an image's metadata and Triton report it. Shared memory in bytes per workgroup.
 
-    `vgpr`: registers per lane; `agpr` and `sgpr` are AMD's accumulation and scalar registers, else 0. `scratch_bytes`: memory
-    per lane that holds spilled registers.
+    `registers`: per lane; `accumulation_registers` and `scalar_registers` (AMD's AGPRs and SGPRs) are 0 where the vendor has none.
+    `scratch_bytes`: memory per lane that holds spilled registers.
     """
 
-    vgpr: int
-    agpr: int
-    sgpr: int
-    vgpr_spills: int
-    sgpr_spills: int
+    registers: int
+    accumulation_registers: int
+    scalar_registers: int
+    spilled_registers: int
+    spilled_scalar_registers: int
     scratch_bytes: int
     static_shared_bytes: int
     dynamic_shared_bytes: int
@@ -144,6 +144,9 @@ class Backend(Protocol):
 
     def makes_host_calls(self, binary: bytes) -> bool:
         """Whether the kernel prints or asserts."""
+
+    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
+        """The vendor's own options of a Setting with the values that a search for settings tries."""
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Warps per scheduler (AMD: waves per SIMD) when only this kernel runs."""

@@ -23,7 +23,8 @@ from aotforge.targets.backend import CodeObjectStats
 
 VERIFIER = "5" * 64
 _STATS = CodeObjectStats(
-    vgpr=8, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, static_shared_bytes=0, dynamic_shared_bytes=0, warp_size=64, num_warps=1,
+    registers=8, accumulation_registers=0, scalar_registers=16, spilled_registers=0, spilled_scalar_registers=0, scratch_bytes=0,
+    static_shared_bytes=0, dynamic_shared_bytes=0, warp_size=64, num_warps=1,
 )  # fmt: skip
 
 

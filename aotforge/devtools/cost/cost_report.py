@@ -50,7 +50,7 @@ def _launch_lines(one: Cost, prefix: str) -> list[str]:
     return [
         f"{prefix}{one.name}  {one.digest[:12]}",
         f"    {one.case}; grid {'x'.join(map(str, one.grid))}, {one.work.waves} waves of {one.work.wavefront} lanes; "
-        f"{r.vgpr} VGPRs, {r.agpr} AGPRs, {r.shared_bytes} bytes of LDS, {r.scratch_bytes} of scratch; "
+        f"{r.registers} VGPRs, {r.accumulation_registers} AGPRs, {r.shared_bytes} bytes of LDS, {r.scratch_bytes} of scratch; "
         f"{r.occupancy} waves per SIMD, {one.estimate.resident:g} workgroups on a unit",
     ]
 

@@ -96,7 +96,7 @@ class SweepReport:
             cells += f"{one.estimate.launch:,.0f} ({ratio:.2f}x)".rjust(_COLUMN)
         used = row.costs[-1].resources
         spilled = f", {used.scratch_bytes} bytes spilled" if row.spills else ""
-        return f"{row.name:{width}}{cells}  {used.vgpr} VGPRs, {used.occupancy} waves per SIMD{spilled}"
+        return f"{row.name:{width}}{cells}  {used.registers} VGPRs, {used.occupancy} waves per SIMD{spilled}"
 
 
 def swept_values(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -38,7 +38,7 @@ class TunedCost:
     """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has none (`refused`)."""
 
     cycles: float = 0.0
-    vgpr: int = 0
+    registers: int = 0
     occupancy: int = 0
     shared_bytes: int = 0
     scratch_bytes: int = 0
@@ -183,7 +183,7 @@ def _estimated(call: CostRequest, one: Candidate) -> TunedCost:
         return TunedCost(refused=_reason(error))
     used = image.resources
     found = TunedCost(
-        vgpr=used.vgpr,
+        registers=used.registers,
         occupancy=used.occupancy,
         shared_bytes=used.shared_bytes,
         scratch_bytes=used.scratch_bytes,

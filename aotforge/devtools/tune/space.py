@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from aotforge.rules import Setting, Target
+from aotforge.targets.backends import backend_of
 
 Values = Mapping[str, int]
 _LEAST = 16  # rows and columns of the smallest matrix instruction
@@ -20,11 +21,7 @@ def space(setting: Setting, target: Target) -> dict[str, tuple[int, ...]]:
         if name.startswith("BLOCK") and isinstance(now, int) and not isinstance(now, bool) and now > 0
     }
     found |= {"num_warps": (2, 4, 8) if target.warp_size == 64 else (4, 8, 16), "num_stages": (1, 2)}
-    if target.vendor == "amd":
-        found["waves_per_eu"] = (0, 2)
-    if target.matrix == "MFMA":
-        found["matrix_instr_nonkdim"] = (0, 16, 32)
-    return found
+    return {**found, **backend_of(target.vendor).search_options(target)}
 
 
 def present(setting: Setting, names: Sequence[str]) -> Values:

@@ -68,7 +68,7 @@ class TuneReport:
 def _text(one: Tried) -> str:
     estimate = one.estimates[0]
     name = ",".join(f"{name}={value}" for name, value in one.values.items()) or "the rules"
-    return f"{name}  {estimate.vgpr} VGPRs, {estimate.occupancy} waves per SIMD, {estimate.shared_bytes} bytes of LDS"
+    return f"{name}  {estimate.registers} registers, {estimate.occupancy} waves per SIMD, {estimate.shared_bytes} bytes of shared memory"
 
 
 def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:

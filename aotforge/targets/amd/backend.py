@@ -95,6 +95,11 @@ class AmdBackend:
         """Kernels that print or assert take the buffer of host calls."""
         return HOST_CALLS.encode() in binary
 
+    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
+        """Least waves per SIMD, and the size of matrix instructions."""
+        sizes = {"matrix_instr_nonkdim": (0, 16, 32)} if target.matrix == "MFMA" else {}
+        return {"waves_per_eu": (0, 2), **sizes}
+
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Waves per SIMD."""
         return occupancy(stats, cast("AmdArchitecture", architecture))

@@ -42,11 +42,11 @@ def _all_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
 def read_stats(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> CodeObjectStats:
     """Resource use from the code object's metadata and Triton's."""
     return CodeObjectStats(
-        vgpr=kernel[".vgpr_count"],
-        agpr=kernel.get(".agpr_count", 0),
-        sgpr=kernel[".sgpr_count"],
-        vgpr_spills=kernel[".vgpr_spill_count"],
-        sgpr_spills=kernel[".sgpr_spill_count"],
+        registers=kernel[".vgpr_count"],
+        accumulation_registers=kernel.get(".agpr_count", 0),
+        scalar_registers=kernel[".sgpr_count"],
+        spilled_registers=kernel[".vgpr_spill_count"],
+        spilled_scalar_registers=kernel[".sgpr_spill_count"],
         scratch_bytes=kernel[".private_segment_fixed_size"],
         static_shared_bytes=kernel[".group_segment_fixed_size"],
         dynamic_shared_bytes=triton["shared"],

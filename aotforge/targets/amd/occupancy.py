@@ -16,13 +16,17 @@ def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int
     Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). With `split` accumulators AGPRs have a file
     of their own as large as the VGPRs'; with `unified` ones `.vgpr_count` already holds both.
     """
-    vectors = max(stats.vgpr, stats.agpr) if architecture.accumulators == "split" else stats.vgpr
+    vectors = (
+        max(stats.registers, stats.accumulation_registers)
+        if architecture.accumulators == "split"
+        else stats.registers
+    )
     waves = [
         architecture.max_waves_per_simd,
         architecture.vgprs // _allocated(vectors, architecture.vgpr_granule),
     ]
     if architecture.sgprs:
-        scalars = _allocated(stats.sgpr + architecture.sgprs_reserved, architecture.sgpr_granule)
+        scalars = _allocated(stats.scalar_registers + architecture.sgprs_reserved, architecture.sgpr_granule)
         waves.append(architecture.sgprs // scalars)
     return min(waves)
 

@@ -123,11 +123,11 @@ class CpuBackend:
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """The memory of a thread is in `static_shared_bytes`; registers are not counted."""
         return CodeObjectStats(
-            vgpr=0,
-            agpr=0,
-            sgpr=0,
-            vgpr_spills=0,
-            sgpr_spills=0,
+            registers=0,
+            accumulation_registers=0,
+            scalar_registers=0,
+            spilled_registers=0,
+            spilled_scalar_registers=0,
             scratch_bytes=0,
             static_shared_bytes=read_description(binary).scratch,
             dynamic_shared_bytes=0,
@@ -141,6 +141,10 @@ class CpuBackend:
             return bool(read_description(binary).messages) or not _PRINTS.isdisjoint(imported(binary))
         except CodeObjectError:
             return False  # another vendor's
+
+    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
+        """None."""
+        return {}
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """A processor executes one program at a time."""

@@ -129,11 +129,11 @@ class NvidiaBackend:
         """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not count them."""
         found = read_cubin(binary)
         return CodeObjectStats(
-            vgpr=found.registers,
-            agpr=0,
-            sgpr=0,
-            vgpr_spills=0,
-            sgpr_spills=0,
+            registers=found.registers,
+            accumulation_registers=0,
+            scalar_registers=0,
+            spilled_registers=0,
+            spilled_scalar_registers=0,
             scratch_bytes=found.frame_bytes,
             static_shared_bytes=found.static_shared_bytes,
             dynamic_shared_bytes=metadata["shared"],
@@ -144,6 +144,10 @@ class NvidiaBackend:
     def makes_host_calls(self, binary: bytes) -> bool:
         """Whether the cubin refers to the driver's functions for printing or assertions."""
         return is_cubin(binary) and not _HOST_CALLS.isdisjoint(read_cubin(binary).names)
+
+    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
+        """None."""
+        return {}
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Warps per scheduler: registers, shared memory, and the limits of warps and blocks of a multiprocessor."""
@@ -157,7 +161,7 @@ def _capability(arch: str) -> int:
 
 def _occupancy(stats: CodeObjectStats, arch: NvidiaArchitecture) -> int:
     """After NVIDIA's occupancy calculator: a warp's registers come in units and stay with one scheduler."""
-    each = _rounded(stats.vgpr * stats.warp_size, arch.register_granule)
+    each = _rounded(stats.registers * stats.warp_size, arch.register_granule)
     per_scheduler = arch.registers // arch.schedulers // each
     blocks = min(per_scheduler * arch.schedulers, arch.max_warps) // stats.num_warps
     shared = stats.static_shared_bytes + stats.dynamic_shared_bytes + arch.shared_reserved

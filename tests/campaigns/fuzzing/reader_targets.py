@@ -118,11 +118,12 @@ _RELEASE = {
     "origin": {"commit": "0" * 40, "tools": {"compiler": "gcc", "executor": "local"}},
     "toolchain": {"triton_version": "3.9.0"}, "files": [],
     "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "images": [
-        {"digest": "1" * 64, "resources": {"vgpr_spills": 0}, "verdict": {"outcome": "passed", "runs": 3}, "jobs": [{"label": "a"}]}]}],
+        {"digest": "1" * 64, "resources": {"spilled_registers": 0}, "verdict": {"outcome": "passed", "runs": 3}, "jobs": [{"label": "a"}]}]}],
 }  # fmt: skip
 _RESOURCES = {
     "images": [{"digest": "1" * 64, "labels": ["x"], **dict.fromkeys(
-        ("vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy", "threads"), 1)}]
+        ("registers", "accumulation_registers", "scalar_registers", "spilled_registers",
+         "spilled_scalar_registers", "shared_bytes", "scratch_bytes", "occupancy", "threads"), 1)}]
 }  # fmt: skip
 
 

@@ -127,11 +127,11 @@ def test_register_occupancy_equals_that_of_llvm(tmp_path: Path, arch: str) -> No
 
 def _stats(r: Resources) -> CodeObjectStats:
     return CodeObjectStats(
-        vgpr=r.vgpr,
-        agpr=r.agpr,
-        sgpr=r.sgpr,
-        vgpr_spills=r.vgpr_spills,
-        sgpr_spills=r.sgpr_spills,
+        registers=r.registers,
+        accumulation_registers=r.accumulation_registers,
+        scalar_registers=r.scalar_registers,
+        spilled_registers=r.spilled_registers,
+        spilled_scalar_registers=r.spilled_scalar_registers,
         scratch_bytes=r.scratch_bytes,
         static_shared_bytes=0,
         dynamic_shared_bytes=r.dynamic_shared_bytes,
@@ -156,13 +156,13 @@ def kernel(x, n, BLOCK: tl.constexpr):
 
 def test_spills_to_memory_are_rejected_or_reported_as_the_rules_state(tmp_path: Path) -> None:
     write_family(tmp_path / "a", "reject", _SPILLING, blocks=(1024,), waves=10, spills="reject")
-    with pytest.raises(ResourceError, match=r"reject\.reject.*spills [1-9]\d* VGPRs") as caught:
+    with pytest.raises(ResourceError, match=r"reject\.reject.*spills [1-9]\d* registers") as caught:
         build(tmp_path / "a", tmp_path / "cache")
     assert caught.value.exit_code == 16
     write_family(tmp_path / "b", "report", _SPILLING, blocks=(1024,), waves=10, spills="report")
     images, events = build(tmp_path / "b", tmp_path / "cache")
     assert kinds(events)["spills"] == 1
-    assert next(iter(images.values())).resources.vgpr_spills > 0
+    assert next(iter(images.values())).resources.spilled_registers > 0
 
 
 def test_more_lds_than_the_arch_has_is_rejected_with_any_rules(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_images_of_each_capability(arch: str, tmp_path: Path) -> None:
     for image in made:
         found = read_cubin(image.binary)
         assert (f"sm_{found.capability}", found.symbol, found.threads) == (arch, image.symbol, 128)
-        assert f".target {arch}" in image.asm and image.resources.vgpr == found.registers > 0
+        assert f".target {arch}" in image.asm and image.resources.registers == found.registers > 0
         assert image.resources.occupancy > 0 and image.resources.warp_size == 32
         for path in (str(PROJECT), str(tmp_path), "/tmp"):
             assert path.encode() not in image.binary

@@ -77,7 +77,7 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
     assert sorted(label for row in rows for label in row["labels"]) == sorted(job.label for job in plan.jobs)
     for row in rows:
         assert {name: row[name] for name in wanted[row["digest"]]} == wanted[row["digest"]]
-        assert row["vgpr"] > 0 and row["occupancy"] > 0
+        assert row["registers"] > 0 and row["occupancy"] > 0
 
 
 def test_an_arch_without_a_virtual_gpu_is_reported_before_anything_compiles(

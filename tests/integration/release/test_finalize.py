@@ -269,7 +269,7 @@ def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
     two = json.loads(json.dumps(one))
     image = two["packs"][0]["images"][0]
     image["digest"] = "f" * 64
-    image["resources"]["vgpr"] += 1
+    image["resources"]["registers"] += 1
     image["verdict"]["outcome"] = "failed"
     lost = two["packs"][0]["images"].pop()
     two["toolchain"]["triton_version"] = "9"

@@ -22,11 +22,11 @@ def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:
 
     packed = zstandard.compress(asm.encode())
     stats = CodeObjectStats(
-        vgpr=8,
-        agpr=0,
-        sgpr=16,
-        vgpr_spills=0,
-        sgpr_spills=0,
+        registers=8,
+        accumulation_registers=0,
+        scalar_registers=16,
+        spilled_registers=0,
+        spilled_scalar_registers=0,
         scratch_bytes=0,
         static_shared_bytes=0,
         dynamic_shared_bytes=512,

@@ -18,28 +18,30 @@ GFX908 = architectures().amd["gfx908"]
 
 def stats(**given: int) -> CodeObjectStats:
     zeros = dict.fromkeys(CodeObjectStats.__dataclass_fields__, 0)
-    return CodeObjectStats(**{**zeros, "warp_size": 64, "num_warps": 4, "vgpr": 4, "sgpr": 16, **given})
+    return CodeObjectStats(
+        **{**zeros, "warp_size": 64, "num_warps": 4, "registers": 4, "scalar_registers": 16, **given}
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "waves"),
     [
         # thresholds of LLVM's occupancy for gfx908: VGPRs in fours out of 256, SGPRs in sixteens out of 800, sixteen of them the trap handler's
-        ({"vgpr": 24}, 10),
-        ({"vgpr": 25}, 9),
-        ({"vgpr": 64}, 4),
-        ({"vgpr": 65}, 3),
-        ({"vgpr": 128}, 2),
-        ({"vgpr": 129}, 1),
-        ({"vgpr": 256}, 1),
-        ({"vgpr": 8, "agpr": 128}, 2),
-        ({"vgpr": 128, "agpr": 128}, 2),
-        ({"sgpr": 64}, 10),
-        ({"sgpr": 65}, 8),
-        ({"sgpr": 80}, 8),
-        ({"sgpr": 81}, 7),
-        ({"sgpr": 96}, 7),
-        ({"sgpr": 100}, 6),
+        ({"registers": 24}, 10),
+        ({"registers": 25}, 9),
+        ({"registers": 64}, 4),
+        ({"registers": 65}, 3),
+        ({"registers": 128}, 2),
+        ({"registers": 129}, 1),
+        ({"registers": 256}, 1),
+        ({"registers": 8, "accumulation_registers": 128}, 2),
+        ({"registers": 128, "accumulation_registers": 128}, 2),
+        ({"scalar_registers": 64}, 10),
+        ({"scalar_registers": 65}, 8),
+        ({"scalar_registers": 80}, 8),
+        ({"scalar_registers": 81}, 7),
+        ({"scalar_registers": 96}, 7),
+        ({"scalar_registers": 100}, 6),
     ],
 )
 def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
@@ -56,10 +58,10 @@ def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
         ({"static_shared_bytes": 16384, "dynamic_shared_bytes": 16384}, 2),
         ({"dynamic_shared_bytes": 65537}, 0),
         ({"num_warps": 8, "dynamic_shared_bytes": 65536}, 2),
-        ({"num_warps": 8, "vgpr": 48}, 4),  # five waves fit, but a workgroup has eight
+        ({"num_warps": 8, "registers": 48}, 4),  # five waves fit, but a workgroup has eight
         ({"num_warps": 1, "dynamic_shared_bytes": 65536}, 1),
-        ({"num_warps": 2, "vgpr": 24}, 8),  # sixteen workgroups of two waves
-        ({"num_warps": 1, "vgpr": 24}, 10),
+        ({"num_warps": 2, "registers": 24}, 8),  # sixteen workgroups of two waves
+        ({"num_warps": 1, "registers": 24}, 10),
     ],
 )
 def test_occupancy_counts_complete_workgroups(given: dict[str, int], waves: int) -> None:
@@ -80,7 +82,10 @@ def test_rdna_registers_bound_waves(arch: str) -> None:
     architecture = architectures().amd[arch]
     expected = _WAVE32["gfx1100" if arch in _LIKE_1100 else "gfx1102"]
     found = {
-        vgpr: register_waves(stats(warp_size=32, vgpr=vgpr, sgpr=106), architecture) for vgpr in expected
+        registers: register_waves(
+            stats(warp_size=32, registers=registers, scalar_registers=106), architecture
+        )
+        for registers in expected
     }
     assert found == expected
 
@@ -88,15 +93,15 @@ def test_rdna_registers_bound_waves(arch: str) -> None:
 @pytest.mark.parametrize(
     ("given", "waves"),
     [
-        ({"num_warps": 8, "vgpr": 96}, 16),
-        ({"num_warps": 8, "vgpr": 256}, 4),  # 20 waves on a workgroup processor's four SIMDs: two groups
-        ({"num_warps": 16, "vgpr": 256}, 4),  # one group
-        ({"num_warps": 4, "vgpr": 256}, 5),
+        ({"num_warps": 8, "registers": 96}, 16),
+        ({"num_warps": 8, "registers": 256}, 4),  # 20 waves on a workgroup processor's four SIMDs: two groups
+        ({"num_warps": 16, "registers": 256}, 4),  # one group
+        ({"num_warps": 4, "registers": 256}, 5),
         ({"num_warps": 8, "dynamic_shared_bytes": 65536}, 4),  # two groups in 128 KiB
         ({"num_warps": 4, "dynamic_shared_bytes": 65536}, 2),
         ({"num_warps": 4, "dynamic_shared_bytes": 16384 + 1}, 7),  # 17 KiB each: seven groups
-        ({"num_warps": 1, "vgpr": 96}, 16),
-        ({"num_warps": 2, "vgpr": 96}, 16),  # 32 groups
+        ({"num_warps": 1, "registers": 96}, 16),
+        ({"num_warps": 2, "registers": 96}, 16),  # 32 groups
     ],
 )
 def test_occupancy_of_rdna_counts_the_workgroup_processor(given: dict[str, int], waves: int) -> None:
@@ -111,12 +116,16 @@ def test_occupancy_of_rdna_counts_the_workgroup_processor(given: dict[str, int],
     st.integers(0, 65536),
 )
 def test_occupancy_stays_in_bounds_and_falls_with_use(
-    vgpr: int, agpr: int, sgpr: int, warps: int, lds: int
+    registers: int, accumulation_registers: int, scalar_registers: int, warps: int, lds: int
 ) -> None:
     def waves(more: int) -> int:
         return occupancy(
             stats(
-                vgpr=min(256, vgpr + more), agpr=agpr, sgpr=sgpr, num_warps=warps, dynamic_shared_bytes=lds
+                registers=min(256, registers + more),
+                accumulation_registers=accumulation_registers,
+                scalar_registers=scalar_registers,
+                num_warps=warps,
+                dynamic_shared_bytes=lds,
             ),
             GFX908,
         )
@@ -127,12 +136,14 @@ def test_occupancy_stays_in_bounds_and_falls_with_use(
 
 def test_spills_to_memory_break_limits_and_those_to_lanes_are_only_reported() -> None:
     job = plan_of(TINY, compiler=FAKE_TOOLCHAIN).jobs[0]
-    lanes = resources(stats(sgpr_spills=3), GFX908)
-    memory = resources(stats(vgpr_spills=2, scratch_bytes=12), GFX908)
+    lanes = resources(stats(spilled_scalar_registers=3), GFX908)
+    memory = resources(stats(spilled_registers=2, scratch_bytes=12), GFX908)
     wide = resources(stats(dynamic_shared_bytes=65537), GFX908)
     assert violations(job, lanes) == ()
-    assert spills(lanes) == "spills 0 VGPRs and 3 SGPRs, to VGPR lanes"
-    assert violations(job, memory) == ("spills 2 VGPRs and 0 SGPRs, 12 bytes of scratch per lane",)
+    assert spills(lanes) == "spills 0 registers and 3 scalar registers, to lanes of registers"
+    assert violations(job, memory) == (
+        "spills 2 registers and 0 scalar registers, 12 bytes of scratch per lane",
+    )
     assert violations(job, wide) == ("65537 bytes of shared memory, gfx908 has 65536 per workgroup",)
     assert spills(wide) == ""
 

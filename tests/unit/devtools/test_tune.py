@@ -60,7 +60,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(one.name)
         if "num_stages=2" in one.name:
             return TunedCost(scratch_bytes=64)
-        return TunedCost(cycles=50.0 if "num_warps=2" in one.name else 100.0, vgpr=8, occupancy=4)
+        return TunedCost(cycles=50.0 if "num_warps=2" in one.name else 100.0, registers=8, occupancy=4)
 
     monkeypatch.setattr(tool, "candidates", lambda setting, target: candidates(setting, target)[:12])
     monkeypatch.setattr(tool, "compile_together", lambda found, request: None)

@@ -83,7 +83,8 @@ def image(of: CompileJob, parameters: Sequence[PlannedParameter], binary: bytes 
         key=of.key, digest=hashlib.sha256(data).hexdigest(), symbol=f"{of.kernel}_kernel", binary=data,
         asm=f"; {of.label}\n",
         resources=Resources(
-            vgpr=64, agpr=0, sgpr=32, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, shared_bytes=2048,
+            registers=64, accumulation_registers=0, scalar_registers=32, spilled_registers=0, spilled_scalar_registers=0, scratch_bytes=0,
+            shared_bytes=2048,
             dynamic_shared_bytes=1024, warp_size=64, num_warps=4, threads=256, occupancy=4,
         ),
         arguments=arguments(parameters),

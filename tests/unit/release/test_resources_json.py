@@ -17,11 +17,11 @@ PLAN, IMAGES = sample()
 _COUNTS = st.integers(0, 3)
 RECORDS = st.lists(
     st.builds(
-        lambda label, image, vgpr: ImageRecord(
+        lambda label, image, registers: ImageRecord(
             label=label,
             key=f"key of {label}",
             digest=f"{image:064x}",
-            resources=replace(IMAGES[0].resources, vgpr=vgpr),
+            resources=replace(IMAGES[0].resources, registers=registers),
         ),
         st.text(max_size=4),
         _COUNTS,
@@ -48,6 +48,6 @@ def test_every_record_is_there_once_in_whatever_order_it_came(
     ]
     wanted = [(r.label, r.key, r.digest, asdict(r.resources)) for r in records]
     assert sorted(found, key=lambda one: one[0]) == sorted(wanted, key=lambda one: one[0])
-    distinct = {(r.digest, r.resources.vgpr) for r in records}
+    distinct = {(r.digest, r.resources.registers) for r in records}
     assert len(tree["images"]) == len(distinct)
     assert [row["labels"][0] for row in tree["images"]] == sorted(row["labels"][0] for row in tree["images"])

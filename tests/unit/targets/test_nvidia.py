@@ -75,7 +75,7 @@ def test_kernels_that_print_or_assert_are_known() -> None:
 
 def stats(**given: int) -> CodeObjectStats:
     zeros = dict.fromkeys(CodeObjectStats.__dataclass_fields__, 0)
-    return CodeObjectStats(**{**zeros, "warp_size": 32, "num_warps": 4, "vgpr": 32, **given})
+    return CodeObjectStats(**{**zeros, "warp_size": 32, "num_warps": 4, "registers": 32, **given})
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def stats(**given: int) -> CodeObjectStats:
     [
         # NVIDIA's occupancy calculator: 65536 registers, given to warps in units of 256
         ("sm_90", {}, 16),
-        ("sm_90", {"vgpr": 33}, 12),
-        ("sm_90", {"vgpr": 64}, 8),
-        ("sm_90", {"vgpr": 128}, 4),
-        ("sm_90", {"vgpr": 255, "num_warps": 8}, 2),
+        ("sm_90", {"registers": 33}, 12),
+        ("sm_90", {"registers": 64}, 8),
+        ("sm_90", {"registers": 128}, 4),
+        ("sm_90", {"registers": 255, "num_warps": 8}, 2),
         ("sm_90", {"num_warps": 1}, 8),  # 32 blocks of one warp
         ("sm_90", {"dynamic_shared_bytes": 232448}, 1),
         ("sm_90", {"dynamic_shared_bytes": 115712}, 2),  # with the reserved KiB exactly half

@@ -51,7 +51,9 @@ def test_the_row_of_every_image() -> None:
     assert (passed["verdict"], passed["launches"], passed["worst"]) == ("passed", "2", "0.50")
     assert PASSED.label in passed["image"] and "ragged" in passed["cases"]
     assert passed["error / element / tile"] == "Out: 0.50 / 0.25 / 0.12"
-    assert (passed["VGPR"], passed["AGPR"], passed["SGPR"], passed["LDS"]) == ("32", "0", "16", "64 B")
+    assert [
+        passed[name] for name in ("registers", "accumulation registers", "scalar registers", "shared memory")
+    ] == ["32", "0", "16", "64 B"]
     assert (passed["spills"], passed["waves per SIMD"], passed["wave-instructions"]) == ("0 / 0", "8", "7")
     assert (passed["execution"], unverified["execution"]) == ("approximated", "not executed")
     assert failed["verdict"] == "failed" and "ragged: out is wrong" in failed["image"]

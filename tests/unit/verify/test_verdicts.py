@@ -20,7 +20,8 @@ from aotforge.virtual_gpu.interpreter.dispatch import Use
 from tests.support.families import PROJECT
 
 RESOURCES = Resources(
-    vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
+    registers=32, accumulation_registers=0, scalar_registers=16, spilled_registers=0, spilled_scalar_registers=0, scratch_bytes=0,
+    shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
     num_warps=4, threads=256, occupancy=8,
 )  # fmt: skip
 TASK = ImageTask(
@@ -114,7 +115,7 @@ def test_reports() -> None:
     assert fields["verdicts"][0]["mix"] == {"valu": 5, "control": 2}
     assert fields["verdicts"][0]["approximated"] == {"v_exp_f32": "last place"}
     assert [v["faithfulness"] for v in fields["verdicts"]] == ["approximated", "approximated", "not executed"]
-    assert fields["verdicts"][0]["resources"]["vgpr"] == 32
+    assert fields["verdicts"][0]["resources"]["registers"] == 32
     text = "\n".join(report(PASSED, FAILED, UNVERIFIED).lines())
     assert "1 passed, 1 failed, 1 unverified" in text
     assert "ragged: out is wrong" in text
