@@ -63,6 +63,12 @@ def function_sources(kernels: Path) -> dict[str, str]:
     return {HEADER: _header(functions), TABLES: _SOURCE.format(tables=tables), EXPORTS: _exports(functions)}
 
 
+def declared_functions(kernels: Path) -> tuple[Function, ...]:
+    """The functions of all families, by name. Raises RulesError."""
+    found = (function for loaded in load_families(kernels) for function in loaded.family.functions)
+    return tuple(sorted(found, key=lambda function: function.name))
+
+
 def _operators(loaded: LoadedFamily) -> dict[str, Operator]:
     return {operator.name: operator for operator in loaded.family.operators}
 

@@ -48,11 +48,21 @@ from aotforge.verify.verdict import VerifyEvent
 
 
 @dataclass(frozen=True, kw_only=True)
+class Package:
+    """The release in another format, with the names of its variants."""
+
+    format: str
+    folder: Path
+    variants: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AssembledReport:
     """A release in its folder, with the plans of its packs."""
 
     plans: tuple[Plan, ...]
     release: Release
+    package: Package | None = None
 
     @property
     def images(self) -> int:
@@ -79,6 +89,11 @@ class AssembledReport:
             "development": release.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
+            **(
+                {"package": {**vars(self.package), "folder": str(self.package.folder)}}
+                if self.package
+                else {}
+            ),
         }
 
     def made(self) -> list[str]:
@@ -94,6 +109,10 @@ class AssembledReport:
         else:
             size = sum(file.size for file in release.files) / 1e6
             lines = [*self.made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
+        if self.package:
+            lines.append(
+                f"{self.package.format} in {self.package.folder}: {', '.join(self.package.variants)}"
+            )
         reasons = [f"development build: {reason}" for reason in release.development]
         if reasons:
             platform = parse_manylinux(release.platform.tag)

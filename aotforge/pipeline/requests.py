@@ -109,6 +109,11 @@ class BuildRequest(CachedRequest):
     unexecuted: Annotated[
         bool, "pack images that no virtual GPU executes (NVIDIA): a development build that lists them"
     ] = False
+    format: Annotated[
+        str,
+        "release, or hf-kernel: also the operator library as a package for Hugging Face's kernels, beside the release "
+        "(docs/operator-library.md)",
+    ] = "release"
     executor: Executor = "local"
     keep: Keep = False
     shard: Annotated[

@@ -25,7 +25,7 @@ from aotforge.release.reader import read_release
 PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
 FACTS = f"{PACKAGE}/release_facts.py"
-_LICENCES = "share/licenses/aotriton/"
+LICENCES = "share/licenses/aotriton/"
 _STARTERS = {
     f"{PACKAGE}.pth": f"import {PACKAGE}; {PACKAGE}.start()\n",
     f"{PACKAGE}.start": f"{PACKAGE}:start\n",
@@ -54,7 +54,7 @@ def make_wheels(
 
     Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
     """
-    runtime, platform = _runtime(build)
+    runtime, platform = read_runtime(build)
     images = ((one.pack.name, one.pack.files) for one in read_release(build, packs=packs))
     return [
         _write(folder, content, origin)
@@ -80,7 +80,7 @@ def wheel_contents(
 ) -> Iterator[WheelContent]:
     """The wheels of a release: of the files of its library archive, and one of each pack's. `packs`: archs of each pack."""
     yield _attention_wheel(manifest, packs, runtime, platform)
-    licences = {"LICENSE": runtime[f"{_LICENCES}LICENSE"]}
+    licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
     for pack, files in images:
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
         members = {f"{LIBRARIES}/aotriton.images/{pack}/{file}": data for file, data in files.items()}
@@ -107,7 +107,7 @@ def _attention_wheel(
         **{file: text.encode("ascii") for file, text in _STARTERS.items()},
     }
     licences = {
-        path.removeprefix(_LICENCES): data for path, data in runtime.items() if path.startswith(_LICENCES)
+        path.removeprefix(LICENCES): data for path, data in runtime.items() if path.startswith(LICENCES)
     }
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
@@ -126,7 +126,7 @@ def _write(folder: Path, content: WheelContent, origin: Origin) -> Path:
     return write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch)
 
 
-def _runtime(build: Path) -> tuple[dict[str, bytes], str]:
+def read_runtime(build: Path) -> tuple[dict[str, bytes], str]:
     """The files of the build's library archive, and its platform tag. Raises ReleaseError."""
     sums = read_sums(build / SUMS)
     found = [parsed for name in sums if (parsed := parse_artifact_name(name)) and parsed.kind == "runtime"]

@@ -103,7 +103,7 @@ class Backend(Protocol):
     """One vendor. Methods on images raise CodeObjectError for bytes that cannot be read.
 
     `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage that gives the assembly
-    text (the last one gives the image), `options` those that a Setting may have.
+    text (the last one gives the image), `options` those that a Setting may have. `framework`: the name of frameworks' builds for it.
     """
 
     vendor: Vendor
@@ -112,6 +112,7 @@ class Backend(Protocol):
     archs: re.Pattern[str]
     text_stage: str
     options: BackendOptions
+    framework: str
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -147,6 +148,12 @@ class Backend(Protocol):
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
         """The vendor's own options of a Setting with the values that a search for settings tries."""
+
+    def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
+        """Labels of the frameworks' builds that images and library serve. `versions`: those that a release promises to AMD's users."""
+
+    def framework_arch(self, arch: str) -> str:
+        """An arch as frameworks name it; '' where they name none."""
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Warps per scheduler (AMD: waves per SIMD) when only this kernel runs."""

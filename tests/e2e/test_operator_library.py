@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from tests.support.families import architectures, plan_of
 
 pytestmark = pytest.mark.compiler
 
+HF_KERNELS = os.environ.get("AOTFORGE_HF_KERNELS", "")
 CLIENT = ROOT / "tests" / "fixtures" / "clients" / "operators"
 KERNELS = ROOT / "kernels"
 CASES = ("elementwise.add_dense", "rms_norm.rms_norm_rows", "softmax.softmax_rows", "flash.attn_fwd")
@@ -50,7 +52,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An unpacked release of the elementwise family for an MI100 and for processors, with the MI100's assembly texts in asm.tar.gz."""
     folder = tmp_path_factory.mktemp("operators")
     build = ("build", "--arch", ARCHS, "--only", "elementwise", "--profile", "smoke", "--quiet")
-    run(*command(*build, "--output", str(folder / "dist")), env={"AOTFORGE_HOME": str(HOME)})
+    places = ("--output", str(folder / "dist"), "--format", "hf-kernel")
+    run(*command(*build, *places), env={"AOTFORGE_HOME": str(HOME)})
     (release,) = (path.parent for path in (folder / "dist").rglob("SHA256SUMS"))
     for archive in (*release.glob("*-rocm7.2-shared.tar.gz"), *release.glob("*-images-*.tar.gz")):
         (folder / "prefix").mkdir(exist_ok=True)
@@ -80,6 +83,69 @@ def test_a_c_program_adds_on_a_virtual_mi100(prefix: Path, target: str, tmp_path
     for words in ((tmp_path / "add", "cuda"), (tmp_path / "overhead",)):
         absent = subprocess.run(words, env=os.environ | {"LD_LIBRARY_PATH": ""}, check=False)
         assert absent.returncode in (0, 77)
+
+
+@pytest.fixture(scope="module")
+def package(prefix: Path) -> Path:
+    """The release as a package for Hugging Face's kernels."""
+    (found,) = (prefix.parent / "dist").glob("*-hf-kernel")
+    return found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm_ffi") is None, reason="needs apache-tvm-ffi")
+@pytest.mark.parametrize(
+    ("build", "device"),
+    [
+        pytest.param("rocm72", "rocm", marks=pytest.mark.slow),
+        pytest.param("cpu", "cpu", marks=needs_the_level),
+    ],
+)
+def test_variants_for_hugging_face_work_as_links_to_a_cache(
+    package: Path, build: str, device: str, tmp_path: Path
+) -> None:
+    """A cache of the Hub has files by their digests, and a snapshot of links to them."""
+    source = package / "build" / f"tvm-ffi01-{build}-x86_64-linux"
+    variant = tmp_path / "snapshots" / source.name
+    for number, file in enumerate(path for path in source.rglob("*") if path.is_file()):
+        blob, link = tmp_path / "blobs" / str(number), variant / file.relative_to(source)
+        for folder in (blob.parent, link.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, blob)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    env = environment(
+        build_virtual_hip(HOME / "cache"),
+        devices=["gfx908"],
+        texts=[package.parents[1] / "asm.tar.gz"],
+        cache=HOME / "cache",
+    )
+    printed = run(sys.executable, "-m", "tests.support.hf_kernel_calls", variant, device, env=env)
+    refused = "add: out: shape (70) is not (3, 70), to which the inputs broadcast"
+    assert printed.splitlines() == ["True", refused]
+
+
+@pytest.mark.skipif(not HF_KERNELS, reason="needs AOTFORGE_HF_KERNELS: a Python with kernels")
+@needs_the_level
+def test_hugging_face_loads_the_package(package: Path) -> None:
+    """The real client: its reader of metadata, its digests, its choice of a variant, its import."""
+    script = """if True:
+        import sys
+        from pathlib import Path
+        import numpy as np
+        from kernels import get_local_kernel
+        from kernels._rust import Digest, Metadata
+        for variant in sorted((Path(sys.argv[1]) / "build").iterdir()):
+            metadata = Metadata.read_from_file(variant / "metadata.json")
+            metadata.digest.validate(Digest.hash_variant(metadata.digest.algorithm, variant))
+            assert metadata.backend.archs == (["gfx908"] if "rocm" in variant.name else None)
+        module = get_local_kernel(Path(sys.argv[1]), backend="cpu")
+        x = np.arange(140, dtype=np.float16)
+        out = module.add(x[:70], x[::2], 0.5, np.empty(70, np.float16))
+        print((out == x[:70] + np.float16(0.5) * x[::2]).all())
+    """
+    done = subprocess.run(
+        (HF_KERNELS, "-c", script, package), cwd=package, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 @needs_the_level

@@ -69,6 +69,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/cli/program.py", f"amd hip {ARCH}", "what the project is for, and the tasks of the virtual GPU"),
     ("aotforge/formats/artifact_names.py", "rocm", _AOTRITON),
     ("aotforge/release/assemble.py", "rocm", _AOTRITON),
+    ("aotforge/release/hf_kernel.py", "rocm", _AOTRITON),
     ("aotforge/release/model.py", "rocm", _AOTRITON),
     ("aotforge/release/attention_package/*", f"hip rocm amd {ARCH}", _AOTRITON),
     ("aotforge/release/wheels.py", f"rocm amd {ARCH}", f"{_AOTRITON}; wheels are named by AMD's archs"),

@@ -210,6 +210,27 @@ class DeviceTensor:
         return np.frombuffer(data, dtype=self.storage.dtype)
 
 
+class Exported:
+    """A tensor that exports itself by DLPack."""
+
+    class _Managed(ctypes.Structure):
+        _fields_ = (("tensor", CTensor), ("context", c_void_p), ("deleter", c_void_p))
+
+    def __init__(self, tensor: DeviceTensor) -> None:
+        self._c_tensor = tensor.c_tensor()
+        self._managed = self._Managed(tensor=self._c_tensor)
+
+    def __dlpack__(self, **_: object) -> object:
+        """A capsule of the structure, which this object keeps."""
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [c_void_p, ctypes.c_char_p, c_void_p]
+        return new(ctypes.addressof(self._managed), b"dltensor", None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's device type, and device 0."""
+        return self._c_tensor.device_type, 0
+
+
 class OperatorLibrary:
     """libaotforge_ops.so."""
 

@@ -85,7 +85,7 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         shapes=search.shapes,
         rules=dict(search.present),
         cycles=tuple(round(estimate.cycles) for estimate in search.rules.estimates),
-        registers=search.rules.estimates[0].vgpr,
+        registers=search.rules.estimates[0].registers,
         occupancy=search.rules.estimates[0].occupancy,
         setting=dict(best.values),
         ratio=round(ratio, 4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +48,7 @@ class AmdBackend:
     archs = re.compile(r"gfx[0-9a-f]{3,5}")
     text_stage = "amdgcn"
     options = OPTIONS
+    framework = "rocm"
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -99,6 +100,14 @@ class AmdBackend:
         """Least waves per SIMD, and the size of matrix instructions."""
         sizes = {"matrix_instr_nonkdim": (0, 16, 32)} if target.matrix == "MFMA" else {}
         return {"waves_per_eu": (0, 2), **sizes}
+
+    def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
+        """One for each version of ROCm."""
+        return tuple(f"rocm{version.replace('.', '')}" for version in versions)
+
+    def framework_arch(self, arch: str) -> str:
+        """The same."""
+        return arch
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Waves per SIMD."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,7 @@ class CpuBackend:
     archs = re.compile(r"cpu-x86-64-v[234](-[a-z0-9]+)?")
     text_stage = "asm"
     options = OPTIONS
+    framework = "cpu"
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -145,6 +146,14 @@ class CpuBackend:
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
         """None."""
         return {}
+
+    def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
+        """One."""
+        return ("cpu",)
+
+    def framework_arch(self, arch: str) -> str:
+        """None."""
+        return ""
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """A processor executes one program at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,6 +68,7 @@ class NvidiaBackend:
     archs = re.compile(r"sm_[0-9]{2,3}")
     text_stage = "ptx"
     options = OPTIONS
+    framework = "cuda"
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -148,6 +149,14 @@ class NvidiaBackend:
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
         """None."""
         return {}
+
+    def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
+        """Those of one major version of CUDA serve the later minor ones; the driver must be of CUDA 12 or newer."""
+        return ("cu120", "cu130")
+
+    def framework_arch(self, arch: str) -> str:
+        """The compute capability."""
+        return f"{arch[3:-1]}.{arch[-1]}"
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Warps per scheduler: registers, shared memory, and the limits of warps and blocks of a multiprocessor."""

@@ -27,6 +27,11 @@ OPTIONS: list[tuple[dict[str, Any], type[AotforgeError] | None]] = [
     ({"platform": "windows", "cache_from": "x"}, UnsupportedError),
     ({"platform": "linux", "archs": ARCH, "gather": Path("x"), "cache_to": "x"}, UnsupportedError),
     ({"platform": "linux", "archs": ARCH, "shard": "1/2", "gather": Path("x")}, ShardError),
+    ({"archs": ARCH, "format": "hf-kernel"}, None),
+    ({"archs": ARCH, "format": "hf-kernel", "gather": Path("x")}, None),
+    ({"archs": ARCH, "format": "hf-kernel", "shard": "1/2"}, UnsupportedError),
+    ({"platform": "windows", "format": "hf-kernel"}, UnsupportedError),
+    ({"archs": ARCH, "format": "hf_kernel"}, UnknownNameError),
 ]
 
 

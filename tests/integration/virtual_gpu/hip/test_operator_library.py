@@ -176,27 +176,11 @@ def test_pointers_and_streams_of_other_devices_are_refused(stack: Make, tmp_path
 
 
 _TVM = """
-import ctypes, sys
+import sys
 import numpy as np, tvm_ffi
-from pathlib import Path
-from tests.support.operator_library import DeviceTensor, Hip
+from tests.support.operator_library import DeviceTensor, Exported, Hip
 module = tvm_ffi.load_module(sys.argv[1] + "/lib/libaotforge_ops.so")
 hip = Hip()
-
-class Managed(ctypes.Structure):
-    _fields_ = [("tensor", ctypes.c_byte * 48), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-class Exported:
-    "A tensor of the device that exports itself by DLPack."
-    def __init__(self, tensor):
-        self.managed, self.c = Managed(), tensor.c_tensor()
-        ctypes.memmove(self.managed.tensor, ctypes.byref(self.c), 48)
-    def __dlpack__(self, **_):
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.managed), b"dltensor", None)
-    def __dlpack_device__(self):
-        return (10, 0)
 
 def made(seed, shape, strides):
     return DeviceTensor(driver=hip, dtype="fp16", shape=shape, strides=strides, seed=seed)

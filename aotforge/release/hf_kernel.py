@@ -1,0 +1,211 @@
+"""Packages for Hugging Face's `kernels`: the operator library and images per build of a framework.
+
+`build/<variant>/` has the Python module that `kernels` imports, the library, the vendor's image packs, and `metadata.json`: name,
+backend, and the SHA-256 of every other file. Its functions are called by TVM-FFI, so a variant is named
+`tvm-ffi<version>-<build>-<processor>-linux`. Facts: kernel-requirements.md and variants.py of huggingface/kernels 0.17.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
+from aotforge.errors import ReleaseError
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.formats.elf import read_elf
+from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.release.model import ReleaseManifest
+from aotforge.release.reader import read_release
+from aotforge.release.wheels import LICENCES, read_runtime
+from aotforge.rules import Function, Option, OptionalInput
+from aotforge.targets.backend import Backend
+from aotforge.targets.backends import backend_of_arch
+
+NAME = "aotforge-ops"
+METADATA = "metadata.json"
+LIBRARY = "libaotforge_ops.so"
+_VERSION = 0
+"""Of the functions, not of the release; 0 is Hugging Face's for those that may still change."""
+_TVM_FFI = "01"
+_EXPORTED = "__tvm_ffi_"
+_PLATFORM = re.compile(r"(?:manylinux_\d+_\d+|linux)_(\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """The folder for one build of a framework. `files` by relative path, without the metadata."""
+
+    name: str
+    files: Mapping[str, bytes]
+    metadata: bytes
+
+
+def write_hf_kernel(
+    build: Path,
+    manifest: ReleaseManifest,
+    packs: Mapping[str, Sequence[str]],
+    functions: Sequence[Function],
+    folder: Path,
+) -> tuple[str, ...]:
+    """Replaces `folder` by the package of the release in `build`, checked. Returns the names of its variants.
+
+    `packs`: archs of each image pack. Equal releases give equal bytes. Raises ReleaseError, OutputError.
+    """
+    runtime, platform = read_runtime(build)
+    images = {one.pack.name: one.pack.files for one in read_release(build, packs=packs)}
+    variants = list(hf_variants(manifest, packs, functions, runtime, images, platform))
+    with output_lock(folder), staged_folder(folder) as staged:
+        written: dict[bytes, Path] = {}
+        for variant in variants:
+            for name, data in {**variant.files, METADATA: variant.metadata}.items():
+                path = staged / "build" / variant.name / name
+                with output_errors(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    if data in written:  # variants of a vendor differ in their names only
+                        link_or_copy(written[data], path)
+                    else:
+                        path.write_bytes(data)
+                        written[data] = path
+        check_hf_kernel(staged)
+    return tuple(variant.name for variant in variants)
+
+
+def hf_variants(
+    manifest: ReleaseManifest,
+    packs: Mapping[str, Sequence[str]],
+    functions: Sequence[Function],
+    runtime: Mapping[str, bytes],
+    images: Mapping[str, Mapping[str, bytes]],
+    platform: str,
+) -> Iterator[Variant]:
+    """The variants of a release: of the files of its library archive, and of its packs' files."""
+    processor = _PLATFORM.fullmatch(platform)
+    assert processor, platform
+    shared = {
+        "__init__.py": _module(manifest, functions).encode("ascii"),
+        LIBRARY: _library(runtime, functions),
+        **{
+            f"licenses/{path.removeprefix(LICENCES)}": data
+            for path, data in runtime.items()
+            if path.startswith(LICENCES)
+        },
+    }
+    by_vendor: dict[str, list[str]] = {}
+    for pack, archs in sorted(packs.items()):
+        by_vendor.setdefault(backend_of_arch(archs[0]).vendor, []).append(pack)
+    for names in by_vendor.values():
+        backend = backend_of_arch(packs[names[0]][0])
+        archs = sorted(arch for pack in names for arch in packs[pack])
+        files = dict(shared)
+        for pack in names:
+            files |= {f"aotriton.images/{pack}/{file}": data for file, data in images[pack].items()}
+        metadata = _metadata(backend, archs, files)
+        for label in backend.framework_builds(manifest.rocm):
+            name = f"tvm-ffi{_TVM_FFI}-{label}-{processor[1]}-linux"
+            yield Variant(name=name, files=files, metadata=metadata)
+
+
+def _library(runtime: Mapping[str, bytes], functions: Iterable[Function]) -> bytes:
+    data = runtime.get(f"lib/{LIBRARY}", b"")
+    try:
+        exported = {symbol.name for symbol in read_elf(data).symbols} if data else set()
+    except CodeObjectError as error:
+        raise _unusable(f"lib/{LIBRARY}: {error}") from error
+    lacks = [one.name for one in functions if f"{_EXPORTED}{one.name}" not in exported]
+    if lacks or not functions:
+        raise _unusable(f"the release's lib/{LIBRARY} has no function {', '.join(lacks)}".rstrip())
+    return data
+
+
+def _unusable(what: str) -> ReleaseError:
+    return ReleaseError(
+        what,
+        cause="the release was made from other kernels, or no family declares a function",
+        hint="build it again: ./dev build --arch gfx908 --format hf-kernel",
+    )
+
+
+def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]) -> bytes:
+    digests = {name: _digest(data) for name, data in sorted(files.items())}
+    number = hashlib.sha256(json.dumps(digests, sort_keys=True).encode("ascii")).hexdigest()[:12]
+    supported = [backend.framework_arch(arch) for arch in archs]
+    fields = {
+        "id": f"_{NAME.replace('-', '_')}_{backend.framework}_{number}",
+        "name": NAME,
+        "version": _VERSION,
+        "license": "mit",
+        "python-depends": ["tvm-ffi"],
+        "backend": {"type": backend.framework, **({"archs": supported} if all(supported) else {})},
+        "digest": {"algorithm": "sha256", "files": digests},
+    }
+    return (json.dumps(fields, indent=2, sort_keys=True) + "\n").encode("ascii")
+
+
+def _digest(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode("ascii")
+
+
+def check_hf_kernel(folder: Path) -> None:
+    """Compares all files of the package's variants with their digests. Raises ReleaseError naming the first that differs."""
+    variants = sorted((folder / "build").iterdir())
+    for variant in variants:
+        listed = parse_json(read_regular(variant / METADATA))["digest"]["files"]
+        present = {path.relative_to(variant).as_posix() for path in variant.rglob("*") if not path.is_dir()}
+        different = sorted((present - {METADATA}) ^ set(listed))
+        different += [
+            name
+            for name in sorted(listed)
+            if name in present and _digest(read_regular(variant / name)) != listed[name]
+        ]
+        if different:
+            raise ReleaseError(
+                f"{variant / different[0]} is not the file that {METADATA} lists",
+                cause="it was altered, added or removed",
+                hint="make the package again: ./dev build --format hf-kernel",
+            )
+
+
+def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:
+    """Python 3.9 and later, with imports of the standard library and of TVM-FFI alone."""
+    bodies = "".join(map(_wrapper, sorted(functions, key=lambda one: one.name)))
+    names = ", ".join(f'"{one}"' for one in sorted(one.name for one in functions))
+    return _MODULE.format(release=manifest.name, names=names, library=LIBRARY, bodies=bodies)
+
+
+def _wrapper(function: Function) -> str:
+    names = [parameter.name for parameter in function.parameters]
+    (out,) = (parameter.name for parameter in function.parameters if parameter.kind == "output")
+    notes = []
+    for parameter in function.parameters:
+        if isinstance(parameter, OptionalInput):
+            notes.append(f"`{parameter.name}` may be None.")
+        if isinstance(parameter, Option):
+            notes.append(f"`{parameter.name}`: {', '.join(parameter.options)}.")
+    text = "\n\n    ".join([f"{function.summary}.", *([" ".join(notes)] if notes else [])])
+    close = "\n    " if notes else ""
+    arguments = ", ".join(names)
+    return (
+        f'\n\ndef {function.name}({arguments}):\n    """{text}{close}"""\n'
+        f"    _LIBRARY.{function.name}({arguments})\n    return {out}\n"
+    )
+
+
+_MODULE = '''"""Functions of aotforge {release}, compiled ahead of time.
+
+Tensors are PyTorch's, JAX's, NumPy's or others with DLPack. The output is an argument, which is written on the current stream of its
+device and returned.
+"""
+
+import os
+
+import tvm_ffi
+
+__all__ = [{names}]
+
+# not resolved: in a cache of downloads files are links, and the library finds its images beside its own name
+_LIBRARY = tvm_ffi.load_module(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{library}"))
+{bodies}'''
