@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.command import (
+    HOME,
     ROOT,
     Json,
     Quiet,
@@ -255,14 +256,23 @@ def page(
     ] = "",
     from_: Annotated[str | None, "also list yanked releases, from this place's index"] = None,
     root: Annotated[str | None, "the root of trust for --from"] = None,
+    docs: Annotated[
+        bool, "also build the documentation (as ./dev docs) into docs/ beside the page, which links to it"
+    ] = False,
 ) -> None:
     """Write the static page of releases: downloads, digests, verification, installation, compatibility."""
     from aotforge.deliver.install.install_release import install_errors
-    from aotforge.deliver.page import make_site
+    from aotforge.deliver.page import DOCS, make_site
 
     yanked: dict[str, str] = {}
     if from_:
         with install_errors():
             _, trusted = checked_index(from_, root)
         yanked = trusted.index.yanked()
+    if docs:
+        from aotforge.devtools.docs_site import build_site
+
+        print_report(
+            build_site(ROOT, _releases(folder) / DOCS, home=HOME, environment=os.environ), json=False
+        )
     print_result(f"{make_site(ROOT, _releases(folder), base_url=url, yanked=yanked)}")

@@ -29,6 +29,9 @@ from aotforge.release.release_json import load_release_json
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
+DOCS = "docs"
+"""Folder beside the page that may have the documentation's site."""
+
 _DOCUMENTS = {
     COVERAGE: "size, calls served and bytes of a first call, as tables",
     SUMS: "SHA-256 of every file",
@@ -117,9 +120,13 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
         )
     compat = load_matrix(checkout)
     releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
-    write_atomic(
-        folder / INDEX, make_page(releases, matrix=matrix_html(compat), on_hardware=bool(compat.hardware))
+    page = make_page(
+        releases,
+        matrix=matrix_html(compat),
+        on_hardware=bool(compat.hardware),
+        docs=f"{DOCS}/{INDEX}" if (folder / DOCS / INDEX).is_file() else "",
     )
+    write_atomic(folder / INDEX, page)
     wheels = [one for path in found for one in read_wheels(path, yanked=yanked.get(path.name, ""))]
     if wheels:
         write_index(folder, wheels)
@@ -234,10 +241,12 @@ def _numbers(pack: Mapping[str, Any]) -> tuple[int, int, int]:
     return passed, runs, sum(bool(image["resources"]["spilled_registers"]) for image in pack["images"])
 
 
-def make_page(releases: Sequence[ReleasePage], *, matrix: str, on_hardware: bool = False) -> bytes:
+def make_page(
+    releases: Sequence[ReleasePage], *, matrix: str, on_hardware: bool = False, docs: str = ""
+) -> bytes:
     """The page, a function of its inputs only; `matrix` is the compatibility matrix as an HTML fragment.
 
-    `on_hardware`: it lists imported checks on hardware.
+    `on_hardware`: it lists imported checks on hardware. `docs`: address of the documentation beside the page.
     """
     script = Markup(render("releases.js"))  # our own file
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -246,6 +255,7 @@ def make_page(releases: Sequence[ReleasePage], *, matrix: str, on_hardware: bool
         releases=releases,
         matrix=Markup(matrix),
         on_hardware=on_hardware,
+        docs=docs,
         human_size=human_size,
         script=script,
         script_digest=digest,

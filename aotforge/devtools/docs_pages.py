@@ -16,7 +16,9 @@ from aotforge.base.files import make_folders, output_errors
 from aotforge.base.hazards import Hazards
 from aotforge.base.tuning import Tuning
 from aotforge.conformance.matrix_models import Calls, Interface, Matrix
+from aotforge.devtools.header_reference import header_section
 from aotforge.errors import UnsupportedError
+from aotforge.library.operator_functions import HEADER, function_sources
 from aotforge.library.sources import DlManifest, RuntimeManifest
 from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest
 from aotforge.release.model import ReleaseManifest
@@ -147,10 +149,17 @@ def _type_name(value: Mapping[str, object]) -> str:
 
 
 def headers_page(root: Path) -> str:
-    """The public C++ headers, as they are installed."""
-    parts = ["# C++ headers\n", "Public headers of the library, from `runtime/include`.\n"]
-    for folder in _HEADERS:
-        for path in sorted((root / folder).rglob("*.h")):
-            name = path.relative_to(root / "runtime" / "include").as_posix()
-            parts += [f"## {name}\n", f"```cpp\n{path.read_text(encoding='utf-8').rstrip()}\n```\n"]
+    """Declarations of the public headers, and of the one that a build writes for the functions of all kernel families."""
+    texts = {
+        path.relative_to(root / "runtime" / "include").as_posix(): path.read_text(encoding="utf-8")
+        for folder in _HEADERS
+        for path in sorted((root / folder).rglob("*.h"))
+    }
+    texts[HEADER.removeprefix("include/")] = function_sources(root / "kernels")[HEADER]
+    parts = [
+        "# C++ headers\n",
+        "Declarations of the public headers. This page is made from `runtime/include`.\n",
+    ]
+    for name, text in texts.items():
+        parts += header_section(name, text)
     return "\n".join(parts)

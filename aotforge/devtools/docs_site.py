@@ -73,6 +73,7 @@ def build_site(root: Path, output: Path, *, home: Path, environment: Mapping[str
     ):
         work = Path(scratch)
         write_pages(root, work / "docs")
+        shutil.copytree(root / "docs" / "assets", work / "docs" / "assets")
         _unpack_mermaid(home, work / "docs" / "assets", environment)
         shutil.copyfile(root / "docs" / "mkdocs.yml", work / "mkdocs.yml")
         command = [python, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(staged)]

@@ -19,7 +19,12 @@ from aotforge.plan.model import CompileJob, Plan
 Kind = Literal["check", "runtime", "images", "release"]
 OUT = "ci-out"
 PARTS, RELEASE, WINDOWS = f"{OUT}/parts", f"{OUT}/release", f"{OUT}/windows"
-_CHECKS = {"lint": ("./dev", "lint"), "test": (".ci/run",), "test-bare": (".ci/bare",)}
+_CHECKS = {
+    "lint": ("./dev", "lint"),
+    "docs": ("./dev", "docs"),
+    "test": (".ci/run",),
+    "test-bare": (".ci/bare",),
+}
 """Names and commands of the checks: the suite with every tool that it can use, and with Python, venv and g++ alone."""
 
 _MATRIX = 256

@@ -24,7 +24,9 @@ def test_the_newest_version_first_and_only_finished_ones(
 
     monkeypatch.setattr(pages, "read_page", read)
     monkeypatch.setattr(
-        pages, "make_page", lambda releases, matrix, on_hardware: " ".join([*releases, matrix]).encode()
+        pages,
+        "make_page",
+        lambda releases, matrix, on_hardware, docs: " ".join([*releases, matrix, docs]).encode(),
     )
     for name in NAMES:
         (tmp_path / name).mkdir()
@@ -34,10 +36,14 @@ def test_the_newest_version_first_and_only_finished_ones(
     order = ["0.12b-r1", "0.11.2b-r10", "0.11.2b-r9", "0.11.1b-r20", "0.9.2b-r1"]
     text = page.read_text()
     assert page == tmp_path / "index.html" and text.startswith(" ".join(order))
-    assert "2.11" in text and "<table" in text
+    assert "2.11" in text and "<table" in text and "docs/index.html" not in text
     assert seen == [
         (name, "https://e.org/", "wrong results" if name == "0.11.2b-r9" else "") for name in order
     ]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.html").touch()
+    again = pages.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={})
+    assert again.read_text().endswith(" docs/index.html")
 
 
 def test_an_empty_folder_keeps_its_page(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from aotforge.devtools.docs_pages import (
     moved_links,
     write_pages,
 )
+from aotforge.devtools.header_reference import declarations, header_section
 from aotforge.devtools.site_links import site_faults
 from aotforge.errors import UnsupportedError
 from tests.support.families import PROJECT
@@ -74,10 +75,47 @@ def test_every_key_of_a_manifest_is_described() -> None:
     assert known - set(MANIFESTS) == set() and "manifests" in described
 
 
-def test_public_headers_are_complete() -> None:
+def test_every_public_declaration_has_an_entry() -> None:
     page = headers_page(PROJECT)
+    headings = set(re.findall(r"^### (\w+)$", page, re.MULTILINE))
     for path in (PROJECT / "runtime" / "include").rglob("*.h"):
-        assert path.read_text(encoding="utf-8").strip() in page
+        text = path.read_text(encoding="utf-8")
+        exported = re.findall(r"^(?:AOTRITON|AOTFORGE|AOTFORGE_OPS)_API [^(]*?(\w+)\(", text, re.MULTILINE)
+        types = re.findall(r"^(?:typedef )?(?:struct|class|enum) (?:[A-Z_]+ )?(\w+) [{:]", text, re.MULTILINE)
+        assert {*exported, *types} <= headings, path
+    assert {"aotforge_add", "aotforge_launch", "attn_fwd", "TensorView"} <= headings
+    assert page.count("{") == page.count("}")
+
+
+def test_a_declaration_has_its_comment_its_condition_and_all_of_its_lines() -> None:
+    text = """// About the file.
+#pragma once
+#if AOTRITON_VERSION_MINOR < 13
+// Fills `r` and *x*
+// for reasons that fill this line to its end, which is why the sentence continues in the next.
+AOTRITON_API int fill(int r,
+                      int x);
+#else
+struct Kept {
+  int a;  // };
+};
+#endif
+using T = int;
+/* Of C. */
+int last(void);
+"""
+    found = [(one.name, one.comment, one.condition) for one in declarations(text)]
+    assert found == [
+        (
+            "fill",
+            "Fills `r` and \\*x\\*  \nfor reasons that fill this line to its end, which is why the sentence continues in the next.",
+            "AOTRITON_VERSION_MINOR < 13",
+        ),
+        ("Kept", "", "!(AOTRITON_VERSION_MINOR < 13)"),
+        ("last", "Of C.", ""),
+    ]
+    assert [one.code.count("\n") for one in declarations(text)] == [1, 2, 0]
+    assert header_section("a.h", text)[:2] == ["## a.h\n", "About the file.\n"]
 
 
 @pytest.mark.parametrize(

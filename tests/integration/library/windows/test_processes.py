@@ -9,34 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.attention import Problem, spy_pack
-from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import build_objects
-from tests.support.small_pack import Choice, Kernel, SmallPack, write
+from tests.support.small_pack import write
 from tests.support.windows import DLL, WindowsObjects, events, linux_run, run
 from tests.support.wine import Wine, windows_path
 
 NO_HIP, NOT_FOUND, NO_BINARY = 303, 301, 209
 LONG = "/".join(name * 30 for name in ("long-", "path_", "тест"))
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack with one kernel, in a folder named as the library wants it."""
-    image = fake_hsaco("gfx908", [FakeKernel(symbol="add", types=["ptr", "ptr", "ptr", "i32"])], bytes(20000))
-    choice = Choice(image=image, symbol="add", grid=((("n", 1024),), (), ()))
-    values = [("x", "ptr"), ("y", "ptr"), ("out", "ptr"), ("n", "i32")]
-    kernel = Kernel(
-        name="e.add",
-        operator="add",
-        parameters=[(t, v) for v, t in values],
-        functionals={("gfx908", ()): [choice]},
-    )
-    folder = tmp_path_factory.mktemp("pack") / "aotriton.images"
-    complete = SmallPack(
-        archs=["gfx908"], operators={"add": values}, kernels=[kernel], dictionary=image[:300]
-    )
-    write(complete, folder / "amd-gfx908")
-    return folder
 
 
 @pytest.fixture

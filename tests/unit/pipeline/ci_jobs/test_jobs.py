@@ -39,12 +39,12 @@ def jobs_of(affected: Affected = ALL, shards: int = 2) -> tuple[CiJob, ...]:
 def test_a_matrix_of_two_archs() -> None:
     jobs = jobs_of()
     assert [job.name for job in jobs] == [
-        *("lint", "test", "test-bare", "runtime-linux"),
+        *("lint", "docs", "test", "test-bare", "runtime-linux"),
         *(f"images-amd-{arch}-quick-{n}of2" for arch in ("gfx908", "gfx90a") for n in (1, 2)),
         "release-quick",
     ]
-    assert jobs[4].line == f"./dev build --arch gfx908 --profile quick --shard 1/2 --output {PARTS}"
-    assert jobs[-1].needs == tuple(job.name for job in jobs[3:-1])
+    assert jobs[5].line == f"./dev build --arch gfx908 --profile quick --shard 1/2 --output {PARTS}"
+    assert jobs[-1].needs == tuple(job.name for job in jobs[4:-1])
     assert jobs[-1].line.startswith("./dev build --arch gfx908,gfx90a --profile quick --gather ")
     assert len({job.artefact for job in jobs if job.artefact}) == 6
 
@@ -79,18 +79,18 @@ def test_the_library_for_windows_is_a_job_of_its_own() -> None:
 def test_checks_are_programs_of_the_checkout() -> None:
     """The suite is a job twice: with every tool that it can use, and on a machine with Python, venv and g++ alone."""
     commands = {job.name: job.command[0] for job in jobs_of() if job.kind == "check"}
-    assert commands == {"lint": "./dev", "test": ".ci/run", "test-bare": ".ci/bare"}
+    assert commands == {"lint": "./dev", "docs": "./dev", "test": ".ci/run", "test-bare": ".ci/bare"}
     assert all(os.access(PROJECT / command, os.X_OK) for command in commands.values())
 
 
 def test_nothing_affected_leaves_the_checks() -> None:
-    assert [job.kind for job in jobs_of(Affected(packs=frozenset(), runtime=False))] == ["check"] * 3
+    assert [job.kind for job in jobs_of(Affected(packs=frozenset(), runtime=False))] == ["check"] * 4
 
 
 def test_one_affected_pack_is_built_and_merged_alone() -> None:
     jobs = jobs_of(Affected(packs=frozenset({"amd-gfx90a"}), runtime=True))
     assert not any("gfx908" in job.line for job in jobs)
-    assert [job.kind for job in jobs] == [*["check"] * 3, "runtime", "images", "images", "release"]
+    assert [job.kind for job in jobs] == [*["check"] * 4, "runtime", "images", "images", "release"]
 
 
 def test_a_change_of_the_library_alone_is_merged_with_the_first_pack() -> None:
