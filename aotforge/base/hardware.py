@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, FailFast, Field
 
 from aotforge.base.architectures import ArchName
 from aotforge.base.manifest_reader import Manifest, load
@@ -100,8 +100,8 @@ class HardwareReport(Manifest):
     module: Line
     kernel: Line
     torch: Text
-    images: tuple[ReportedImage, ...]
-    times: tuple[ReportedTime, ...]
+    images: Annotated[tuple[ReportedImage, ...], FailFast()]
+    times: Annotated[tuple[ReportedTime, ...], FailFast()]
     ended: Text = ""
     seconds: Seconds
 

@@ -4,8 +4,9 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
@@ -15,10 +16,14 @@ from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.sums import SUMS, parse_sums
-from aotforge.formats.untrusted_file import open_regular, read_regular
+from aotforge.formats.untrusted_file import check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, UNSIGNED
+
+_Words = Annotated[
+    tuple[str, ...], FailFast()
+]  # an error for each value would take more memory than the values
 
 
 class _Reported(BaseModel):
@@ -31,7 +36,7 @@ class ReportedVerdict(_Reported):
     """The verdict of an image, as the release states it."""
 
     outcome: str = "never executed"
-    cases: tuple[str, ...] = ()
+    cases: _Words = ()
     runs: int = 0
     tools: str = ""
 
@@ -40,8 +45,8 @@ class ReportedRow(_Reported):
     """An image; `jobs` and `labels` correspond."""
 
     digest: str = ""
-    jobs: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
+    jobs: _Words = ()
+    labels: _Words = ()
     verdict: ReportedVerdict | None = None
 
 
@@ -49,15 +54,15 @@ class ReportedPack(_Reported):
     """An image pack."""
 
     name: str
-    images: tuple[ReportedRow, ...] = ()
+    images: Annotated[tuple[ReportedRow, ...], FailFast()] = ()
 
 
 class ReportedManifest(_Reported):
     """MANIFEST.json of a candidate. `tarballs`: SHA-256 of the uncompressed tars by name."""
 
     release: str
-    tarballs: dict[str, str] = Field(default_factory=dict)
-    packs: tuple[ReportedPack, ...] = ()
+    tarballs: dict[str, object] = Field(default_factory=dict)
+    packs: Annotated[tuple[ReportedPack, ...], FailFast()] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +149,9 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
 def _read_manifest(path: Path) -> ReportedManifest:
     """Raises OSError, ValueError naming the first value that does not fit."""
     try:
-        return ReportedManifest.model_validate_json(read_regular(path))
+        data = read_regular(path)
+        check_json(data)
+        return ReportedManifest.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

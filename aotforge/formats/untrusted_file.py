@@ -11,6 +11,9 @@ from typing import Any
 TEXT_LIMIT = 256 * 1024 * 1024
 """Bytes of the largest list or document of a release; release.json has about 2 kB per image."""
 
+VALUE_LIMIT = 1 << 23
+"""Values of a document at most; release.json has some 70 per image."""
+
 
 def open_regular(path: Path) -> FileIO:
     """A regular file, opened for reading; a named pipe or a device is refused and not waited for. Raises OSError."""
@@ -39,9 +42,25 @@ def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:
     raise OSError(errno.EFBIG, f"it is larger than {limit} bytes", str(path))
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Values of a JSON text. Raises ValueError for every text that is not valid, too deep or not UTF-8."""
+def check_json(data: bytes | str) -> None:
+    """Raises ValueError for a text of more values than a release has: a byte of JSON can take 30 of memory."""
+    text = data if isinstance(data, str) else data.decode("latin-1")  # a character for each byte
+    count = sum(text.count(mark) for mark in ",[{")
+    if count > VALUE_LIMIT:
+        raise ValueError(f"it has about {count} values, {VALUE_LIMIT} are allowed")
+
+
+def parse_json(data: bytes | str, *, keys: int | None = None) -> Any:
+    """Values of a JSON text. Raises ValueError for every text that is not valid, too deep, too large or not UTF-8, and for an object of
+    more than `keys` keys."""
+
+    def small(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) > (keys or 0):
+            raise ValueError(f"an object has {len(pairs)} keys, {keys} are allowed")
+        return dict(pairs)
+
+    check_json(data)
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=None if keys is None else small)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None

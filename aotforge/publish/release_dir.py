@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from aotforge.base.cache_trust import replaceable
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.formats.untrusted_file import parse_json, read_regular
@@ -21,6 +22,12 @@ def read_release_folder(
     folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
 ) -> LocalRelease:
     """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
+    if fault := replaceable(folder / MANIFEST):
+        raise PublishError(
+            f"{folder} is not published: {fault}",
+            cause="they could exchange a file by a link before it is sent, and what is sent is public for ever",
+            hint="copy the release into a folder that only you can write",
+        )
     manifest = _read(folder / MANIFEST, _manifest)
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))

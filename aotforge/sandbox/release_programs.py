@@ -5,9 +5,11 @@ that this checkout did not build runs without it only after an explicit consent.
 """
 
 import os
+import resource
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,11 +18,17 @@ from typing import IO, Any
 
 from aotforge.base.child_processes import child_environment, run_child, secrets_in
 from aotforge.errors import ExecutorError, ToolchainError
+from aotforge.sandbox.executors.agent import own_tasks
+from aotforge.sandbox.executors.cgroups import ControlGroups
 from aotforge.sandbox.executors.session import UID
 
 _PROBE_SECONDS = 30
 _OUTPUT_LIMIT = 1 << 20
 _FILE_LIMIT = 1 << 28
+_MEMORY = 4 << 30
+"""Bytes of a program's private memory: of all of its processes where control groups can be made, else of each."""
+
+_PROCESSES = 512
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LOADER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _USER = ("--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID))
@@ -68,6 +76,7 @@ class ReleasePrograms:
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
+            closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
         ):
             given.write(text.encode())
             given.seek(0)
@@ -76,6 +85,7 @@ class ReleasePrograms:
                 "stdout": out,
                 "stderr": err,
                 "timeout": seconds,
+                "preexec_fn": groups.join(),
             }
             try:
                 if self.sandbox:
@@ -225,9 +235,22 @@ def _variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _limited(command: Sequence[str]) -> list[str]:
-    """The command without core files and with a bound on the size of files, of which its outputs are two."""
+    """The command without core files, with bounds on the size of files, of which its outputs are two, on each process' memory, and on the
+    processes of a user other than root: the kernel counts all of them, so those that exist are added."""
     limiter = which("prlimit", path=os.defpath)
-    return [*([limiter, "--core=0", f"--fsize={_FILE_LIMIT}", "--"] if limiter else []), *command]
+    if not limiter:
+        return [*command]
+    wanted = {
+        "core": (resource.RLIMIT_CORE, 0),
+        "fsize": (resource.RLIMIT_FSIZE, _FILE_LIMIT),
+        "data": (resource.RLIMIT_DATA, _MEMORY),
+        "nproc": (resource.RLIMIT_NPROC, own_tasks() + _PROCESSES),
+    }
+    words = []
+    for name, (number, limit) in wanted.items():
+        hard = resource.getrlimit(number)[1]
+        words.append(f"--{name}={limit if hard == resource.RLIM_INFINITY else min(limit, hard)}")
+    return [limiter, *words, "--", *command]
 
 
 def _beginning(file: IO[bytes], limit: int) -> str:

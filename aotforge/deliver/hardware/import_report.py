@@ -22,6 +22,9 @@ from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.release.signing import open_statement
 
 _LIMIT = 64 * 1024 * 1024
+_KEYS = 64
+"""Keys of an object at most: each that a report does not have is an error of its own, of kilobytes."""
+
 _AGAIN = "repeat the check with ./dev hardware.check, and send its file as it is"
 
 
@@ -81,16 +84,16 @@ def _check_readable(text: str, run: HardwareRun, target: Path, path: Path) -> No
 def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> HardwareReport:
     """The report in a file's bytes. Raises ReportError, SignatureError when `key` did not sign it."""
     try:
-        document = parse_json(data)
+        document = parse_json(data, keys=_KEYS)
         enveloped = isinstance(document, dict) and "payload" in document
         if key or enveloped:
             data = open_statement(data, key) if key else _payload(document)
-            document = parse_json(data)
+            document = parse_json(data, keys=_KEYS)
         if (document["_type"], document["predicateType"]) != (STATEMENT, PREDICATE):
             raise ValueError(f"its type is {str(document['predicateType'])[:80]!r}")
         return HardwareReport.model_validate_json(json.dumps(document["predicate"]))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (ValueError, KeyError, TypeError) as error:
         what = f"{error!s:.200}"

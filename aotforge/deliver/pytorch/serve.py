@@ -8,12 +8,13 @@ import io
 import os
 import re
 import socket
+import stat
 import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,6 +38,8 @@ _BUSY = (
 _INDEX = re.compile(r"tuf/(timestamp|[0-9]+\.(root|targets|snapshot))\.json")
 _WHEELS = re.compile(r"/(simple/([a-z0-9-]+/)?)")
 _JSON = "application/vnd.pypi.simple.v1+json"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
@@ -137,14 +140,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """A file or a part of it; for HEAD the headers only."""
-        path, kind = self._page() or (self._path(), "application/octet-stream")
-        file = None
-        with suppress(OSError):
-            file = path.open("rb") if path else None
-        if file is None:
+        parts, kind = self._page() or (self._parts(), "application/octet-stream")
+        handle = _open_below(self.server.folder, parts, release=kind == "application/octet-stream")
+        if handle is None:
             self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
             return
-        with file:
+        with os.fdopen(handle, "rb") as file:
             self._send(file, os.fstat(file.fileno()).st_size, kind)
 
     do_HEAD = do_GET
@@ -153,20 +154,13 @@ class _Handler(BaseHTTPRequestHandler):
         """One line per request."""
         self.server.log(printable(f"{self.address_string()} {format % args}"))
 
-    def _path(self) -> Path | None:
-        """The requested file: `/<release>/<file>` in a folder with SHA256SUMS, or a file of the index."""
+    def _parts(self) -> Sequence[str]:
+        """The requested file: `/<release>/<file>`, or a file of the index; empty for another address."""
         parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
-        if len(parts) != 2 or any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts):
-            return None
-        path = self.server.folder / parts[0] / parts[1]
-        try:
-            inside = path.is_file() and path.resolve().is_relative_to(self.server.folder)
-            known = (path.parent / SUMS).is_file() or _INDEX.fullmatch("/".join(parts))
-        except (OSError, ValueError):  # a name that is too long or cannot be encoded
-            return None
-        return path if inside and known else None
+        valid = not any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts)
+        return parts if len(parts) == 2 and valid else ()
 
-    def _page(self) -> tuple[Path, str] | None:
+    def _page(self) -> tuple[Sequence[str], str] | None:
         """A page of the index of wheels, in the form that the client requests (PEP 691); None for another address."""
         found = _WHEELS.fullmatch(urllib.parse.urlsplit(self.path).path)
         if not found:
@@ -175,8 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         name, kind = (
             ("index.json", _JSON) if accepted == _JSON else ("index.html", "text/html; charset=utf-8")
         )
-        path = self.server.folder / found[1] / name
-        return (path, kind) if path.resolve().is_relative_to(self.server.folder) else None
+        return (*found[1].strip("/").split("/"), name), kind
 
     def _send(self, file: BinaryIO, size: int, kind: str) -> None:
         wanted = self.headers.get("Range")
@@ -210,6 +203,24 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
+
+
+def _open_below(folder: Path, parts: Sequence[str], *, release: bool) -> int | None:
+    """The descriptor of a regular file below `folder`, where no link is followed: another user could exchange one after a check. Files of
+    a `release` are in a folder with SHA256SUMS."""
+    with suppress(OSError, ValueError), ExitStack() as opened:  # a name that is too long or cannot be encoded
+        parent = os.open(folder, _FOLDER)
+        opened.callback(os.close, parent)
+        for part in parts[:-1]:
+            parent = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+            opened.callback(os.close, parent)
+        if release and not _INDEX.fullmatch("/".join(parts)):
+            os.stat(SUMS, dir_fd=parent, follow_symlinks=False)
+        handle = os.open(parts[-1] if parts else "", _FILE, dir_fd=parent)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+        os.close(handle)
+    return None
 
 
 def _part(header: str, size: int) -> tuple[int, int] | None:

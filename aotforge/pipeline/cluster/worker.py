@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.cache_trust import check_cache
+from aotforge.base.cache_trust import check_cache, replaceable
 from aotforge.base.files import make_folders
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
@@ -28,7 +28,7 @@ from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.compile.model import Resources
 from aotforge.compile.pool import worker_count
 from aotforge.compile.warm_worker import WarmWorker
-from aotforge.errors import AotforgeError, ToolchainError
+from aotforge.errors import AotforgeError, CacheError, ToolchainError
 from aotforge.pipeline.cluster.messages import (
     ROOT,
     Admission,
@@ -79,6 +79,7 @@ def admit(text: str, resource: str) -> str:
 
     worker = get_worker()
     try:
+        check_scratch(Path(worker.local_directory))
         order = Order.decode(text)
         session = read_session(order.place, order.session)
         refused = _difference(session)
@@ -92,6 +93,16 @@ def admit(text: str, resource: str) -> str:
     slots = worker_count(threads, session.limits, wanted=threads)
     sync(worker.loop, worker.set_resources, **{resource: slots})
     return Admission(worker=_name(), slots=slots).encode()
+
+
+def check_scratch(folder: Path) -> None:
+    """Dask puts this folder, and the one above it, before all others where modules are searched. Raises CacheError."""
+    if fault := replaceable(folder / "module.py"):
+        raise CacheError(
+            f"other users can put modules where this worker finds them first: {fault}",
+            cause="the folder of Dask's temporary files, /tmp/dask-scratch-space by default, is not this user's",
+            hint="set DASK_TEMPORARY_DIRECTORY to a folder of yours, and start the worker again",
+        )
 
 
 def _difference(session: Session) -> str:

@@ -121,7 +121,8 @@ def _validated(one: FoundShard) -> _ImageShard:
     try:
         manifest = _ImageManifest.model_validate(dict(one.artifact.manifest))
     except ValidationError as error:
-        raise damaged(one.path, f"{error.errors()[0]['loc']} {error.errors()[0]['msg']}") from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise damaged(one.path, f"{first['loc']} {first['msg']}") from None
     return _ImageShard(path=one.path, artifact=one.artifact, manifest=manifest)
 
 

@@ -314,9 +314,8 @@ def without_origin(info: tarfile.TarInfo) -> tarfile.TarInfo:
     return info
 
 
-def limit_tasks(limit: int) -> None:
-    """Sets a ceiling for forks that are faster than the watchdog. The kernel counts every thread of the user, wherever it was
-    started (getrlimit(2)), so threads that exist already, and some spare ones, are added."""
+def own_tasks() -> int:
+    """Threads of this user."""
     existing = 0
     for pid in processes():
         try:
@@ -324,7 +323,13 @@ def limit_tasks(limit: int) -> None:
                 existing += len(os.listdir(f"/proc/{pid}/task"))
         except OSError:
             continue
-    ceiling, hard = existing + limit + SPARE_TASKS, resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    return existing
+
+
+def limit_tasks(limit: int) -> None:
+    """Sets a ceiling for forks that are faster than the watchdog. The kernel counts every thread of the user, wherever it was
+    started (getrlimit(2)), so threads that exist already, and some spare ones, are added."""
+    ceiling, hard = own_tasks() + limit + SPARE_TASKS, resource.getrlimit(resource.RLIMIT_NPROC)[1]
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, ceiling))

@@ -16,10 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.cache_trust import replaceable
+from aotforge.base.files import make_folders
+from aotforge.errors import CacheError
+
 REQUEST = struct.Struct("<IIIIQQ")
 """Grid; threads; the kernel's function; bytes of scratch memory. The arguments follow."""
 
 _NAME = "aotforge_cpu_launch"
+_LIBRARIES = "AOTFORGE_CPU_LIBRARIES"
 _NO_MEMORY = -1
 _LARGEST_GRID = 2**31 - 1
 
@@ -66,10 +71,15 @@ def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, 
 @contextmanager
 def _library_file(name: str, code: bytes) -> Iterator[Path]:
     """A file to load the library from. It stays where AOTFORGE_CPU_LIBRARIES names a folder: `perf` and core dumps need it later."""
-    kept = os.environ.get("AOTFORGE_CPU_LIBRARIES")
-    folder = Path(kept) if kept else None
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+    kept = os.environ.get(_LIBRARIES)
+    folder = Path(kept or tempfile.gettempdir())
+    make_folders(folder)
+    if fault := replaceable(folder / name):
+        raise CacheError(
+            f"no kernel is loaded from {folder}: {fault}",
+            cause="they could exchange the file before it is loaded, and their code would be executed",
+            hint=f"{_LIBRARIES if kept else 'TMPDIR'} may name a folder that only you can write, such as $HOME/kernels",
+        )
     digest = hashlib.sha256(code).hexdigest()[:16]
     descriptor, made = tempfile.mkstemp(prefix=f"{name}-{digest}-", suffix=".so", dir=folder)
     try:
@@ -77,7 +87,7 @@ def _library_file(name: str, code: bytes) -> Iterator[Path]:
             file.write(code)
         yield Path(made)
     finally:
-        if folder is None:
+        if not kept:
             Path(made).unlink()
 
 

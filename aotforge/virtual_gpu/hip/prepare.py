@@ -34,6 +34,9 @@ from aotforge.toolchain.native_code import is_intact
 Variant = Literal["plain", "checks"]
 
 _FOLDER = "virtual-hip-programs-1"
+_TEXT_LIMIT = 64 * 2**20
+"""Bytes of an image's assembly text; the largest of this project has 3 MB."""
+
 _ASM_HINT = "AOTFORGE_ASM names asm archives of releases (aotriton-...-asm-<pack>.tar.gz) or folders, joined by colons"
 
 
@@ -115,6 +118,8 @@ def _in_archive(path: Path, name: str) -> bytes | None:
         with tarfile.open(path, "r|*") as tar:  # a stream: members are read once, up to the wanted one
             for member in tar:
                 if member.isfile() and member.name.rsplit("/", 1)[-1] == name:
+                    if member.size > _TEXT_LIMIT:
+                        raise tarfile.ReadError(f"{name} has {member.size} bytes")
                     opened = tar.extractfile(member)
                     return opened.read() if opened else None
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:

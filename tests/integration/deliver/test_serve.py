@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -137,3 +138,29 @@ def test_idle_clients_do_not_grow_the_server(server: ReleaseServer, monkeypatch:
         if get(server, f"/{NAME}/SHA256SUMS".encode()).endswith(b"0123456789"):
             return
     raise AssertionError("no slot was freed")
+
+
+def test_no_link_is_followed_and_no_pipe_waited_for(server: ReleaseServer) -> None:
+    """The folder's owner exchanges a file and a link between a check of the name and its use: any file of the server's user was sent."""
+    (server.folder / "secret").write_text("private")
+    (server.folder / NAME / "link").symlink_to("SHA256SUMS")
+    (server.folder / "linked").symlink_to(NAME)
+    (server.folder / "simple").mkdir()
+    (server.folder / "simple" / "linked").symlink_to(server.folder / NAME)
+    (server.folder / NAME / "index.html").write_text("page")
+    os.mkfifo(server.folder / "simple" / "index.html")
+    os.mkfifo(server.folder / NAME / "pipe")
+    name = NAME.encode()
+    for path in (
+        b"/" + name + b"/link",
+        b"/linked/SHA256SUMS",
+        b"/simple/linked/",
+        b"/simple/",
+        b"/" + name + b"/pipe",
+        b"/" + name + b"/../secret",
+        b"/simple/index.html",
+    ):
+        assert get(server, path).startswith(b"HTTP/1.1 404 "), path
+    assert get(server, b"/" + name + b"/index.html").endswith(b"page")
+    (server.folder / NAME / "SHA256SUMS").unlink()
+    assert get(server, b"/" + name + b"/index.html").startswith(b"HTTP/1.1 404 ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 from pathlib import Path
@@ -13,6 +14,7 @@ from aotforge.conformance.compilers import CompilationCache, find_compilers
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox import release_programs
 from aotforge.sandbox.release_programs import ProgramResult, available_programs, find_release_programs
+from tests.support.other_user import as_other_user
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -123,3 +125,42 @@ def test_a_compiler_that_does_not_end_or_start(tmp_path: Path) -> None:
         ["cat"], readable=(), seconds=300, text="on stdin\n", folder=Path("/usr")
     )
     assert (done.status, done.stdout) == (0, "on stdin\n")
+
+
+@needs_bubblewrap
+def test_memory_of_a_program_is_bounded() -> None:
+    """The kernel would choose among all processes of the machine when it ends."""
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    for size, ends in (("1 << 30", 0), ("5 << 30", 1)):
+        command = ["/usr/bin/python3", "-c", f"print(len(bytearray({size})))"]
+        done = programs.run(command, environment={}, readable=(), seconds=300)
+        assert done.status == ends, done.stderr
+    assert "MemoryError" in done.stderr
+
+
+@needs_bubblewrap
+def test_processes_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_programs, "_PROCESSES", 20)
+    forks = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        time.sleep(2)\n        os._exit(0)\nprint('all')"
+
+    def check(folder: Path) -> None:
+        release_programs._sandbox.cache_clear()
+        if not available_programs().sandbox:
+            return
+        programs = find_release_programs("r", own=False, unsandboxed=False)
+        done = programs.run(["/usr/bin/python3", "-c", forks], environment={}, readable=(), seconds=300)
+        assert done.status == 1 and "all" not in done.stdout, done
+        assert "BlockingIOError" in done.stderr
+
+    as_other_user(check)
+    release_programs._sandbox.cache_clear()
+
+
+def test_a_limit_of_the_caller_is_not_exceeded() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        os._exit(0 if "--fsize=1000" in release_programs._limited(["x"]) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert resource.getrlimit(resource.RLIMIT_FSIZE) == (soft, hard)

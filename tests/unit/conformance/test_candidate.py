@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 
-from aotforge.conformance.candidate import open_candidate, unpack
+from aotforge.conformance.candidate import ReportedManifest, open_candidate, unpack
 from aotforge.conformance.check_release import write_baselines
 from aotforge.conformance.findings import (
     CheckReport,
@@ -26,6 +27,7 @@ from aotforge.conformance.findings import (
     require_ok,
 )
 from aotforge.errors import CompatError, ReleaseError, SignatureError
+from aotforge.formats import untrusted_file
 from aotforge.formats.archive import Link, Member, write_tar_gz
 
 GOOD: dict[str, Member | Link] = {
@@ -173,3 +175,28 @@ def test_a_report_collects_everything_before_it_fails() -> None:
     good = CheckReport(release="r", folder="/r", findings=(passed("a", "b"), not_run("c", "d")), seconds=0)
     require_ok(good)
     assert "error" not in report_fields(good)
+
+
+def test_a_manifest_of_errors_makes_one_error() -> None:
+    """An error for each value would take more memory than the values."""
+    row = {"labels": [5] * 1000, "jobs": [5] * 1000, "verdict": {"cases": [5] * 1000}}
+    for packs in (
+        [{}] * 1000,
+        [{"name": "a", "images": [{"digest": 5}] * 1000}],
+        [{"name": "a", "images": [row]}],
+    ):
+        with pytest.raises(ValidationError) as caught:
+            ReportedManifest.model_validate_json(
+                json.dumps(
+                    {"release": "r", "packs": packs, "tarballs": dict.fromkeys(map(str, range(1000)), 5)}
+                )
+            )
+        assert caught.value.error_count() <= 3
+
+
+def test_a_manifest_of_too_many_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "SHA256SUMS").write_text("")
+    (tmp_path / "MANIFEST.json").write_text(json.dumps({"release": "r", "more": [[]] * 10}))
+    monkeypatch.setattr(untrusted_file, "VALUE_LIMIT", 20)
+    with pytest.raises(ReleaseError, match="is not a release: it has about 22 values, 20 are allowed"):
+        open_candidate(tmp_path, tmp_path / "work")

@@ -13,6 +13,7 @@ import pytest
 
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
+from aotforge.formats import untrusted_file
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.release.reader import ReleasedPack, read_release
 from tests.support.hostile import member, tar_bytes, zipped
@@ -161,3 +162,28 @@ def test_each_fault_is_refused_by_name(what: str, tmp_path: Path) -> None:
         read_release(make(tmp_path))
     assert reason in caught.value.what
     assert caught.value.hint == "fetch the release again, or build it again"
+
+
+def test_documents_of_a_release_are_bounded_by_their_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte of `[],[]` takes 27 of memory, and an archive of a megabyte can have gigabytes of them."""
+    files = complete(**{"MANIFEST.json": json.dumps({**MANIFEST, "more": [[]] * 50}).encode()})
+    folder = release(tmp_path, files)
+    assert len(read_release(folder)) == 2
+    monkeypatch.setattr(untrusted_file, "VALUE_LIMIT", 100)
+    with pytest.raises(ReleaseError, match=r"MANIFEST\.json is not of this format"):
+        read_release(folder)
+    monkeypatch.setattr(untrusted_file, "VALUE_LIMIT", 4)
+    (tmp_path / "plain").mkdir()
+    plain = release(tmp_path / "plain", content("amd-a"))
+    with pytest.raises(ReleaseError, match=r"resources\.json is missing or not of this format"):
+        read_release(plain)
+
+
+def test_values_and_keys_are_counted() -> None:
+    for text in ("[" + "[]," * 9 + "0]", '{"a":{},"b":[1,2]}'):
+        assert untrusted_file.parse_json(text) == untrusted_file.parse_json(text.encode())
+    assert untrusted_file.parse_json('{"a":{"b":1}}', keys=1) == {"a": {"b": 1}}
+    with pytest.raises(ValueError, match="an object has 2 keys, 1 are allowed"):
+        untrusted_file.parse_json('[{"a":1,"b":1}]', keys=1)

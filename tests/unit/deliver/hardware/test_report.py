@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 
-from aotforge.base.hardware import load_hardware_runs
+from aotforge.base.hardware import HardwareReport, load_hardware_runs
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import NO_HARDWARE, matrix_fields, matrix_html, matrix_text
 from aotforge.conformance.recommend import recommend, recommendation_text
@@ -185,3 +186,18 @@ def test_a_report_of_no_day_is_refused(tmp_path: Path, day: str) -> None:
     with pytest.raises(ReportError, match=f"date: .*{day}.* is not a valid day"):
         import_report(written.json, tmp_path, key=None)
     assert load_hardware_runs(tmp_path) == ()
+
+
+def test_a_report_of_errors_takes_no_more_memory_than_one_of_results(tmp_path: Path) -> None:
+    """An error of kilobytes was made for each value of three bytes: 900 kB took 1.5 GB."""
+    fields = report().model_dump(mode="json", by_alias=True)
+    for name in ("images", "times"):
+        with pytest.raises(ValidationError) as caught:
+            HardwareReport.model_validate_json(json.dumps(fields | {name: [{}] * 1000}))
+        assert caught.value.error_count() < 10
+    statement = json.loads(write_report(report(), tmp_path, key=None).json.read_bytes())
+    for change in ({"more": dict.fromkeys(map(str, range(65)))}, dict.fromkeys(map(str, range(65)))):
+        path = tmp_path / "hostile.json"
+        path.write_text(json.dumps({**statement, "predicate": {**statement["predicate"], **change}}))
+        with pytest.raises(ReportError, match=r"an object has [0-9]+ keys, 64 are allowed"):
+            import_report(path, tmp_path / "manifests", key=None)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import CacheError, UnknownNameError, UnsupportedError
+from aotforge.errors import CacheError, OutputError, UnknownNameError, UnsupportedError
+from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.virtual_gpu.hip import prepare as prepare_module
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
-from aotforge.virtual_gpu.hip.prepare import _FOLDER, prepare
+from aotforge.virtual_gpu.hip.prepare import _FOLDER, _in_archive, prepare
 
 FAKE = VirtualHip(folder=Path("/some folder/hip"), major=7)
 
@@ -38,3 +40,13 @@ def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, name: str) -> 
     (tmp_path / "cache" / name).chmod(0o777)
     with pytest.raises(CacheError, match="777"):
         prepare(b"image", "gfx908", places=[], cache=tmp_path / "cache")
+
+
+def test_a_text_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of 4 MB can have a text of gigabytes."""
+    archive = tmp_path / "asm.tar.gz"
+    write_tar_gz(archive, {"aotriton/a.s": Member(content=bytes(1000))}, epoch=0)
+    assert _in_archive(archive, "a.s") == bytes(1000)
+    monkeypatch.setattr(prepare_module, "_TEXT_LIMIT", 999)
+    with pytest.raises(OutputError, match=r"a\.s has 1000 bytes"):
+        _in_archive(archive, "a.s")
