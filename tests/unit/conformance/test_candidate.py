@@ -180,11 +180,12 @@ def test_a_report_collects_everything_before_it_fails() -> None:
 def test_a_manifest_of_errors_makes_one_error() -> None:
     """An error for each value would take more memory than the values."""
     row = {"labels": [5] * 1000, "jobs": [5] * 1000, "verdict": {"cases": [5] * 1000}}
-    for packs in (
+    kinds: tuple[list[dict[str, object]], ...] = (
         [{}] * 1000,
         [{"name": "a", "images": [{"digest": 5}] * 1000}],
         [{"name": "a", "images": [row]}],
-    ):
+    )
+    for packs in kinds:
         with pytest.raises(ValidationError) as caught:
             ReportedManifest.model_validate_json(
                 json.dumps(
