@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -71,13 +71,17 @@ class _Attempt:
 
 @dataclass(kw_only=True)
 class JobQueue:
-    """Runs orders on the cluster of `client`, a `distributed.Client`. `deadline`: seconds after which an attempt is lost."""
+    """Runs orders on the cluster of `client`, a `distributed.Client`. `deadline`: seconds after which an attempt is lost.
+
+    `function` runs an order on a worker; another one than `run_order` adds kinds of jobs of its own.
+    """
 
     client: Any
     roster: Roster
     store: Store
     deadline: float
     ahead: int = AHEAD
+    function: Callable[[str], str] = run_order
     _attempts: dict[int, _Attempt] = field(default_factory=dict)
     _ends: SimpleQueue[_End] = field(default_factory=SimpleQueue)
     _losses: dict[str, int] = field(default_factory=dict)
@@ -121,7 +125,7 @@ class JobQueue:
         numbers = range(self._number + 1, self._number + 1 + len(orders))
         self._number += len(orders)
         futures = self.client.map(
-            run_order,
+            self.function,
             [order.encode() for order in orders],
             key=[f"{o.kind}-{self.roster.session}-{n}" for o, n in zip(orders, numbers, strict=True)],
             resources={self.roster.resource: 1},

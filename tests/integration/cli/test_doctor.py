@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import mmap
 import os
@@ -20,6 +21,7 @@ from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, exa
 from aotforge.errors import DoctorError, UnknownNameError
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
+from tests.support.other_user import USER
 
 
 class Usage(NamedTuple):
@@ -155,6 +157,14 @@ def test_a_cache_that_others_can_write_or_that_shells_interpret(
     assert text in failure("cache", request(tmp_path, cache=folder))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_cache_of_another_user(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, USER, USER)
+    assert f"belongs to user {USER}" in failure("cache", request(tmp_path, cache=folder))
+
+
 def test_a_cache_on_a_file_system_without_execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_arguments: Any, **_options: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -205,6 +215,14 @@ def test_keys(tmp_path: Path) -> None:
     key.chmod(0o600)
     assert finding("signing key", request(tmp_path, environment=named)).error is None
     assert "no keys to sign the index" in failure("keys of the index", request(tmp_path, environment={}))
+
+
+@pytest.mark.parametrize("name", ["signing key", "keys of the index"])
+def test_an_environment_for_builds_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`./dev build` installs no package of releases; doctor names that instead of failing to start."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    text = failure(name, request(tmp_path, environment={}))
+    assert "packages of releases are not installed: cryptography, tuf" in text and "./dev compat.show" in text
 
 
 def test_modules_of_the_current_folder_are_not_imported(
