@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class CostRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A job of a plan, `name` for reports; `folder` is its family's.
+    """A job of a plan, `name` for reports; `folder` is its family's, `setting` what the user changed.
 
     `dispatched`: the call decides which job of the plan it is, `job` is then any of them.
     """
@@ -58,6 +58,7 @@ class Candidate:
     job: CompileJob
     folder: str
     dispatched: bool = False
+    setting: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_candidates(request: CostRequest) -> list[Candidate]:
@@ -171,7 +172,14 @@ def _with_setting(
     )
     text = ", ".join(f"{name}={value}" for name, value in setting.items())
     name = f"{found.name} ({text})" if text else found.name
-    return Candidate(name=name, plan=plan, job=plan.jobs[0], folder=loaded.folder, dispatched=not setting)
+    return Candidate(
+        name=name,
+        plan=plan,
+        job=plan.jobs[0],
+        folder=loaded.folder,
+        dispatched=not setting,
+        setting=setting,
+    )
 
 
 def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
+from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
 from aotforge.base.source_groups import files_digest, group_digest
 from aotforge.devtools.cost.candidates import (
     Candidate,
@@ -84,33 +86,83 @@ class Search:
 OnTried = Callable[[Tried, int, int], None]
 
 
-class _Store:
-    """Estimates by job, call, and the sources that make estimates."""
+class EstimateStore:
+    """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places behind it."""
 
-    def __init__(self, cache: Path) -> None:
-        self._folder = cache / "tune-2"
-        model = {path.name: path for path in sorted(_COST.glob("*.py"))}
-        self._sources = group_digest("verifier") + files_digest(model)
+    def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED) -> None:
+        self._objects = ObjectCache(
+            cache=cache, kind="tune-2", parse=_parsed, write=write_atomic, shared=shared
+        )
+        self._sources = model_digest()
+        self._made: set[str] = set()
         self.known = 0
 
-    def estimate(self, job: str, call: str, make: Callable[[], TunedCost]) -> TunedCost:
+    def estimate(self, job: str, call: CostRequest, make: Callable[[], TunedCost]) -> TunedCost:
         """The stored one, or the one that `make` makes. A damaged file is made again."""
-        key = hashlib.sha256(json.dumps([self._sources, job, call]).encode()).hexdigest()
-        path = self._folder / key[:2] / key
-        try:
-            found = TunedCost(**json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError):
+        key = self._key(job, call)
+        found = self._load(key)
+        if found is None:
             found = make()
-            write_atomic(path, json.dumps(asdict(found)).encode())
-        else:
+            self.put(job, call, found)
+        elif key not in self._made:
             self.known += 1
         return found
 
+    def has(self, job: str, call: CostRequest) -> bool:
+        """Whether it is stored."""
+        return self._load(self._key(job, call)) is not None
+
+    def put(self, job: str, call: CostRequest, cost: TunedCost) -> None:
+        """Stores an estimate of this search."""
+        key = self._key(job, call)
+        self._made.add(key)
+        self._objects.store(key, json.dumps(asdict(cost)).encode())
+
+    def _load(self, key: str) -> TunedCost | None:
+        try:
+            return self._objects.load(key)
+        except (OSError, DamagedObjectError):
+            return None
+
+    def _key(self, job: str, call: CostRequest) -> str:
+        shape = json.dumps([sorted(call.shape.items()), call.case, sorted(call.keys.items())])
+        return hashlib.sha256(json.dumps([self._sources, job, shape]).encode()).hexdigest()
+
+
+def model_digest() -> str:
+    """Digests of the sources that make estimates."""
+    model = {path.name: path for path in sorted(_COST.glob("*.py"))}
+    return group_digest("verifier") + files_digest(model)
+
+
+def _parsed(data: bytes, key: str) -> TunedCost:
+    try:
+        return TunedCost(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise DamagedObjectError(str(error)) from error
+
+
+class Estimates(Protocol):
+    """Another place than this process where estimates are made, `together` settings at a time."""
+
+    together: int
+
+    def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
+        """Puts the estimates of candidates on calls into the store."""
+
 
 def search(
-    request: CostRequest, shapes: Sequence[Mapping[str, str]], *, seconds: float, on_tried: OnTried
+    request: CostRequest,
+    shapes: Sequence[Mapping[str, str]],
+    *,
+    seconds: float,
+    on_tried: OnTried,
+    shared: SharedObjects = NOT_SHARED,
+    elsewhere: Estimates | None = None,
 ) -> Search:
     """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
+
+    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this machine.
 
     Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost` raises.
     """
@@ -123,7 +175,7 @@ def search(
     if not offered:
         raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
     calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
-    store = _Store(request.cache)
+    store = EstimateStore(request.cache, shared)
     (own,) = find_candidates(request)
     chosen = [dispatched(call, own) for call in calls]
     compile_together(chosen, request)
@@ -134,7 +186,7 @@ def search(
     others = candidates(last, target)
     values = present(last, tuple(space(last, target)))
     tried = []
-    for one in _tried(request, calls, store, others, deadline=began + seconds):
+    for one in _tried(request, calls, store, others, elsewhere, deadline=began + seconds):
         tried.append(one)
         on_tried(one, len(tried), len(others))
     return Search(
@@ -154,28 +206,33 @@ def search(
 def _tried(
     request: CostRequest,
     calls: Sequence[CostRequest],
-    store: _Store,
+    store: EstimateStore,
     others: Sequence[Values],
+    elsewhere: Estimates | None,
     *,
     deadline: float,
 ) -> Iterator[Tried]:
-    for begin in range(0, len(others), _TOGETHER):
+    together = elsewhere.together if elsewhere else _TOGETHER
+    for begin in range(0, len(others), together):
         if begin and time.monotonic() > deadline:
             return
-        batch = others[begin : begin + _TOGETHER]
+        batch = others[begin : begin + together]
         settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
         found = find_candidates(replace(request, settings=settings))
-        compile_together(found, request)
+        missing = [one for one in found if not all(store.has(one.job.key, call) for call in calls)]
+        if missing and elsewhere:
+            elsewhere.fill(calls, missing, store)
+        elif missing:
+            compile_together(missing, request)
         for values, one in zip(batch, found, strict=True):
             yield Tried(values=values, estimates=tuple(_estimate(store, call, one) for call in calls))
 
 
-def _estimate(store: _Store, call: CostRequest, one: Candidate) -> TunedCost:
-    shape = json.dumps([sorted(call.shape.items()), call.case, sorted(call.keys.items())])
-    return store.estimate(one.job.key, shape, lambda: _estimated(call, one))
+def _estimate(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedCost:
+    return store.estimate(one.job.key, call, lambda: estimated(call, one))
 
 
-def _estimated(call: CostRequest, one: Candidate) -> TunedCost:
+def estimated(call: CostRequest, one: Candidate) -> TunedCost:
     """Without an estimate where the image does not compile, exceeds the arch's memory, or spills: it would not be built."""
     try:
         (image,) = compiled([one], call)

@@ -64,7 +64,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(tool, "candidates", lambda setting, target: candidates(setting, target)[:12])
     monkeypatch.setattr(tool, "compile_together", lambda found, request: None)
-    monkeypatch.setattr(tool, "_estimated", estimated)
+    monkeypatch.setattr(tool, "estimated", estimated)
     return names
 
 
