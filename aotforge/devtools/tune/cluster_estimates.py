@@ -66,7 +66,7 @@ class ClusterEstimates:
             self._store.put(order.key, call, cost)
 
     def failed(self, order: Order, result: Result) -> bool:
-        """No job of this kind fails: a setting that does not compile has an estimate that says why."""
+        """No job of this kind fails: a setting that does not compile has an estimate with the reason."""
         return True
 
     def lost(self, order: Order, reason: str) -> None:
