@@ -1,4 +1,4 @@
-"""Estimates of settings on the workers of a Dask cluster: each order is one setting, compiled and measured there."""
+"""Estimates of settings on the workers of a Dask cluster, which compile and measure them."""
 
 from __future__ import annotations
 
