@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.cache_trust import check_cache, replaceable
-from aotforge.base.files import make_folders
+from aotforge.base.files import make_folders, open_own
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
@@ -296,7 +296,8 @@ def _build_interpreter(folder: Path, lanes: int, names: tuple[str, ...]) -> None
     from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - as in _verify
 
     make_folders(folder)
-    with (folder / "cluster.lock").open("ab") as lock:
+    check_cache(folder)  # another user may have been the first to make it
+    with open(folder / "cluster.lock", "ab", opener=open_own) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         build_library(lanes, folder, "checks", names)
 

@@ -15,6 +15,7 @@ from aotforge.base.files import (
     make_folders,
     new_partial,
     open_own,
+    open_regular,
     open_up,
     remove_unlocked,
     sync,
@@ -24,7 +25,7 @@ from aotforge.errors import OutputError
 from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS, RELEASE_NAME
 from aotforge.publish.stores.reading import collect
-from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError
+from aotforge.publish.stores.store import CHUNK, Content, ErrorKind, Guarantees, OnBytes, StoreError
 
 _PARTIAL = re.compile(rf"\.{FILE_NAME[1:-1]}{re.escape(PART)}[a-z0-9_]{{8}}(\.link)?")  # mkstemp's form
 _RELEASE = re.compile(RELEASE_NAME)
@@ -99,7 +100,7 @@ class DirectoryStore:
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """A file's bytes from `start` on."""
         with self._object(name) as path:
-            yield from file_chunks(path, start)
+            yield from _chunks(path, start)
 
     def probe(self) -> Guarantees:
         """Tests link(2), which keeps objects from being overwritten. Removes partial files of killed publishers."""
@@ -178,7 +179,7 @@ class DirectoryStore:
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small file; the token is its SHA-256."""
         with _none_when_missing(), self._object(name) as path:
-            data = collect(file_chunks(path), str(self._path(name)), limit=limit)
+            data = collect(_chunks(path), str(self._path(name)), limit=limit)
             return data, hashlib.sha256(data).hexdigest()
         return None
 
@@ -210,11 +211,19 @@ def _open_folder(parent: int, path: Path, *, make: bool) -> int:
         ) from None
 
 
+def _chunks(path: Path, start: int = 0) -> Iterator[bytes]:
+    """An object's bytes from `start` on; a link is not followed."""
+    with open_regular(path) as file:
+        file.seek(start)
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
 def _token(path: Path) -> str | None:
     """The SHA-256 of a file; None when there is none."""
     digest = hashlib.sha256()
     try:
-        for chunk in file_chunks(path):
+        for chunk in _chunks(path):
             digest.update(chunk)
     except FileNotFoundError:
         return None

@@ -52,6 +52,11 @@ const char* device_name(int32_t type) {
   }
 }
 
+// Of sizes. Only those of an empty tensor exceed 64 bits (check_extent): 0 stays 0, and no other product of them is used.
+int64_t product(int64_t one, int64_t other) {
+  return static_cast<int64_t>(static_cast<uint64_t>(one) * static_cast<uint64_t>(other));
+}
+
 // Rank, sizes and strides of one tensor; its addresses fit 64 bits.
 int check_extent(const Function& function, const char* name, const aotforge_tensor& tensor) {
   if (tensor.ndim < 0 || static_cast<size_t>(tensor.ndim) > kMaxAxes)
@@ -75,6 +80,9 @@ int check_extent(const Function& function, const char* name, const aotforge_tens
   constexpr int64_t kMost = INT64_MAX / 64;  // bytes of elements and sums of two tensors fit as well
   if (!empty && (over || elements > kMost || low < -kMost || high > kMost))
     return refuse(hipErrorInvalidValue, "%s: %s: the tensor is larger than the address space", function.name, name);
+  if (tensor.byte_offset > static_cast<uint64_t>(kMost))
+    return refuse(hipErrorInvalidValue, "%s: %s: byte_offset %llu is not in the address space", function.name, name,
+                  static_cast<unsigned long long>(tensor.byte_offset));
   return hipSuccess;
 }
 
@@ -137,7 +145,7 @@ int split_axes(const Function& function, size_t at, const aotforge_tensor& tenso
     const int32_t index = tensor.ndim - 1 - axis;
     const int64_t size = tensor.shape[index];
     const int64_t stride = size == 1 ? 0 : tensor.strides != nullptr ? tensor.strides[index] : contiguous;
-    contiguous *= size;
+    contiguous = product(contiguous, size);
     if (axis < place || axis > last) {
       batch.sizes[batch.rank] = size;
       batch.strides[batch.rank++] = stride;
@@ -212,7 +220,7 @@ void set_axes(const Function& function, const Argument* arguments, const Batch* 
   for (size_t axis = 0; axis < out.rank; ++axis) {
     out.axes[axis] = {};
     out.axes[axis].size = result.sizes[axis];
-    out.elements *= result.sizes[axis];
+    out.elements = product(out.elements, result.sizes[axis]);
   }
   out.is_empty = out.elements == 0;
   for (size_t i = 0; i < function.parameters[out.output].core_count; ++i)

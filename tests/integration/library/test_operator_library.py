@@ -258,6 +258,8 @@ bad(out={"strides": integers([5, 1])})
 bad(out={"data": ADDRESSES[0] + 4})
 bad(input={"strides": integers([large, 1])})
 bad(input={"shape": integers([large, 6])})
+bad(input={"byte_offset": 2**64 - 8})
+bad(input={"byte_offset": large})
 bad(**{name: {"device_id": 1} for name in TENSORS})
 bad(alpha=0.5, **{name: {"code": 0, "bits": 32} for name in TENSORS})
 bad(alpha=float("nan"), **{name: {"code": 0, "bits": 32} for name in TENSORS})
@@ -294,6 +296,8 @@ _BAD_ANSWERS = (
     (INVALID_VALUE, "add: out overlaps input: their elements share memory"),
     (INVALID_VALUE, "add: input: the tensor is larger than the address space"),
     (INVALID_VALUE, "add: input: the tensor is larger than the address space"),
+    (INVALID_VALUE, "add: input: byte_offset 18446744073709551608 is not in the address space"),
+    (INVALID_VALUE, "add: input: byte_offset 4611686018427387904 is not in the address space"),
     (
         INVALID_DEVICE,
         "add: stream: it belongs to device 0, and the tensors are on device 1: a null stream is",

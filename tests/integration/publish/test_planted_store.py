@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,3 +114,21 @@ def test_names_of_links_are_not_listed(tmp_path: Path) -> None:
     (deep / "file").write_text("x")
     assert store.names("objects/") == {"objects/a": 1}
     assert store.size("objects/file") is None
+
+
+def test_no_file_behind_a_link_is_read(tmp_path: Path) -> None:
+    """Or replaced, which would be done for a file of the expected content."""
+    (tmp_path / "secret").write_text("the user's")
+    (tmp_path / "store" / FOLDER).mkdir(parents=True)
+    (tmp_path / "store" / FOLDER / "timestamp.json").symlink_to(tmp_path / "secret")
+    store, name = DirectoryStore(tmp_path / "store"), f"{FOLDER}/timestamp.json"
+    for use in (
+        lambda: list(store.read(name)),
+        lambda: store.load(name, limit=100),
+        lambda: store.compare_and_swap(name, b"", token=hashlib.sha256(b"the user's").hexdigest()),
+    ):
+        with pytest.raises(StoreError, match=r"timestamp\.json: ") as caught:
+            use()
+        assert caught.value.kind is ErrorKind.REFUSED
+    assert store.size(name) is None
+    assert (tmp_path / "secret").read_text() == "the user's"
