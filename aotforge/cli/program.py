@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 
 from aotforge.cli.command import INSTALLED, ROOT, TASKS, exit_codes, print_either, print_result
+from aotforge.cli.examples import example_lines
 from aotforge.cli.flags import REQUIRED, Task, near, parse_flags
 from aotforge.errors import UsageError
 
@@ -148,10 +149,12 @@ def find_task(name: str) -> Task:
 
 
 def task_help(task: Task) -> str:
-    """Usage, summary and flags."""
+    """Usage, summary, flags and examples."""
     usage = task.usage + (" [FLAGS]" if task.flags else "")
     rows = [*flag_rows(task), ("-h, --help", "print this text")]
-    return "\n".join([f"Usage: {usage}", "", _wrapped(task.summary), "", *_columns(rows)])
+    examples = example_lines(task.name)
+    shown = ["", "Examples:", *(f"  {line}" for line in examples)] if examples else []
+    return "\n".join([f"Usage: {usage}", "", _wrapped(task.summary), "", *_columns(rows), *shown])
 
 
 def flag_rows(task: Task) -> list[tuple[str, str]]:

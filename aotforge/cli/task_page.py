@@ -3,6 +3,7 @@
 from textwrap import fill
 
 from aotforge.cli.command import ROOT, TASKS
+from aotforge.cli.examples import example_lines
 from aotforge.cli.program import flag_rows
 
 PAGE = ROOT / "docs" / "tasks.md"
@@ -30,7 +31,8 @@ def task_page() -> str:
     parts = [_INTRODUCTION]
     for name, task in sorted(TASKS.items()):
         listed = [f"- `{flag}`: {text}" for flag, text in flag_rows(task)]
-        parts += [f"## `{name}`\n", _wrapped(task.summary), "", f"    {task.usage}", ""]
+        shown = example_lines(name) or [task.usage]
+        parts += [f"## `{name}`\n", _wrapped(task.summary), "", *(f"    {line}" for line in shown), ""]
         parts += [*map(_wrapped, listed), *([""] if listed else [])]
     return "\n".join(parts)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 import tasks  # noqa: F401 - registers every task
 from aotforge.cli.command import TASKS, make_request, pairs
+from aotforge.cli.examples import EXAMPLES, example_lines
+from aotforge.cli.flags import parse_flags
+from aotforge.cli.program import find_task, task_help
 from aotforge.cli.task_page import PAGE, task_page
 from aotforge.errors import UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
@@ -17,6 +21,7 @@ FLAGS = {
     "engine": "local", "scheduler": None, "trust_network": False, "worker_minutes": 10.0,
     "arch": None, "profile": None, "cache": "here", "jobs": None, "output": "out", "platform": "linux", "images": None,
     "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None, "only": None, "version": None, "unexecuted": False,
+    "format": "release",
 }  # fmt: skip
 
 
@@ -56,3 +61,14 @@ def test_pairs() -> None:
     assert pairs("a=1,b=x") == {"a": "1", "b": "x"} and pairs("") == {}
     with pytest.raises(UnsupportedError, match="is not a list of NAME=VALUE"):
         pairs("a=1,b")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_of_a_task_is_a_valid_call(name: str) -> None:
+    task = find_task(name)
+    shown = task_help(task)
+    for line in example_lines(name):
+        dev, own, *words = shlex.split(line)
+        assert (dev, own) == ("./dev", name) and f"  {line}\n" in f"{shown}\n"
+        if not task.forwards:
+            parse_flags(task, words)
