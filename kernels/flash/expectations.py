@@ -5,8 +5,7 @@ A call of variable length is computed sequence by sequence, as if each were a ca
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +18,7 @@ from . import same_precision_reference as same_precision
 from .bounds import bounds
 from .call import Case as Problem
 from .reference import attention, attention_backward
+from .same_precision_reference import Order
 from .sequences import Part
 
 OUTPUTS: Mapping[str, Mapping[str, str]] = {
@@ -34,15 +34,15 @@ INPUTS: Mapping[str, str] = {
     "bwd_dk_dv": "Q K V B DO L D",
     "bwd_dq": "Q K V B DO L D",
 }
-_ORDERS = (None, 1, 4, 16, 64)
-"""Products that the same-precision sums add at a time: a kernel may add in any order. 1 is a matrix instruction
-that rounds after each product, None one sum of everything."""
-_BINARY = (1, 16)
+_ORDERS = (Order(), Order(1), Order(4), Order(16), Order(64))
+"""A kernel may add in any order. One product at a time is a matrix instruction that rounds after each, or a chain of scalar ones; all at
+once is one sum of everything."""
+_BINARY = (Order(1), Order(16), Order(1, 7), Order(1, 11))
 """The orders whose exponentials are powers of two: a kernel may use either base, and scores round differently in each."""
-_STRIDES = (3, 5, 7, 9, 11, 13)
-"""D is one sum per row, so that a case of one row has few sums to err in, and adding neighbours first can be lucky by an order
-of magnitude: its same-precision results also take every n-th column (all of them in the end: only strides without a factor in
-common with head_dim_v)."""
+_STRIDED = tuple(Order(1, stride) for stride in (3, 7, 11))
+"""More orders of float32. Its largest error is that of few sums: adding neighbours first can be lucky by a factor of two to three."""
+_STRIDED_ROWS = tuple(Order(1, stride) for stride in (3, 5, 7, 9, 11, 13))
+"""The same of D, whatever the dtype: it is one sum per row, so that a case of one row has few sums to err in."""
 
 
 def outputs_of(kernel: str, problem: Problem) -> tuple[str, ...]:
@@ -73,8 +73,8 @@ def expected_of(kernel: str, problem: Problem) -> Mapping[str, Expected]:
     known = known_of(problem)
     names = outputs_of(kernel, problem)
     values, errors = ({name: np.zeros(problem.shape(name)) for name in names} for _ in range(2))
-    # one set of results in every order of addition; D has more orders than the others
-    stored = [dict.fromkeys(names, np.zeros(0)) for _ in range(_results(kernel, problem))]
+    # one set of results in every order of addition
+    stored = [dict.fromkeys(names, np.zeros(0)) for _ in _orders(kernel, problem)]
     for result in stored:
         result.update({name: np.zeros(problem.shape(name)) for name in names})
     for part in problem.parts():
@@ -96,13 +96,10 @@ def expected_of(kernel: str, problem: Problem) -> Mapping[str, Expected]:
     }
 
 
-def _results(kernel: str, problem: Problem) -> int:
-    return len(_ORDERS) + (len(_strides_for(problem)) if kernel == "bwd_preprocess" else 0)
-
-
-def _strides_for(problem: Problem) -> Sequence[int]:
-    columns = problem.shape("Out")[3]
-    return [stride for stride in _STRIDES if math.gcd(stride, columns) == 1]
+def _orders(kernel: str, problem: Problem) -> tuple[Order, ...]:
+    if kernel == "bwd_preprocess":
+        return _ORDERS + _STRIDED_ROWS
+    return _ORDERS + (_STRIDED if problem.dtype == "fp32" else ())
 
 
 def _bounded(kernel: str, problem: Problem, own: Mapping[str, Float], part: Part) -> dict[str, Bounded]:
@@ -121,25 +118,19 @@ def _same_precision(
     kernel: str, problem: Problem, own: Mapping[str, Float], part: Part
 ) -> list[dict[str, Float]]:
     if kernel == "bwd_preprocess":
-        out, do = own["Out"], own["DO"]
-        found = [same_precision.preprocess(out, do, order=order) for order in _ORDERS]
-        for stride in _strides_for(problem):
-            columns = np.arange(out.shape[-1]) * stride % out.shape[-1]
-            found.append(same_precision.preprocess(out[..., columns], do[..., columns], order=1))
-        return [{"D": one} for one in found]
+        orders = _orders(kernel, problem)
+        return [{"D": same_precision.preprocess(own["Out"], own["DO"], order=order)} for order in orders]
     q, k, v, options, dtype = own["Q"], own["K"], own["V"], problem.options(own, part), problem.dtype
-    # a large bias times log2(e) overflows, so that kernels with a bias do not multiply it
-    binary = () if problem.bias else _BINARY
     results = []
-    for order in _ORDERS:
+    for order in _orders(kernel, problem):
         if kernel == "attn_fwd":
             forward = same_precision.attention(
-                q, k, v, options, dtype=dtype, order=order, binary=order in binary
+                q, k, v, options, dtype=dtype, order=order, binary=order in _BINARY
             )
             results.append(dict(zip(("Out", "L"), forward, strict=True)))
         else:
             grads = same_precision.attention_backward(
-                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order, binary=order in binary
+                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order, binary=order in _BINARY
             )  # fmt: skip
             results.append(dict(zip(("DQ", "DK", "DV", "DB"), grads, strict=True)))
     return results

@@ -1,10 +1,10 @@
 """Same-precision reference of attention, in numpy: it has the errors that the same computation has in any kernel.
 
 Inputs and results are rounded to the dtype, sums, exponentials and statistics are float32, and what is multiplied by a matrix
-again (P and dS) is rounded to the dtype before. `order` is the number of products that every sum adds at a time (None: all at
-once) before it rounds to float32, as any kernel adds in an order of its own; the forward is an online softmax over as many
-keys. With `binary` scores are multiplied by log2(e) and exponentials are powers of two, which GPUs have instructions for.
-Nothing here knows a kernel's block sizes. Shapes are those of reference.py.
+again (P and dS) is rounded to the dtype before. `order` is that of every sum, as any kernel adds in an order of its own; the
+forward is an online softmax over as many keys as a sum adds at a time. With `binary` exponentials are powers of two, which GPUs
+have instructions for: of scores times log2(e) or, with a bias, which may be too large for that, of their difference from the largest
+one times log2(e). Nothing here knows a kernel's block sizes. Shapes are those of reference.py.
 
 Every step is formed in float64 and then rounded, which is the same as correct rounding but for ties: so the results do not depend on
 the machine's vector units, as numpy's float32 exp and sums do.
@@ -12,7 +12,9 @@ the machine's vector units, as numpy's float32 exp and sums do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,20 @@ from .reference import Mask, Options
 
 Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
-Order = int | None
 _LOG2E, _LN2 = np.float32(np.log2(np.e)), np.float32(np.log(2.0))
+_ZERO = np.float32(-1000.0)
+"""The exponential of this and of all below is 0 in float32."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Of additions: `products` at a time (None: all at once), each time of every `stride`-th.
+
+    A stride with a factor in common with the number of products is 1.
+    """
+
+    products: int | None = None
+    stride: int = 1
 
 
 def rounded(x: Single, dtype: DType) -> Single:
@@ -41,9 +55,10 @@ def attention(
     group = q.shape[1] // k.shape[1]
     for b, h in np.ndindex(q.shape[:2]):
         qs, ks, vs = _single(q[b, h], k[b, h // group], v[b, h // group])
-        scores = _scores(qs, ks, options, b, h, order, binary)
+        scaled = binary and options.bias is None
+        scores = _scores(qs, ks, options, b, h, order, scaled)
         keep = None if options.keep is None else options.keep[b, h]
-        one, lse[b, h] = _attend(scores, vs, keep, dtype, order, binary)
+        one, lse[b, h] = _attend(scores, vs, keep, dtype, order, binary, scaled)
         out[b, h] = rounded(_to_single(one * np.float64(np.float32(options.gain))), dtype)
     return out, lse
 
@@ -67,8 +82,9 @@ def attention_backward(
     for b, h in np.ndindex(q.shape[:2]):
         g = h // group
         qs, ks, vs, dos, ls, ds = _single(q[b, h], k[b, g], v[b, g], do[b, h], lse[b, h], delta[b, h])
-        stored = ls * _LOG2E if binary else ls
-        p = _exp(_scores(qs, ks, options, b, h, order, binary) - stored[:, None], binary)
+        scaled = binary and options.bias is None
+        stored = ls * _LOG2E if scaled else ls
+        p = _exp(_scores(qs, ks, options, b, h, order, scaled) - stored[:, None], binary, scaled)
         dp, kept = _product(dos, vs.T, order), p
         if options.keep is not None:
             dp, kept = (np.where(options.keep[b, h], x, np.float32(0.0)) for x in (dp * gain, p))
@@ -81,17 +97,17 @@ def attention_backward(
     return grads[0], grads[1], grads[2], db
 
 
-def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order, binary: bool) -> Single:
-    """Scaled, biased and masked scores of one head; `binary`: times log2(e)."""
-    unit = np.log2(np.e) if binary else 1.0
+def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order, scaled: bool) -> Single:
+    """Masked scores of one head times sm_scale, with their bias; `scaled`: times log2(e)."""
+    unit = np.log2(np.e) if scaled else 1.0
     scores = _product(q, k.T, order) * np.float32(options.sm_scale * unit)
     if options.bias is not None:
-        scores = _to_single(scores + options.bias[b, h] * unit)
+        scores = _to_single(scores + options.bias[b, h])
     return np.where(options.visible(len(q), len(k)), scores, np.float32(-np.inf))
 
 
 def _attend(
-    scores: Single, v: Single, keep: Mask | None, dtype: DType, order: Order, binary: bool
+    scores: Single, v: Single, keep: Mask | None, dtype: DType, order: Order, binary: bool, scaled: bool
 ) -> tuple[Single, Single]:
     """One head's output, neither rounded nor scaled for dropout, and log-sum-exp."""
     top = np.full(len(scores), -np.inf, dtype=np.float32)
@@ -100,8 +116,8 @@ def _attend(
     for keys in _blocks(len(v), order):
         above = np.maximum(top, scores[:, keys].max(axis=1, initial=-np.inf))
         shift = np.where(np.isfinite(above), above, np.float32(0.0))
-        p = _exp(scores[:, keys] - shift[:, None], binary)
-        correction = _exp(top - shift, binary)
+        p = _exp(scores[:, keys] - shift[:, None], binary, scaled)
+        correction = _exp(top - shift, binary, scaled)
         total = _to_single(total * correction + p.sum(axis=1, dtype=np.float64))
         kept = p if keep is None else np.where(keep[:, keys], p, np.float32(0.0))
         out = _to_single(out * correction[:, None] + np.float64(rounded(kept, dtype)) @ v[keys])
@@ -109,7 +125,7 @@ def _attend(
     empty = total == 0
     divisor = np.where(empty, np.float32(1.0), total)
     largest = np.where(empty, np.float32(0.0), top)
-    if binary:
+    if scaled:
         lse = _to_single(largest * _LN2) + _to_single(_to_single(np.log2(np.float64(divisor))) * _LN2)
     else:
         lse = largest + _to_single(np.log(np.float64(divisor)))
@@ -118,7 +134,7 @@ def _attend(
 
 
 def _product(a: Single, b: Single, order: Order) -> Single:
-    """a @ b, `order` products at a time."""
+    """a @ b."""
     left, right = a.astype(np.float64), b.astype(np.float64)
     total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
     for inner in _blocks(a.shape[1], order):
@@ -126,7 +142,10 @@ def _product(a: Single, b: Single, order: Order) -> Single:
     return total
 
 
-def _exp(x: Single, binary: bool) -> Single:
+def _exp(x: Single, binary: bool, scaled: bool) -> Single:
+    """`scaled`: x has the factor log2(e) already."""
+    if binary and not scaled:
+        x = np.maximum(x, _ZERO) * _LOG2E
     return _to_single((np.exp2 if binary else np.exp)(np.float64(x)))
 
 
@@ -134,9 +153,11 @@ def _to_single(x: npt.NDArray[np.floating[Any]]) -> Single:
     return np.asarray(x, dtype=np.float32)
 
 
-def _blocks(length: int, order: Order) -> Iterator[slice]:
-    step = order or max(length, 1)
-    return (slice(start, min(start + step, length)) for start in range(0, length, step))
+def _blocks(length: int, order: Order) -> Iterator[npt.NDArray[np.intp]]:
+    stride = order.stride if math.gcd(order.stride, length) == 1 else 1
+    indices = np.arange(length) * stride % max(length, 1)
+    step = order.products or max(length, 1)
+    return (indices[start : start + step] for start in range(0, length, step))
 
 
 def _single(*arrays: Double) -> tuple[Single, ...]:
