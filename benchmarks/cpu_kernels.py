@@ -3,7 +3,7 @@
     python -m benchmarks.cpu_kernels [--threads N] [--lengths 512 4096]
 
 Ratios above 1: the kernel is faster. `bandwidth` is over a copy of the same bytes by PyTorch. Each figure is the best of several runs,
-for at most two seconds; every result is compared with PyTorch's. Attention has lengths of its own.
+for 0.2 to 2 seconds; every result is compared with PyTorch's. Attention has lengths of its own.
 """
 
 # ruff: noqa: ANN001, ANN201 - kernels are Triton's dialect
@@ -30,7 +30,7 @@ from aotforge.targets.cpu.launch import REQUEST, launcher
 from aotforge.targets.cpu.levels import host_level
 from benchmarks import cpu_attention
 
-RUNS, SECONDS = 7, 2.0
+RUNS, LEAST, MOST = 7, 0.2, 2.0
 SMALL, LARGE = 1024, 2048
 
 
@@ -80,13 +80,14 @@ def matmul(a, b, c, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 
 def seconds(work: Callable[[], object], calls: int = 1) -> float:
     work()
-    best, end = float("inf"), time.perf_counter() + SECONDS
-    for _ in range(RUNS):
+    best, begin, runs = float("inf"), time.perf_counter(), 0
+    while runs < RUNS or time.perf_counter() - begin < LEAST:
         start = time.perf_counter()
         for _ in range(calls):
             work()
         best = min(best, (time.perf_counter() - start) / calls)
-        if time.perf_counter() > end:
+        runs += 1
+        if time.perf_counter() - begin > MOST:
             break
     return best
 
