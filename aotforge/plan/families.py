@@ -7,6 +7,7 @@ planning must stay quick, and must work where Triton is missing.
 import hashlib
 import importlib
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from aotforge.errors import RulesError
 from aotforge.rules import Family
 
 _BLOCKED = ("triton", "torch")
+_LOADING = threading.Lock()
+"""Modules are the process's: one thread at a time has the package of rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,7 @@ def load_families(root: Path) -> tuple[LoadedFamily, ...]:
         raise RulesError(
             f"{root}: no kernel family", cause="no folder in it has a rules.py", hint="check the kernels root"
         )
-    with _package(root) as package:
+    with _LOADING, _package(root) as package:
         loaded = [_load(package, file) for file in files]
     names: dict[str, str] = {}
     for item in loaded:
