@@ -98,7 +98,10 @@ def test_every_barrier_removed(cache: Path, arch: str) -> None:
     assert done
     caught = sum(removal.caught for removal in done)
     print(f"{arch}: {caught} of {len(done)} barriers caught")  # noqa: T201 - shown with -s
-    assert caught >= 0.97 * len(done)
+    # the others order nothing: no two waves touch the same bytes of LDS around them, in any call and schedule
+    assert all(removal.caught or removal.kind == removal.checked == "identical" for removal in done)
+    # without matrix instructions a product takes its operands from LDS in pieces, with more barriers than it needs
+    assert caught >= (0.97 if arch in {*ARCHS, "gfx942"} else 0.6) * len(done)
 
 
 def test_verification_executes_every_access_and_product(cache: Path) -> None:

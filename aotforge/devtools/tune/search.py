@@ -30,6 +30,7 @@ from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune.space import Values, candidates, present, space
 from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
+from aotforge.rules import Setting
 
 _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
 _COST = Path(__file__).parents[1] / "cost"
@@ -182,9 +183,8 @@ def search(
     rules = Tried(
         values={}, estimates=tuple(_estimate(store, *pair) for pair in zip(calls, chosen, strict=True))
     )
-    last = next((one for one in reversed(offered) if one.hinted), offered[-1])
+    last = changed_setting(offered)
     others = candidates(last, target)
-    values = present(last, tuple(space(last, target)))
     tried = []
     for one in _tried(request, calls, store, others, elsewhere, deadline=began + seconds):
         tried.append(one)
@@ -194,13 +194,18 @@ def search(
         arch=request.arch,
         functional={name: str(value) for name, value in functional.items()},
         shapes=tuple(", ".join(f"{n}={v}" for n, v in call.shape.items()) or "typical" for call in calls),
-        present=values,
+        present=present(last, tuple(space(last, target))),
         rules=rules,
         tried=tuple(tried),
         offered=len(others),
         known=store.known,
         seconds=time.monotonic() - began,
     )
+
+
+def changed_setting(offered: Sequence[Setting]) -> Setting:
+    """The setting of the rules whose values a search changes: the last one with hints."""
+    return next((one for one in reversed(offered) if one.hinted), offered[-1])
 
 
 def _tried(

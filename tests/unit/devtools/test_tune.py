@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from aotforge.base.architectures import load_architectures
-from aotforge.base.tuning import load_tuning
+from aotforge.base.tuning import Found, load_tuning, tuning
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune.search import Search, Tried, TunedCost, search
+from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.tune.search import Search, Tried, TunedCost, changed_setting, search
 from aotforge.devtools.tune.space import candidates, present, space
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.rules import Setting
@@ -130,6 +131,28 @@ def test_the_best_setting_is_kept_once_per_functional_and_rows_stay(tmp_path: Pa
         write_found(found(setting, cycles, {"dtype": "fp16"}), folder, date="2026-11-22", triton="3.9.0")
     write_found(found({"BLOCK_M": 64}, 120.0, {"dtype": "bf16"}), folder, date="2026-11-22", triton="3.9.0")
     after = load_tuning(folder).of("gfx942", 64)[1]
-    kept = [(one.functional["dtype"], one.setting, one.ratio) for one in after.found if one.arch == "gfx942"]
-    assert kept[-2:] == [("bf16", {}, 1.0), ("fp16", {"BLOCK_M": 16}, 0.8)]
+    kept = [(one.functional["dtype"], one.setting, one.ratio) for one in after.found if one not in old.found]
+    assert kept == [("bf16", {}, 1.0), ("fp16", {"BLOCK_M": 16}, 0.8)]
+    assert [one for one in after.found if one in old.found] == list(old.found)
     assert after.kernels == old.kernels and path.read_text().startswith(text.partition("\nfound:")[0])
+
+
+RESULTS = [one for file in tuning().files.values() for one in file.found]
+
+
+def rules_now(one: Found) -> Mapping[str, int]:
+    _, kernel = find_kernel(PROJECT, one.kernel)
+    offered = kernel.settings(target(one.arch), choose(kernel, one.functional))
+    return present(changed_setting(offered), tuple(one.rules))
+
+
+@pytest.mark.parametrize("one", RESULTS, ids=lambda one: f"{one.arch}-{one.kernel}-{one.functional['width']}")
+def test_a_result_of_the_manifests_is_of_the_row_in_force(one: Found) -> None:
+    """After a change of the row: the same `./dev tune KERNEL --arch ARCH --key ... --shape ... --write`."""
+    assert rules_now(one) == one.rules
+    assert len(one.cycles) == len(one.shapes) and min(one.cycles) > 0 and 0 < one.ratio <= 1 and one.tried
+
+
+def test_a_result_of_another_row_is_noticed() -> None:
+    stale = RESULTS[0].model_copy(update={"rules": {**RESULTS[0].rules, "num_warps": 3}})
+    assert rules_now(stale) != stale.rules
