@@ -12,8 +12,8 @@ import pytest
 from aotforge.base.architectures import load_architectures
 from aotforge.base.tuning import Found, load_tuning, tuning
 from aotforge.devtools.cost.candidates import CostRequest
-from aotforge.devtools.tune import search as tool
 from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.tune import search as tool
 from aotforge.devtools.tune.search import Search, Tried, TunedCost, changed_setting, search
 from aotforge.devtools.tune.space import candidates, present, space
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
