@@ -145,7 +145,7 @@ def _job(
         hints=tuple(hints.items()),
         options=setting_options(backend_of(cell.target.vendor), setting),
         toolchain=context.toolchain,
-        spills=context.kernel.limits.spills,
+        spills="report" if setting.spills else context.kernel.limits.spills,
         cures=context.hazards.cures(cell.target.arch),
         aliases=context.architectures.aliases(cell.target.arch),
     )

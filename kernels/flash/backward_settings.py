@@ -24,13 +24,15 @@ class Tuned:
     `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the block's own tiles in registers,
     several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
     `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled;
-    `general`: for the image without hints only, where that spills.
+    `general`: for the image without hints only, where that spills. `archs`: those of the file that it is for (all when empty).
+    `spills`: hardware ran its images with spilled registers faster than every setting without.
     """
 
     max_width: int
     block_m: int
     block_n: int
     num_warps: int = 4
+    num_stages: int = 1
     waves_per_eu: int = 0
     mfma: int = 0
     parts: int = 1
@@ -40,12 +42,15 @@ class Tuned:
     plain: bool = False
     exact: bool = True
     general: bool = False
+    archs: tuple[str, ...] = ()
+    spills: bool = False
 
-    def fits(self, functional: Functional) -> bool:
-        """Whether this configuration is for the functional."""
+    def fits(self, arch: str, functional: Functional) -> bool:
+        """Whether this configuration is for the functional on this arch."""
         plain = functional.get("mask") != "bias" and not functional.get("dropout")
         return (
-            int(functional["width"]) <= self.max_width
+            (not self.archs or arch in self.archs)
+            and int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
             and (plain or not self.plain)
         )
@@ -67,9 +72,10 @@ class Tuned:
             hinted=exact,
             unaligned=not exact,
             num_warps=self.num_warps,
-            num_stages=1,
+            num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
             matrix_instr_nonkdim=self.mfma,
+            spills=self.spills,
         )
 
 
@@ -90,7 +96,7 @@ def _table(kernel: str, arch: str, warp_size: int) -> tuple[Tuned, ...]:
 def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one backward kernel, in the order in which the runtime tries them; the last one serves every call."""
     table = _table(kernel, target.arch, target.warp_size)
-    fitting = [entry for entry in table if entry.fits(functional)]
+    fitting = [entry for entry in table if entry.fits(target.arch, functional)]
     found = next((entry for entry in fitting if not entry.general), None)
     if found is None:
         return ()

@@ -21,6 +21,7 @@ class Tuned:
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile; without `hold` the queries
     are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
     registers. `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image alone.
+    `archs`: those of the file that it is for (all when empty).
     """
 
     max_width: int
@@ -37,11 +38,13 @@ class Tuned:
     features: int = 2
     few: bool = False
     general: bool = False
+    archs: tuple[str, ...] = ()
 
-    def fits(self, functional: Functional) -> bool:
-        """Whether this configuration is for the functional."""
+    def fits(self, arch: str, functional: Functional) -> bool:
+        """Whether this configuration is for the functional on this arch."""
         return (
-            int(functional["width"]) <= self.max_width
+            (not self.archs or arch in self.archs)
+            and int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
             and bool(functional["dropout"]) + (functional["mask"] == "bias") <= self.features
         )
@@ -72,7 +75,7 @@ def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 def forward_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of the forward kernel, in the order in which the runtime tries them; the last one serves every call."""
-    fitting = [entry for entry in _table(target.arch, target.warp_size) if entry.fits(functional)]
+    fitting = [entry for entry in _table(target.arch, target.warp_size) if entry.fits(target.arch, functional)]
     main = next((entry for entry in fitting if not entry.few and not entry.general), None)
     if main is None:
         return ()
