@@ -20,6 +20,7 @@ import zstandard
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource, make_backend
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import JITFunction
 
 from aotforge.compile.cache_entry import Entry, Summary
@@ -159,7 +160,8 @@ def lower(
     vendor = next(one for one in BACKENDS.values() if one.triton_name == target.backend)
     # the entry point of an installed package is not needed
     backend = CPUBackend(target) if target.backend == "cpu" else make_backend(target)
-    source = ASTSource(function, signature, constants, hints)
+    make = GluonASTSource if function.is_gluon() else ASTSource
+    source = make(function, signature, constants, hints)
     parsed = backend.parse_options(options)
     metadata: dict[str, Any] = dict(parsed.__dict__)
     stages: dict[str, Any] = {}

@@ -51,10 +51,15 @@ def check_steps(family: Family, location: RulesLocation) -> None:
         location.check_unique(f"value of {operator.name}", (value.name for value in operator.values))
 
 
+def check_source_name(name: str, location: RulesLocation) -> None:
+    """A source is a file beside rules.py. Raises RulesError."""
+    if not _SOURCE.fullmatch(name):
+        raise location.error(f"source {name!r}", cause="it must be a Python file beside rules.py")
+
+
 def check_source(kernel: Kernel, operators: Mapping[str, Operator], location: RulesLocation) -> None:
     """The kernel's file is a module beside the rules or in a folder below, its operator exists. Raises RulesError."""
-    if not _SOURCE.fullmatch(kernel.source):
-        raise location.error(f"source {kernel.source!r}", cause="it must be a Python file beside rules.py")
+    check_source_name(kernel.source, location)
     if kernel.operator not in operators:
         raise location.error(f"unknown operator {kernel.operator}", hint=suggest(kernel.operator, operators))
 

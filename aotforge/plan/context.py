@@ -103,12 +103,17 @@ def _literal(value: ast.expr | None) -> Scalar | None:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelContext:
-    """A kernel of a family with its operator (`types`: of its values by name), its function and source digest, and the compiler."""
+    """A kernel of a family with its operator (`types`: of its values by name), its function and source digest, and the compiler.
+
+    `folder`: that of the family, in `tree`.
+    """
 
     family: str
     kernel: Kernel
     operator: Operator
     types: dict[str, ValueType]
+    tree: SourceTree
+    folder: str
     source: str
     function: FunctionSignature
     source_digest: str

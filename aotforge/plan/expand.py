@@ -4,9 +4,16 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from aotforge.plan.checks import all_constants, argument_type, check_setting, passed_as
+from aotforge.plan.checks import (
+    all_constants,
+    argument_type,
+    check_kernel,
+    check_setting,
+    check_source_name,
+    passed_as,
+)
 from aotforge.plan.conditions import hints, tries
-from aotforge.plan.context import KernelContext
+from aotforge.plan.context import KernelContext, read_signature
 from aotforge.plan.model import (
     CompileJob,
     GridTerm,
@@ -114,12 +121,30 @@ def _choices(
     choices = []
     for number, hinted, predicates in tries(cell.settings, hints(arguments)):
         setting = cell.settings[number]
-        constants = all_constants(context, cell.functional, setting)
-        job = _job(context, cell, setting, constants=constants, hints=given if hinted else {})
+        own, its_cell = context, cell
+        if setting.source:
+            own = _context_of(context, setting.source)
+            its_cell = replace(cell, signature=_signature(own, cell.functional))
+        constants = all_constants(own, cell.functional, setting)
+        job = _job(own, its_cell, setting, constants=constants, hints=given if hinted else {})
         job = replace(job, label=_label(context, cell, f"{number}{'' if hinted else 'u'}"))
         jobs.setdefault(job.key, job)
         choices.append(PlannedChoice(job=job.key, predicates=predicates, grid=_grid(context, constants)))
     return tuple(choices)
+
+
+def _context_of(context: KernelContext, name: str) -> KernelContext:
+    """The kernel compiled from another source. Raises RulesError where that does not take the kernel's arguments."""
+    check_source_name(name, context.location)
+    source = f"{context.folder}/{name}"
+    own = replace(
+        context,
+        source=source,
+        function=read_signature(context.tree, source, context.kernel.function),
+        source_digest=context.tree.digest(source),
+    )
+    check_kernel(own)
+    return own
 
 
 def _job(

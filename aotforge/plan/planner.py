@@ -157,6 +157,8 @@ def _contexts(
                 kernel=kernel,
                 operator=operator,
                 types={value.name: value.type for value in operator.values},
+                tree=tree,
+                folder=loaded.folder,
                 source=source,
                 function=read_signature(tree, source, kernel.function),
                 source_digest=tree.digest(source),

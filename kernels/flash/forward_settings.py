@@ -13,6 +13,9 @@ from functools import cache
 from aotforge.base.tuning import tuning
 from aotforge.rules import Between, Condition, Equals, Functional, Setting, Target
 
+_NEAR = 2**23
+"""Elements between rows whose offsets in a tile of 128 rows fit 32 bits."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
@@ -21,7 +24,7 @@ class Tuned:
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile; without `hold` the queries
     are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
     registers. `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image alone.
-    `archs`: those of the file that it is for (all when empty).
+    `archs`: those of the file that it is for (all when empty). `groups`: forward_warpgroups.py, for heads of exactly `max_width`.
     """
 
     max_width: int
@@ -39,14 +42,35 @@ class Tuned:
     few: bool = False
     general: bool = False
     archs: tuple[str, ...] = ()
+    groups: bool = False
 
     def fits(self, arch: str, functional: Functional) -> bool:
         """Whether this configuration is for the functional on this arch."""
         return (
             (not self.archs or arch in self.archs)
+            and (int(functional["width"]) == self.max_width or not self.groups)
             and int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
             and bool(functional["dropout"]) + (functional["mask"] == "bias") <= self.features
+        )
+
+    def setting_of_groups(self, width: int, when: tuple[Condition, ...]) -> Setting:
+        """The image of forward_warpgroups.py, which computes offsets of rows in a tile with 32 bits."""
+        near = tuple(Between(value=f"stride_{name}", low=-_NEAR, high=_NEAR) for name in ("qm", "kn", "vn"))
+        return Setting(
+            source="forward_warpgroups.py",
+            constants={
+                "BLOCK_M": self.block_m,
+                "BLOCK_N": self.block_n,
+                "PART": width,
+                "STAGES": self.num_stages,
+            },
+            when=(*when, Equals(value="varlen_bits", to=0), *near),
+            unaligned=False,
+            num_warps=self.num_warps,
+            num_stages=self.num_stages,
+            # what three groups of four warps have each before they divide the registers among themselves
+            options={"enable_fp_fusion": False, "maxnreg": 168},
         )
 
     def setting(self, width: int, when: tuple[Condition, ...], *, general: bool) -> Setting:
@@ -75,8 +99,10 @@ def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 def forward_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of the forward kernel, in the order in which the runtime tries them; the last one serves every call."""
-    fitting = [entry for entry in _table(target.arch, target.warp_size) if entry.fits(target.arch, functional)]
-    main = next((entry for entry in fitting if not entry.few and not entry.general), None)
+    fitting = [
+        entry for entry in _table(target.arch, target.warp_size) if entry.fits(target.arch, functional)
+    ]
+    main = next((entry for entry in fitting if not (entry.few or entry.general or entry.groups)), None)
     if main is None:
         return ()
     width = int(functional["width"])
@@ -84,9 +110,11 @@ def forward_settings(target: Target, functional: Functional) -> tuple[Setting, .
     if functional["mask"] == "bias":
         when = (*when, Equals(value="stride_bn", to=1))
     few = next((entry for entry in fitting if entry.few), None)
+    groups = next((entry for entry in fitting if entry.groups), None)
     unhinted = next((entry for entry in fitting if entry.general), main)
     return (
         *([few.setting(width, when, general=False)] if few else []),
+        *([groups.setting_of_groups(width, when)] if groups else []),
         main.setting(width, when, general=False),
         unhinted.setting(width, (), general=True),
     )
