@@ -14,7 +14,7 @@ from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
 from aotforge.targets.nvidia.cubin import read_cubin
-from tests.support.families import PROJECT, architectures
+from tests.support.families import PROJECT, architectures, copy_tiny, plan_of
 
 pytestmark = pytest.mark.compiler
 
@@ -71,3 +71,41 @@ def test_targets_enter_job_keys_under_the_names_of_the_first_recipe() -> None:
     """Other names give other keys, and every image of every cache is compiled again."""
     (target,) = {job.target for job in planned("gfx908").jobs}
     assert target.identity() == {"arch": "gfx908", "wavefront": 64, "matrix": "MFMA", "lds_bytes": 65536}
+
+
+GLUON = """
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def _scale(x, y, n, a, BLOCK: gl.constexpr):
+    i = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, gl.BlockedLayout([1], [32], [4], [0]))
+    gl.store(y + i, (gl.load(x + i, mask=i < n) * a).to(y.dtype.element_ty), mask=i < n)
+
+
+@gluon.jit
+def _idle(x):
+    pass
+
+
+@gluon.jit
+def axpy(x, y, n, a, BLOCK: gl.constexpr):
+    gl.warp_specialize([(_scale, (x, y, n, a, BLOCK)), (_idle, (x,))], [4])
+"""
+
+
+@pytest.mark.slow
+def test_a_settings_source_in_gluon_and_its_further_warps(tmp_path: Path) -> None:
+    root = copy_tiny(tmp_path / "kernels")
+    rules = root / "tiny" / "rules.py"
+    rules.with_name("large.py").write_text(GLUON)
+    rules.write_text(rules.read_text().replace("num_warps=4,", 'num_warps=4, source="large.py",', 1))
+    plan = plan_of(root, arch="sm_90")
+    with Cache(tmp_path / "cache") as cache:
+        images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1)
+    for job in plan.jobs:
+        gluon = job.source == "tiny/large.py"
+        assert read_cubin(images[job.key].binary).threads == (256 if gluon else 32)
+        assert images[job.key].resources.threads == (256 if gluon else 32)
+    assert {job.source for job in plan.jobs} == {"tiny/large.py", "tiny/kernels.py"}

@@ -162,6 +162,21 @@ def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
             assert (short.hinted, *(other.hinted for other in others)) == (True, False)
 
 
+def test_sm_90_has_timed_settings_and_a_source_for_wgmma_where_that_is_faster() -> None:
+    target = Target(arch="sm_90", vendor="nvidia", warp_size=32, matrix="MMA", shared_bytes=232448)
+    kernels = {kernel.name: kernel for kernel in FLASH.kernels}
+    for mask, width in itertools.product(("full", "window", "bias"), (64, 96, 128)):
+        functional: Functional = {"dtype": "fp16", "dropout": False, "mask": mask, "width": width}
+        sources = [one.source for one in kernels["attn_fwd"].settings(target, functional)]
+        wgmma = mask != "bias" and width == 128
+        assert sources.count("forward_warpgroups.py") == wgmma
+        assert not sources[-1]  # every other call is served by the kernel of all archs
+        for name in ("bwd_dk_dv", "bwd_dq"):
+            hinted, general = kernels[name].settings(target, functional)
+            assert hinted.num_stages == (3 if mask != "bias" else 1) and general.num_stages == 1
+            assert hinted.spills == (name == "bwd_dk_dv" and mask != "bias") and not general.spills
+
+
 def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
     for kernel in (kernel for kernel in FLASH.kernels if kernel.name != "attn_dropout_mask"):
         hints = {a.name: a.divisible_by for a in kernel.arguments}

@@ -289,6 +289,44 @@ def test_rules_at_their_limits_are_planned(tmp_path: Path, old: str, new: str) -
     assert _plan(root).jobs
 
 
+def _with_source(root: Path, text: str) -> Path:
+    """The tiny family, whose setting for large calls has a source of its own and may spill."""
+    rules = copy_tiny(root) / "tiny" / "rules.py"
+    rules.with_name("large.py").write_text(text)
+    changed = rules.read_text().replace("num_warps=4,", 'num_warps=4, source="large.py", spills=True,', 1)
+    rules.write_text(changed)
+    return root
+
+
+def test_a_setting_may_have_a_source_of_its_own_and_spill(tmp_path: Path) -> None:
+    before = {job.label: job for job in _plan().jobs}
+    source = (TINY / "tiny" / "kernels.py").read_text()
+    wide = "BLOCK: tl.constexpr, WIDE: tl.constexpr, PAD: tl.constexpr = 3"
+    root = _with_source(tmp_path / "k", source.replace("BLOCK: tl.constexpr", wide))
+    rules = root / "tiny" / "rules.py"
+    rules.write_text(rules.read_text().replace('{"BLOCK": 512}', '{"BLOCK": 512, "WIDE": 9}'))
+    for job in _plan(root).jobs:
+        if job.label.endswith(":0"):
+            assert job.source == "tiny/large.py" and job.spills == "report"
+            assert job.source_digest != before[job.label].source_digest
+            assert job.constants == (("BLOCK", 512), ("WIDE", 9), ("PAD", 3))
+            assert [name for name, kind in job.signature if kind == "constexpr"] == ["BLOCK", "WIDE", "PAD"]
+        else:
+            assert job == before[job.label]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import triton\n\n@triton.jit\ndef axpy(x, n): pass\n", "axpy has no parameter y"),
+        ("import triton\n\n@triton.jit\ndef other(x): pass\n", r"large\.py: no function axpy"),
+    ],
+)
+def test_a_settings_source_takes_the_kernels_arguments(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RulesError, match=message):
+        _plan(_with_source(tmp_path / "k", text))
+
+
 def test_an_operator_is_planned_with_all_its_steps_or_not_at_all(tmp_path: Path) -> None:
     root = copy_tiny(tmp_path / "k")
     rules = root / "tiny" / "rules.py"
