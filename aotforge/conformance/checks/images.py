@@ -65,7 +65,7 @@ def _digests(pack: _Pack) -> Finding:
 
 
 def _verdicts(pack: _Pack) -> Finding:
-    """Every image of the pack needs a row with a passed verdict, with runs on the virtual GPU behind it."""
+    """Every image of the pack needs a row with a passed verdict, with executions behind it."""
     passed_digests, violations = set(), []
     for row in pack.rows:
         verdict = row.verdict or ReportedVerdict()
@@ -78,7 +78,7 @@ def _verdicts(pack: _Pack) -> Finding:
             passed_digests.add(row.digest)
     missing = sorted(pack.images.keys() - passed_digests)
     violations = violations or [f"{digest}: no verdict" for digest in missing]
-    what = f"every image of {pack.name} verified on the virtual GPU"
+    what = f"every image of {pack.name} verified"
     return finding_from("images", what, violations, f"{len(passed_digests)} passed verdicts")
 
 

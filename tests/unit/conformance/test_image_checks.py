@@ -26,7 +26,7 @@ NAME = "amd-test"
 CHECKS = {
     "profile": f"{NAME} is of a profile that may be released",
     "digests": f"{NAME} holds the images that MANIFEST.json lists, by digest",
-    "verdicts": f"every image of {NAME} verified on the virtual GPU",
+    "verdicts": f"every image of {NAME} verified",
     "texts": f"assembly text and resources of every image of {NAME}",
     "paths": f"no path or name of the build machine in an image of {NAME}",
     "planned": f"every planned image of {NAME} present, none unexpected",
