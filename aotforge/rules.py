@@ -138,8 +138,6 @@ class Setting:
     `waves_per_eu`, `matrix_instr_nonkdim` and `kpack` are AMD's.
     Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only with `unaligned`.
     Without `hinted` there is no image with hints: the one without them serves aligned tensors, too.
-    `source`: a file beside rules.py whose function of the kernel's name and arguments is compiled instead of the kernel's.
-    `spills`: its images may spill where `Kernel.limits` rejects that: timed on hardware, they are faster than those that do not.
     """
 
     constants: Mapping[str, Scalar] = field(default_factory=dict)
@@ -151,8 +149,6 @@ class Setting:
     waves_per_eu: int = 0
     matrix_instr_nonkdim: int = 0
     kpack: int = 1
-    source: str = ""
-    spills: bool = False
     options: Mapping[str, Scalar] = field(default_factory=dict)
 
 

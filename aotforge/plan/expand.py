@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from aotforge.plan.checks import (
     all_constants,
@@ -29,6 +30,7 @@ from aotforge.plan.selection import Keep, is_kept
 from aotforge.rules import Functional, Scalar, Setting, Target
 from aotforge.targets.backend import setting_options
 from aotforge.targets.backends import backend_of
+from aotforge.timed_rules import TimedSetting
 
 RECIPE = 1
 """Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
@@ -122,7 +124,7 @@ def _choices(
     for number, hinted, predicates in tries(cell.settings, hints(arguments)):
         setting = cell.settings[number]
         own, its_cell = context, cell
-        if setting.source:
+        if isinstance(setting, TimedSetting) and setting.source:
             own = _context_of(context, setting.source)
             its_cell = replace(cell, signature=_signature(own, cell.functional))
         constants = all_constants(own, cell.functional, setting)
@@ -170,7 +172,7 @@ def _job(
         hints=tuple(hints.items()),
         options=setting_options(backend_of(cell.target.vendor), setting),
         toolchain=context.toolchain,
-        spills="report" if setting.spills else context.kernel.limits.spills,
+        spills=_spills(context, setting),
         cures=context.hazards.cures(cell.target.arch),
         aliases=context.architectures.aliases(cell.target.arch),
     )
@@ -180,6 +182,12 @@ def _job(
     if compiler := backend_of(cell.target.vendor).compiler_digest():
         identity["compiler"] = compiler
     return replace(job, key=json_digest(identity))
+
+
+def _spills(context: KernelContext, setting: Setting) -> Literal["report", "reject"]:
+    if isinstance(setting, TimedSetting) and setting.spills:
+        return "report"
+    return context.kernel.limits.spills
 
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:

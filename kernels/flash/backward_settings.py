@@ -12,6 +12,7 @@ from functools import cache
 
 from aotforge.base.tuning import tuning
 from aotforge.rules import Condition, Equals, Functional, Setting, Target
+from aotforge.timed_rules import TimedSetting
 
 WIDTHS = (16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 512)
 """Widths of heads with images; a call takes the smallest one at or above the larger of its head_dim and head_dim_v."""
@@ -66,7 +67,7 @@ class Tuned:
             constants |= {"BLOCK_N": self.block_n, "PART": part, "HOLD": self.hold}
         if kernel == "bwd_dk_dv":
             constants["APART"] = apart
-        return Setting(
+        return TimedSetting(
             constants=constants,
             when=when,
             hinted=exact,

@@ -12,6 +12,7 @@ from functools import cache
 
 from aotforge.base.tuning import tuning
 from aotforge.rules import Between, Condition, Equals, Functional, Setting, Target
+from aotforge.timed_rules import TimedSetting
 
 _NEAR = 2**23
 """Elements between rows whose offsets in a tile of 128 rows fit 32 bits."""
@@ -57,7 +58,7 @@ class Tuned:
     def setting_of_groups(self, width: int, when: tuple[Condition, ...]) -> Setting:
         """The image of forward_warpgroups.py, which computes offsets of rows in a tile with 32 bits."""
         near = tuple(Between(value=f"stride_{name}", low=-_NEAR, high=_NEAR) for name in ("qm", "kn", "vn"))
-        return Setting(
+        return TimedSetting(
             source="forward_warpgroups.py",
             constants={
                 "BLOCK_M": self.block_m,

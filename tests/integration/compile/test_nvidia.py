@@ -100,7 +100,10 @@ def test_a_settings_source_in_gluon_and_its_further_warps(tmp_path: Path) -> Non
     root = copy_tiny(tmp_path / "kernels")
     rules = root / "tiny" / "rules.py"
     rules.with_name("large.py").write_text(GLUON)
-    rules.write_text(rules.read_text().replace("num_warps=4,", 'num_warps=4, source="large.py",', 1))
+    timed = "from aotforge.timed_rules import TimedSetting\nfrom aotforge.rules import ("
+    text = rules.read_text().replace("from aotforge.rules import (", timed)
+    text = text.replace("large = Setting(", 'large = TimedSetting(source="large.py", ')
+    rules.write_text(text)
     plan = plan_of(root, arch="sm_90")
     with Cache(tmp_path / "cache") as cache:
         images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1)

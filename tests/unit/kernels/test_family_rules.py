@@ -167,14 +167,15 @@ def test_sm_90_has_timed_settings_and_a_source_for_wgmma_where_that_is_faster() 
     kernels = {kernel.name: kernel for kernel in FLASH.kernels}
     for mask, width in itertools.product(("full", "window", "bias"), (64, 96, 128)):
         functional: Functional = {"dtype": "fp16", "dropout": False, "mask": mask, "width": width}
-        sources = [one.source for one in kernels["attn_fwd"].settings(target, functional)]
+        sources = [getattr(one, "source", "") for one in kernels["attn_fwd"].settings(target, functional)]
         wgmma = mask != "bias" and width == 128
         assert sources.count("forward_warpgroups.py") == wgmma
         assert not sources[-1]  # every other call is served by the kernel of all archs
         for name in ("bwd_dk_dv", "bwd_dq"):
             hinted, general = kernels[name].settings(target, functional)
             assert hinted.num_stages == (3 if mask != "bias" else 1) and general.num_stages == 1
-            assert hinted.spills == (name == "bwd_dk_dv" and mask != "bias") and not general.spills
+            allowed = [getattr(one, "spills", False) for one in (hinted, general)]
+            assert allowed == [name == "bwd_dk_dv" and mask != "bias", False]
 
 
 def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:

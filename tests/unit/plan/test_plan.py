@@ -293,7 +293,10 @@ def _with_source(root: Path, text: str) -> Path:
     """The tiny family, whose setting for large calls has a source of its own and may spill."""
     rules = copy_tiny(root) / "tiny" / "rules.py"
     rules.with_name("large.py").write_text(text)
-    changed = rules.read_text().replace("num_warps=4,", 'num_warps=4, source="large.py", spills=True,', 1)
+    timed = "from aotforge.timed_rules import TimedSetting\nfrom aotforge.rules import ("
+    changed = rules.read_text().replace("from aotforge.rules import (", timed)
+    own = 'large = TimedSetting(source="large.py", spills=True, '
+    changed = changed.replace("large = Setting(", own)
     rules.write_text(changed)
     return root
 
