@@ -79,7 +79,7 @@ def report(
     output: Annotated[str, "the page's file (default: build-report.html)"] = "build-report.html",
     cache: Cache = None,
 ) -> None:
-    """Write one HTML page of a build: time by stage, slowest jobs, cache hits."""
+    """Write one HTML page of a build: stages and jobs over time, slowest jobs, cache hits."""
     from aotforge.base.files import write_atomic
     from aotforge.devtools.build_report import build_page
     from aotforge.pipeline.build_record import read_records

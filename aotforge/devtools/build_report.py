@@ -1,6 +1,7 @@
-"""One HTML page of a recorded build: time by stage, slowest jobs, cache hits."""
+"""One HTML page of a recorded build: stages and jobs over time, slowest jobs, cache hits."""
 
 from aotforge.base.html import render
+from aotforge.devtools.build_timeline import timeline
 from aotforge.pipeline.build_record import BuildRecord, TimedJob
 
 SLOWEST = 25
@@ -11,6 +12,7 @@ def build_page(record: BuildRecord) -> str:
     return render(
         "build_report.html",
         record=record,
+        timeline=timeline(record),
         longest=max((one.seconds for one in record.stages), default=0.0),
         tables=(
             ("Slowest compile jobs", _slowest(record.compiled), sum(one.seconds for one in record.compiled)),

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ KEPT = 50
 
 _FORMAT = 1
 _WRITE_SECONDS = 2.0
+_WRITE_SHARE = 0.01
+"""Most of a build's time that is spent in writing its record: one of many jobs is written less often."""
 _NOTES = 100
 _NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}\.json")
 _LIMIT = 64 * 2**20
@@ -48,11 +50,13 @@ class Stage:
 
 @dataclass(kw_only=True)
 class TimedJob:
-    """A job that was compiled, or an image that was executed."""
+    """A job that was compiled, or an image that was executed. `began`: seconds after the build's begin, by the time at which the result
+    was received; None in records of earlier versions."""
 
     label: str
     seconds: float
     peak_bytes: int = 0
+    began: float | None = None
 
 
 @dataclass(kw_only=True)
@@ -108,7 +112,8 @@ class RecordingObserver:
 
     def __init__(self, observer: BuildObserver, record: BuildRecord, file: Path) -> None:
         self._observer, self._record, self._file = observer, record, file
-        self._stage_began = self._written = time.monotonic()
+        self._began = self._stage_began = self._written = time.monotonic()
+        self._interval = _WRITE_SECONDS
         self._lock: int | None = None
 
     def stage(self, text: str) -> None:
@@ -132,9 +137,7 @@ class RecordingObserver:
         record = self._record
         record.done, record.total = event.done, event.total
         if event.kind == "compiled":
-            record.compiled.append(
-                TimedJob(label=event.label, seconds=event.seconds, peak_bytes=event.peak_bytes)
-            )
+            record.compiled.append(self._timed(event.label, event.seconds, event.peak_bytes))
         elif event.kind == "scanned":
             record.cached += event.done
         elif event.kind == "shared":
@@ -150,7 +153,7 @@ class RecordingObserver:
         if event.verdict.cached:
             self._record.known += 1
         else:
-            self._record.executed.append(TimedJob(label=event.verdict.label, seconds=event.verdict.seconds))
+            self._record.executed.append(self._timed(event.verdict.label, event.verdict.seconds))
         self._write_sometimes()
         self._observer.verdict(event)
 
@@ -170,6 +173,11 @@ class RecordingObserver:
                 os.close(self._lock)
             _remove_old(self._file.parent)
 
+    def _timed(self, label: str, seconds: float, peak_bytes: int = 0) -> TimedJob:
+        """A job that has ended now."""
+        began = max(0.0, time.monotonic() - self._began - seconds)
+        return TimedJob(label=label, seconds=seconds, peak_bytes=peak_bytes, began=round(began, 3))
+
     def _end_stage(self) -> None:
         now = time.monotonic()
         if self._record.stages:
@@ -177,18 +185,20 @@ class RecordingObserver:
         self._stage_began = now
 
     def _write_sometimes(self) -> None:
-        if time.monotonic() - self._written > _WRITE_SECONDS:
+        if time.monotonic() - self._written > self._interval:
             self._write()
 
     def _write(self) -> None:
         """In place of the earlier text: the lock is on the file, and half a text is only read from a killed build."""
-        self._written = time.monotonic()
+        began = self._written = time.monotonic()
         if self._lock is None or self._lock < 0:
             return
-        data = json.dumps({"format": _FORMAT, **asdict(self._record)}).encode()
+        data = json.dumps({"format": _FORMAT, **vars(self._record)}, default=vars).encode()
         with suppress(OSError):
             os.pwrite(self._lock, data, 0)  # by the descriptor: a link may have its name by now
             os.ftruncate(self._lock, len(data))
+        self._written = time.monotonic()
+        self._interval = max(_WRITE_SECONDS, (self._written - began) / _WRITE_SHARE)
 
 
 @contextmanager

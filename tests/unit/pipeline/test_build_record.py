@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,8 +52,9 @@ def test_a_finished_build(tmp_path: Path) -> None:
     record = build(tmp_path)
     assert (record.state, record.release, record.notes) == ("finished", "/a/release", ["a note"])
     assert (record.cached, record.known) == (2, 1)
-    assert record.compiled == [TimedJob(label=COMPILED.label, seconds=2.5, peak_bytes=3 << 20)]
-    assert record.executed == [TimedJob(label=PASSED.label, seconds=7.5)]
+    # they are said to have taken longer than the build: their begin is the build's
+    assert record.compiled == [TimedJob(label=COMPILED.label, seconds=2.5, peak_bytes=3 << 20, began=0.0)]
+    assert record.executed == [TimedJob(label=PASSED.label, seconds=7.5, began=0.0)]
     assert 0 < sum(one.seconds for one in record.stages) <= record.seconds + 0.01
     assert record.cpu_seconds > 0
     assert "1 compiled, 2 cached; 1 executed, 1 known" in record.line()
@@ -127,6 +130,57 @@ def test_the_page_of_a_build(tmp_path: Path) -> None:
         assert text in page, text
     assert "<script" not in page
     assert "http" not in page
+
+
+class Clock:
+    """A clock that a test moves; encoding a record takes `encoding` seconds of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, encoding: float) -> None:
+        self.now, self.encoded = 1000.0, 0
+        self._encoding = encoding
+        monkeypatch.setattr("aotforge.pipeline.build_record.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("aotforge.pipeline.build_record.json.dumps", self._dumps)
+
+    def _dumps(self, data: object, **options: Any) -> str:
+        self.now += self._encoding
+        self.encoded += 1
+        return json.JSONEncoder(**options).encode(data)
+
+
+def test_a_jobs_begin_is_its_end_less_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, encoding=0.0)
+    with recorded(tmp_path, ["build"], tmp_path, Silent()) as observer:
+        observer.stage("compiling")
+        clock.now += 10
+        observer.event(COMPILED)
+        observer.verdict(VerifyEvent(verdict=replace(PASSED, seconds=4.0004), done=1, total=1))
+        observer.end("finished")
+    (record,) = read_records(tmp_path)
+    assert [one.began for one in (*record.compiled, *record.executed)] == [7.5, 6.0]
+
+
+def test_a_long_record_is_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 46,000 jobs, a record took a third of a second to encode, every two seconds."""
+    clock = Clock(monkeypatch, encoding=0.5)
+    with recorded(tmp_path, ["build"], tmp_path, Silent()) as observer:
+        observer.stage("compiling")
+        for _ in range(200):
+            clock.now += 1
+            observer.event(COMPILED)
+        observer.end("finished")
+    assert clock.encoded == 2 + 200 // 51  # the first and the last one; others after 50 s
+
+
+def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    record = build(tmp_path)
+    path = tmp_path / "builds" / f"{record.name}.json"
+    fields = json.loads(path.read_text())
+    for one in (*fields["compiled"], *fields["executed"]):
+        del one["began"]
+    path.write_text(json.dumps(fields))
+    (found,) = read_records(tmp_path)
+    assert [one.began for one in (*found.compiled, *found.executed)] == [None, None]
+    assert "2 jobs are not drawn: the record does not have their begin." in build_page(found)
 
 
 def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:
