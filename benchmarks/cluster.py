@@ -1,10 +1,12 @@
 """Cost of `--engine dask` over the local pool: submission of 10,000 jobs, overhead on jobs of one second, speed-up.
 
-    python -m benchmarks.cluster [submit] [sleep] [compile]
+    python -m benchmarks.cluster [submit] [sleep] [workers] [compile]
 
 `submit` plans at least 10,000 images of real archs and sends all of them to a Dask scheduler as jobs that do nothing.
 Its time ends when the scheduler has all of them, and then when all objects were collected.
 `sleep` runs jobs that sleep for one second in two workers; its peer is the sum of the seconds over two.
+`workers` runs such jobs in 1, 2, 4, 8 and 16 workers: sleeping takes no CPU, so jobs per second over workers is what engine and
+scheduler allow, also on a machine with fewer CPUs.
 `compile` compiles jobs of about a second each by the local pool and by a Dask cluster, with two workers each and in the order local, Dask,
 Dask, local; then by one Dask worker. Compared are the seconds per image between the first and the last result, because both start their
 compilers in between. Scheduler, workers and build share the CPUs of one machine.
@@ -19,7 +21,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,15 @@ from aotforge.compile.scheduler import cost
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import ImagesRequest
 from aotforge.plan.model import Plan
-from tests.support.cluster import Recorder, Results, build_images, open_queue, request_of, started_cluster
+from tests.support.cluster import (
+    Recorder,
+    Results,
+    build_images,
+    open_queue,
+    request_of,
+    started_cluster,
+    started_workers,
+)
 
 ROOT = Path(__file__).parents[1]
 JOBS = 10_000
@@ -38,6 +50,8 @@ SECOND = 37_000.0
 """Cost of a job (`compile.scheduler.cost`) that took about a second on 2026-11-20 (docs/ci.md)."""
 
 SLEEPS, COMPILED = 30, 40
+WORKERS, ROUNDS = (1, 2, 4, 8, 16), 3
+"""Numbers of workers, and the jobs of one second that each of them runs."""
 
 
 def present(dask_scheduler: Any) -> int:
@@ -104,6 +118,29 @@ def sleep(folder: Path) -> None:
     print(f"jobs that sleep for 1 s      {ratio:.3f} x (target at most {TARGET_OVERHEAD})")
 
 
+def workers(folder: Path) -> None:
+    with (
+        started_cluster(folder / "dask", WORKERS[0]) as address,
+        open_queue(request_of(folder, address), []) as opened,
+        ExitStack() as stack,
+    ):
+        queue, order = opened
+        for before, count in pairwise((WORKERS[0], *WORKERS)):
+            if count > before:
+                stack.enter_context(started_workers(folder / "dask", count - before))
+            while queue.roster.slots < count:  # only admitted workers run jobs
+                queue.roster.update()
+                time.sleep(0.1)
+            queue.run([order("sleep", f"warm{count}-{n}", seconds=0.2) for n in range(2 * count)], Results())
+            jobs = [order("sleep", f"w{count}-{n}", seconds=1.0) for n in range(ROUNDS * count)]
+            began = time.monotonic()
+            queue.run(jobs, Results())
+            rate = len(jobs) / (time.monotonic() - began)
+            print(
+                f"{count:2} workers, jobs of 1 s       {rate:.2f} jobs per second: {rate / count:.3f} x workers"
+            )
+
+
 class Timed(Recorder):
     """Notes when images are compiled."""
 
@@ -159,7 +196,12 @@ def compile_(folder: Path) -> None:
     )
 
 
-PARTS: dict[str, Callable[[Path], None]] = {"submit": submit, "sleep": sleep, "compile": compile_}
+PARTS: dict[str, Callable[[Path], None]] = {
+    "submit": submit,
+    "sleep": sleep,
+    "workers": workers,
+    "compile": compile_,
+}
 
 
 def main() -> None:

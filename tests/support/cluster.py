@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,24 +57,37 @@ def started_cluster(folder: Path, workers: int) -> Iterator[str]:
     """A scheduler and `workers` worker processes as a user starts them; the scheduler's address."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scheduler.json"
-    settings = {"PYTHONPATH": str(ROOT), "AOTFORGE_CACHE": str(HOME / "cache")}
-    folders = ("--local-directory", str(folder), "--preload", "tests.support.cluster_jobs")
-    programs = [
-        ("scheduler", "--port", "0", "--host", "127.0.0.1"),
-        ("worker", "--nthreads", "1", "--nworkers", str(workers), "--memory-limit", "0", *folders),
-    ]
-    processes = []
-    with (folder / "log").open("wb") as log, ExitStack() as stack:
-        for words in programs:
-            command = [sys.executable, "-m", "dask", *words, "--no-dashboard", "--scheduler-file", str(file)]
-            process = subprocess.Popen(command, env=os.environ | settings, cwd=ROOT, stdout=log, stderr=log)
-            processes.append(process)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
+    with (
+        _started(folder, "scheduler", "--port", "0", "--host", "127.0.0.1") as scheduler,
+        started_workers(folder, workers),
+    ):
         while not file.exists():
-            assert all(process.poll() is None for process in processes), (folder / "log").read_text()
+            assert scheduler.poll() is None, (folder / "log").read_text()
             time.sleep(0.05)
         yield str(json.loads(file.read_text())["address"])
+
+
+@contextmanager
+def started_workers(folder: Path, count: int) -> Iterator[None]:
+    """`count` worker processes of one thread, for the scheduler of `started_cluster` in `folder`."""
+    settings = ("--nthreads", "1", "--nworkers", str(count), "--memory-limit", "0")
+    folders = ("--local-directory", str(folder), "--preload", "tests.support.cluster_jobs")
+    with _started(folder, "worker", *settings, *folders):
+        yield
+
+
+@contextmanager
+def _started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "dask", program, *words, "--no-dashboard"]
+    command += ["--scheduler-file", str(folder / "scheduler.json")]
+    settings = {"PYTHONPATH": str(ROOT), "AOTFORGE_CACHE": str(HOME / "cache")}
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, env=os.environ | settings, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def request_of(folder: Path, scheduler: str, **values: Any) -> CachedRequest:
