@@ -52,7 +52,7 @@ def test_a_finished_build(tmp_path: Path) -> None:
     record = build(tmp_path)
     assert (record.state, record.release, record.notes) == ("finished", "/a/release", ["a note"])
     assert (record.cached, record.known) == (2, 1)
-    # they are said to have taken longer than the build: their begin is the build's
+    # these times are longer than that of the build: jobs begin with it at the earliest
     assert record.compiled == [TimedJob(label=COMPILED.label, seconds=2.5, peak_bytes=3 << 20, began=0.0)]
     assert record.executed == [TimedJob(label=PASSED.label, seconds=7.5, began=0.0)]
     assert 0 < sum(one.seconds for one in record.stages) <= record.seconds + 0.01
