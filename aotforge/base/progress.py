@@ -1,4 +1,4 @@
-"""Progress with time left on a terminal; nothing elsewhere, so that logs stay readable.
+"""Progress with time left on a terminal, or as JSON lines; else nothing, so that logs stay readable.
 
 Honours NO_COLOR (https://no-color.org), and TERM=dumb counts as no terminal.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from aotforge.base.printable import printable
+from aotforge.base.progress_events import EventLines, Unit
 
 if TYPE_CHECKING:
     import rich.progress
@@ -58,7 +59,7 @@ SILENT = LineObserver(lambda _: None)
 """Ignores everything."""
 
 
-class Progress(Protocol):
+class Progress(Observer, Protocol):
     """A line of progress, used as a context manager."""
 
     def __enter__(self) -> Progress:
@@ -69,27 +70,41 @@ class Progress(Protocol):
     ) -> None:
         """Take it away; the terminal is as before."""
 
-    def update(self, done: int, total: int) -> None:
-        """`done` of `total` are finished."""
+    def begin(self, work: str, unit: Unit = "jobs") -> None:
+        """Updates are about `work` from now on; its line replaces that of other work."""
 
-    def note(self, text: str) -> None:
-        """One line of text that stays, above the progress line."""
+    def update(self, done: int, total: int) -> None:
+        """`done` of `total` are finished; a total of 0 is not known."""
+
+    def job(self, outcome: str, label: str, detail: str = "") -> None:
+        """A job of the work failed, is repeated, or is otherwise worth a line that stays."""
 
 
 def progress(
-    title: str,
+    title: str = "",
     *,
     stream: TextIO | None = None,
     environment: Mapping[str, str] = os.environ,
     quiet: bool = False,
+    events: bool = False,
 ) -> Progress:
-    """Progress on `stream` (stderr if not given): a moving line on a terminal, only notes elsewhere, nothing when `quiet`."""
+    """Progress on `stream` (stderr if not given): a moving line on a terminal, only notes elsewhere.
+
+    Nothing when `quiet`; JSON lines when `events`, also when `quiet`.
+    """
     where = stream or sys.stderr
-    if quiet:
-        return _Plain(None)
-    if not where.isatty() or environment.get("TERM") == "dumb":
-        return _Plain(where)
-    return _Terminal(title, where, color=not environment.get("NO_COLOR"))
+    shown: Progress
+    if events:
+        shown = EventLines(where)
+    elif quiet:
+        shown = _Plain(None)
+    elif not where.isatty() or environment.get("TERM") == "dumb":
+        shown = _Plain(where)
+    else:
+        shown = _Terminal(where, color=not environment.get("NO_COLOR"))
+    if title:
+        shown.begin(title)
+    return shown
 
 
 OnProgress = Callable[[str, int, int], None]
@@ -109,17 +124,13 @@ def byte_counter(on_progress: OnProgress, stage: str, total: int) -> Callable[[i
 
 
 @contextmanager
-def byte_progress(*, quiet: bool) -> Iterator[OnProgress]:
-    """Progress in MiB, one line per stage."""
-    with ExitStack() as shown:
-        stages: dict[str, Progress] = {}
+def byte_progress(*, quiet: bool, events: bool = False) -> Iterator[OnProgress]:
+    """Progress in bytes, which a terminal shows in MiB, one line per stage."""
+    with progress(quiet=quiet, events=events) as shown:
 
         def report(stage: str, done: int, total: int) -> None:
-            if stage not in stages:
-                shown.close()
-                stages.clear()
-                stages[stage] = shown.enter_context(progress(f"{stage}, MiB", quiet=quiet))
-            stages[stage].update(done >> 20, (total >> 20) + 1)
+            shown.begin(stage, "bytes")
+            shown.update(done, total)
 
         yield report
 
@@ -136,8 +147,18 @@ class _Plain:
     ) -> None:
         return None
 
+    def stage(self, text: str) -> None:
+        if self._stream is not None and self._stream.isatty():
+            self.note(f"-- {text}")
+
+    def begin(self, work: str, unit: Unit = "jobs") -> None:
+        return None
+
     def update(self, done: int, total: int) -> None:
         return None
+
+    def job(self, outcome: str, label: str, detail: str = "") -> None:
+        self.note(_job_line(outcome, label, detail))
 
     def note(self, text: str) -> None:
         if self._stream is not None:
@@ -148,8 +169,9 @@ class _Plain:
 class _Terminal:
     """Starts the display with the first update that has something to wait for: a build that finds everything shows nothing."""
 
-    def __init__(self, title: str, stream: TextIO, *, color: bool) -> None:
-        self._title = title
+    def __init__(self, stream: TextIO, *, color: bool) -> None:
+        self._work = ""
+        self._unit: Unit = "jobs"
         self._stream = stream
         self._color = color
         self._bar: rich.progress.Progress | None = None
@@ -164,8 +186,19 @@ class _Terminal:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
+
+    def stage(self, text: str) -> None:
+        self.note(f"-- {text}")
+
+    def begin(self, work: str, unit: Unit = "jobs") -> None:
+        if work != self._work:
+            self.__exit__(None, None, None)
+            self._work, self._unit = work, unit
 
     def update(self, done: int, total: int) -> None:
+        if self._unit == "bytes":
+            done, total = done >> 20, (total >> 20) + 1
         if self._bar is None:
             if done >= total:
                 return
@@ -173,6 +206,9 @@ class _Terminal:
             self._before = done  # what was there before must not make the rest look quick
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done - self._before, total=total - self._before)
+
+    def job(self, outcome: str, label: str, detail: str = "") -> None:
+        self.note(_job_line(outcome, label, detail))
 
     def note(self, text: str) -> None:
         if self._bar is not None:
@@ -202,5 +238,10 @@ class _Terminal:
             console=Console(file=self._stream, no_color=not self._color, force_terminal=True),
             transient=True,
         )
-        self._task = self._bar.add_task(self._title, total=None)
+        title = f"{self._work}, MiB" if self._unit == "bytes" else self._work
+        self._task = self._bar.add_task(title, total=None)
         self._bar.start()
+
+
+def _job_line(outcome: str, label: str, detail: str) -> str:
+    return ": ".join(part for part in (outcome, label, detail) if part)

@@ -14,6 +14,7 @@ from aotforge.cli.command import (
     Json,
     OnlyNames,
     Profile,
+    ProgressKind,
     Quiet,
     Unsandboxed,
     archs_of,
@@ -27,19 +28,22 @@ from aotforge.cli.command import (
     print_report,
     print_result,
     print_status,
+    progress_events,
 )
 from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
 
 
 @cli_command("build")
-def build(request: BuildRequest, json: Json = False, quiet: Quiet = False) -> None:
+def build(
+    request: BuildRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.pipeline.build_command import run_build
     from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
 
     with (
-        BuildDisplay(quiet=quiet or json) as display,
+        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
         report = run_build(request, observer=observer)
@@ -122,6 +126,7 @@ def verify(
     html: Annotated[str | None, "write the report to this file as well, as one HTML page"] = None,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Execute every image of a profile or a release on the virtual GPU and compare with float64; missing images are compiled."""
     from aotforge.base.files import write_atomic
@@ -130,7 +135,7 @@ def verify(
     from aotforge.pipeline.verify_release import verify
 
     with (
-        BuildDisplay(quiet=quiet or json) as display,
+        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
         report = verify(request, observer=observer)
@@ -154,6 +159,7 @@ def demo(
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
@@ -168,7 +174,7 @@ def demo(
         environment=dict(os.environ),
     )
     folder = Path(release).absolute() if release else None
-    with BuildDisplay(quiet=quiet or json) as display:
+    with BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display:
         shown = DemoRequest(
             build=request,
             release=folder,
@@ -180,12 +186,12 @@ def demo(
 
 
 @cli_command("source.images")
-def source_images(request: PacksRequest, quiet: Quiet = False) -> None:
+def source_images(request: PacksRequest, quiet: Quiet = False, progress: ProgressKind = "auto") -> None:
     """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
     from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.images import build_packs
 
-    with BuildDisplay(quiet=quiet) as display:
+    with BuildDisplay(quiet=quiet, events=progress_events(progress, quiet=quiet)) as display:
         report = build_packs(request, observer=display)
     print_either(None, report.lines(), json=False)
 

@@ -8,8 +8,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -18,6 +20,7 @@ from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_folders
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
+from aotforge.base.progress_events import write_event
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, OutputError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import ONLY
@@ -41,6 +44,13 @@ Unsandboxed = Annotated[
     bool, "execute the code of a release of others as this user where bubblewrap is missing"
 ]
 Quiet = Annotated[bool, "no progress and no notes"]
+ProgressKind = Annotated[
+    str,
+    "auto (the default): a line on a terminal, only notes elsewhere, nothing with --json; json: events on standard "
+    "error, one JSON object a line (docs/events.md)",
+]
+
+PROGRESS_KINDS = ("auto", "json")
 
 _COMMAND = re.compile(r"\./dev (TASK|--?[a-z]+|[a-z-]+(?:\.[a-z-]+)?)")
 _MACHINE = {
@@ -49,6 +59,9 @@ _MACHINE = {
     errno.EROFS: "the file system is mounted read-only",
     errno.ENAMETOOLONG: "a path on the command line or in the environment is too long",
 }
+_AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
+"""True where messages on standard error are events."""
+
 TASKS: dict[str, Task] = {}
 """Every task by its name: `task` or `group.task`."""
 
@@ -88,19 +101,22 @@ def cli_command(
 
 
 @contextmanager
-def exit_codes(*, json: bool) -> Iterator[None]:
-    """Errors become a message on stderr (JSON on stdout with --json) and the exit code of their kind."""
+def exit_codes(*, json: bool, events: bool = False) -> Iterator[None]:
+    """Errors become a message or an event on stderr (JSON on stdout with --json) and the exit code of their kind."""
+    before = _AS_EVENTS.set(events)
     try:
         yield
     except (AotforgeError, OSError) as raised:
         error = raised if isinstance(raised, AotforgeError) else _machine_error(raised)
         if json:
             print_result(json_.dumps({"error": error.fields()}))
-        print_status(f"error: {error}")
+        _print_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print_status("interrupted; finished work is kept, the same command resumes")
         sys.exit(130)
+    finally:
+        _AS_EVENTS.reset(before)
 
 
 def _machine_error(error: OSError) -> AotforgeError:
@@ -124,7 +140,7 @@ def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> N
             raise
         fields: Any = report.fields()
         print_result(json_.dumps({**fields, "error": error.fields()}, indent=1))
-        print_status(f"error: {error}")
+        _print_error(error)
         sys.exit(error.exit_code)
     print_report(report, json=json)
 
@@ -150,8 +166,40 @@ def print_result(text: str) -> None:
 
 def print_status(text: str) -> None:
     """A message about progress or an error, on standard error."""
+    if _AS_EVENTS.get():
+        write_event(sys.stderr, "note", text=_named(text))
+        return
     sys.stderr.write(f"{printable(_named(text))}\n")
     sys.stderr.flush()
+
+
+def _print_error(error: AotforgeError) -> None:
+    if _AS_EVENTS.get():
+        write_event(sys.stderr, "error", error=error.fields())
+    else:
+        print_status(f"error: {error}")
+
+
+def requests_events(words: Sequence[str]) -> bool:
+    """True for a command line with `--progress json`."""
+    return "--progress=json" in words or ("--progress", "json") in pairwise(words)
+
+
+def progress_events(kind: str, *, quiet: bool = False) -> bool:
+    """True where --progress requests events. Raises UsageError for a value that is not valid, and for events with --quiet."""
+    if kind not in PROGRESS_KINDS:
+        raise UsageError(
+            f"--progress {kind} is not valid",
+            cause=f"its values are {' and '.join(PROGRESS_KINDS)}",
+            hint="--progress json",
+        )
+    if kind == "json" and quiet:
+        raise UsageError(
+            "--progress json and --quiet exclude each other",
+            cause="--quiet means no progress",
+            hint="omit one of them",
+        )
+    return kind == "json"
 
 
 def _named(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated
 
-from aotforge.cli.command import INSTALLED, ROOT, TASKS, cli_command, print_result
+from aotforge.cli.command import INSTALLED, PROGRESS_KINDS, ROOT, TASKS, cli_command, print_result
 from aotforge.cli.flags import SHORT, Flag, Task
 from aotforge.errors import UnknownNameError, suggest
 
@@ -49,6 +49,8 @@ def values(flag: Flag) -> tuple[str, ...]:
         return tuple(_profiles())
     if flag.name == "executor":
         return _EXECUTORS
+    if flag.name == "progress":
+        return PROGRESS_KINDS
     return SHELLS if flag.name == "shell" else ()
 
 

@@ -10,6 +10,7 @@ from aotforge.cli.command import (
     ROOT,
     Cache,
     Json,
+    ProgressKind,
     Unsandboxed,
     cache_folder,
     cli_command,
@@ -17,6 +18,7 @@ from aotforge.cli.command import (
     job_count,
     print_either,
     print_result,
+    progress_events,
 )
 
 Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
@@ -97,16 +99,17 @@ def check(
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Check a candidate release, which executes its library in a sandbox: prints every violation, then exit code 32."""
-    from aotforge.base.progress import progress
+    from aotforge.base import progress as display
     from aotforge.conformance.candidate import newest_release
     from aotforge.conformance.check_release import check_release
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
     from aotforge.errors import CompatError
 
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
-    with progress("checking", quiet=json) as line:
+    with display.progress("checking", quiet=json, events=progress_events(progress)) as line:
         report = check_release(
             chosen,
             checkout=ROOT,

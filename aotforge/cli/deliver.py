@@ -12,6 +12,7 @@ from aotforge.cli.command import (
     HOME,
     ROOT,
     Json,
+    ProgressKind,
     Quiet,
     absolute,
     archs_of,
@@ -21,6 +22,7 @@ from aotforge.cli.command import (
     print_report,
     print_result,
     print_status,
+    progress_events,
 )
 from aotforge.cli.conformance import Fork
 from aotforge.cli.publish import From, Trust, checked_index
@@ -93,6 +95,7 @@ def install(
     uninstall: Annotated[bool, "remove what is installed in --prefix or --pytorch-lib"] = False,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Install a published release: fetch what this machine and arch need, check all of it, install it atomically."""
     from aotforge.base.architectures import load_architectures
@@ -102,6 +105,7 @@ def install(
     from aotforge.deliver.install.install_release import install, install_errors
     from aotforge.errors import UnsupportedError
 
+    events = progress_events(progress, quiet=quiet)
     if bool(prefix) == bool(pytorch_lib):
         raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
     torch_lib = _torch_lib(pytorch_lib) if pytorch_lib else None
@@ -124,8 +128,8 @@ def install(
         allow_yanked=allow_yanked,
     )
     dropped: list[DropInReport] = []
-    with install_errors(), byte_progress(quiet=quiet or json) as on_progress:
-        reader, trusted = checked_index(from_, root, cache, quiet=quiet or json)
+    with install_errors(), byte_progress(quiet=quiet or json, events=events) as on_progress:
+        reader, trusted = checked_index(from_, root, cache, quiet=quiet or json, events=events)
         done = install(
             reader,
             trusted.index,
@@ -137,9 +141,8 @@ def install(
             ),
             on_progress=on_progress,
         )
-    warnings = tuple(warning for report in dropped for warning in report.warnings)
-    fresh = done.fresh and all(report.changes for report in dropped)
-    done = replace(done, notes=(*done.notes, *warnings), fresh=fresh)
+    notes = (*done.notes, *(warning for report in dropped for warning in report.warnings))
+    done = replace(done, notes=notes, fresh=done.fresh and all(report.changes for report in dropped))
     print_report(done, json=json, notes=() if quiet else done.notes)
 
 

@@ -12,6 +12,7 @@ from aotforge.cli.command import (
     Cache,
     Json,
     Profile,
+    ProgressKind,
     absolute,
     cache_folder,
     cli_command,
@@ -21,6 +22,7 @@ from aotforge.cli.command import (
     print_either,
     print_result,
     print_status,
+    progress_events,
 )
 from aotforge.errors import UnsupportedError, UsageError
 
@@ -157,11 +159,13 @@ def tune(
         bool, "for --engine dask: also use tcp://HOST:PORT, see ./dev build --help"
     ] = False,
     json: Json = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Search a kernel's settings for one functional, ranked by the estimate of `./dev cost`; what is known is not repeated."""
     from dataclasses import replace
     from datetime import UTC, datetime
 
+    from aotforge.base import progress as display
     from aotforge.devtools.cost.candidates import CostRequest
     from aotforge.devtools.tune.search import search
     from aotforge.devtools.tune.tune_report import TuneReport, write_found
@@ -184,12 +188,16 @@ def tune(
         trust_network=trust_network,
         environment=os.environ,
     )
-    with shared_objects(places, print_status) as shared, cluster_of(places, shared, print_status) as cluster:
+    with (
+        shared_objects(places, print_status) as shared,
+        cluster_of(places, shared, print_status) as cluster,
+        display.progress("tuning", quiet=json, events=progress_events(progress)) as line,
+    ):
         found = search(
             request,
             [pairs(text) for text in shape or ()],
             seconds=_seconds(budget),
-            on_tried=lambda one, done, total: None if json else print_status(f"{done}/{total}"),
+            on_tried=lambda one, done, total: line.update(done, total),
             shared=shared,
             elsewhere=_on_cluster(cluster.cluster) if cluster else None,
         )

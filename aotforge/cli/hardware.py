@@ -1,15 +1,18 @@
 """Tasks for owners of a GPU: check a release on it, import a report."""
 
 import os
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.command import (
     ROOT,
     Cache,
     Json,
     OnlyNames,
+    ProgressKind,
     Quiet,
     absolute,
     cache_folder,
@@ -20,9 +23,17 @@ from aotforge.cli.command import (
     print_checked,
     print_report,
     print_status,
+    progress_events,
 )
 from aotforge.cli.publish import Trust, checked_index
 from aotforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aotforge.base.progress import Progress
+    from aotforge.deliver.hardware.check import OnResult, OnStage
+    from aotforge.verify.device.messages import DeviceResult
 
 
 @cli_command("hardware.check")
@@ -55,6 +66,7 @@ def check(
     cache: Cache = None,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Execute every image of a release on a GPU of this machine, compare, time, and write a report for a bug report."""
     from tempfile import TemporaryDirectory
@@ -66,6 +78,7 @@ def check(
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
     from aotforge.verify.device.watchdog import Limits
 
+    events = progress_events(progress, quiet=quiet)
     if repeat < 0 or not seconds > 0:
         raise UsageError("--repeat is at least 0, --seconds more than 0", hint="--repeat 20 --seconds 60")
     # a key that cannot be used is better known before an hour of work
@@ -85,26 +98,44 @@ def check(
         limits=Limits(launch=seconds),
     )
 
-    def stage(text: str) -> None:
-        if not quiet and not json:
-            print_status(text)
-
     device = tool.find_device(request)
-    with TemporaryDirectory(prefix="aotforge-hardware-") as scratch:
+    with (
+        TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
+        _reporters(quiet=quiet or json, events=events) as (on_stage, on_result),
+    ):
         if from_:
-            folder = _published(from_, root, cache, version, device.arch, Path(scratch), quiet=quiet or json)
+            folder = _published(
+                from_, root, cache, version, device.arch, Path(scratch), quiet=quiet or json, events=events
+            )
         else:
             dist = ROOT / "releases" / "dist"
             folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)
-        report = tool.check_release(
-            request,
-            folder,
-            device,
-            on_stage=stage,
-            on_result=lambda result, done, total: stage(f"{done}/{total} {result.outcome:8} {result.label}"),
-        )
+        report = tool.check_release(request, folder, device, on_stage=on_stage, on_result=on_result)
     written = write_report(report, Path(output or ".").absolute(), key=signing)
     print_checked(written, written.require_passed, json=json)
+
+
+@contextmanager
+def _reporters(*, quiet: bool, events: bool) -> "Iterator[tuple[OnStage, OnResult]]":
+    """A line for every stage and image, of which the last one names the image that hung the machine; or events."""
+    from aotforge.base.progress import progress
+
+    def stage(text: str) -> None:
+        if not quiet:
+            print_status(text)
+
+    if events:
+        with progress(events=True) as line:
+            yield line.stage, partial(_image_event, line)
+    else:
+        yield stage, lambda one, done, total: stage(f"{done}/{total} {one.outcome:8} {one.label}")
+
+
+def _image_event(line: "Progress", result: "DeviceResult", done: int, total: int) -> None:
+    line.begin("executing")
+    if result.outcome != "passed":
+        line.job(result.outcome, result.label)
+    line.update(done, total)
 
 
 def _size(name: str, text: str) -> int:
@@ -122,6 +153,7 @@ def _published(
     scratch: Path,
     *,
     quiet: bool,
+    events: bool,
 ) -> Path:
     """The downloaded archives of the arch's pack."""
     from aotforge.base.architectures import load_architectures
@@ -129,8 +161,8 @@ def _published(
     from aotforge.deliver.hardware.published import fetch_pack
     from aotforge.deliver.install.install_release import install_errors
 
-    with install_errors(), byte_progress(quiet=quiet) as on_progress:
-        reader, trusted = checked_index(place, root, cache, quiet=quiet)
+    with install_errors(), byte_progress(quiet=quiet, events=events) as on_progress:
+        reader, trusted = checked_index(place, root, cache, quiet=quiet, events=events)
         folder, notes = fetch_pack(
             reader,
             trusted.index,

@@ -7,7 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 
-from aotforge.cli.command import INSTALLED, ROOT, TASKS, exit_codes, print_either, print_result
+from aotforge.cli.command import (
+    INSTALLED,
+    ROOT,
+    TASKS,
+    exit_codes,
+    print_either,
+    print_result,
+    requests_events,
+)
 from aotforge.cli.examples import example_lines
 from aotforge.cli.flags import REQUIRED, Task, near, parse_flags
 from aotforge.errors import UsageError
@@ -85,7 +93,7 @@ def main(words: Sequence[str]) -> None:
     # whatever the caller's umask: this user can read and remove what is made, and others never write to it
     os.umask(os.umask(0o077) & 0o077 | 0o022)
     try:
-        with exit_codes(json="--json" in words):
+        with exit_codes(json="--json" in words, events=requests_events(words)):
             run(words)
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from aotforge.cli.command import (
     ROOT,
     Json,
+    ProgressKind,
     Quiet,
     absolute,
     cache_folder,
     cli_command,
     print_report,
     print_result,
+    progress_events,
 )
 
 if TYPE_CHECKING:
@@ -33,14 +35,19 @@ Trust = Annotated[str | None, "the root of trust, a file (default: AOTFORGE_ROOT
 
 
 def checked_index(
-    from_: str | None, root: str | None, cache: str | None = None, *, quiet: bool = False
+    from_: str | None,
+    root: str | None,
+    cache: str | None = None,
+    *,
+    quiet: bool = False,
+    events: bool = False,
 ) -> "tuple[Reader, TrustedIndex]":
     """The place of releases and its checked index, with progress. Raises InstallError, TrustError, StoreError."""
     from aotforge.base.progress import byte_progress
     from aotforge.publish.session import open_index
 
     folder = cache_folder(cache)
-    with byte_progress(quiet=quiet) as shown:
+    with byte_progress(quiet=quiet, events=events) as shown:
         return open_index(
             from_, root=root, checkout=ROOT, environment=os.environ, cache=folder, on_progress=shown
         )
@@ -55,14 +62,16 @@ def publish(
     allow_development: Annotated[bool, "publish a development build; the index marks it as one"] = False,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Publish a release folder: every file read back, the signed index last."""
     from aotforge.base.progress import byte_progress
     from aotforge.publish.session import open_publisher
     from aotforge.publish.upload import publish_release
 
+    events = progress_events(progress, quiet=quiet)
     store, signing = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
-    with byte_progress(quiet=quiet or json) as on_progress:
+    with byte_progress(quiet=quiet or json, events=events) as on_progress:
         done = publish_release(
             Path(folder).absolute(),
             store,
@@ -76,17 +85,25 @@ def publish(
 
 
 @cli_command("release.mirror", positional=["from_", "to"])
-def mirror(from_: From, to: To, root: Trust = None, json: Json = False, quiet: Quiet = False) -> None:
+def mirror(
+    from_: From,
+    to: To,
+    root: Trust = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    progress: ProgressKind = "auto",
+) -> None:
     """Copy every release and the signed index to another place."""
     from aotforge.base.progress import byte_progress
     from aotforge.publish.maintenance import mirror
     from aotforge.publish.session import open_for_publishing
     from aotforge.publish.upload import publish_errors
 
+    events = progress_events(progress, quiet=quiet)
     store = open_for_publishing(to)
     with publish_errors():
-        reader, trusted = checked_index(from_, root, quiet=quiet or json)
-    with byte_progress(quiet=quiet or json) as on_progress:
+        reader, trusted = checked_index(from_, root, quiet=quiet or json, events=events)
+    with byte_progress(quiet=quiet or json, events=events) as on_progress:
         done = mirror(reader, trusted, store, on_progress=on_progress)
     print_report(done, json=json, notes=() if quiet else done.notes)
 

@@ -6,12 +6,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.cli.command import Json, Quiet, absolute, cli_command, print_either, print_report, print_result
+from aotforge.cli.command import (
+    Json,
+    ProgressKind,
+    Quiet,
+    absolute,
+    cli_command,
+    print_either,
+    print_report,
+    print_result,
+    progress_events,
+)
 from aotforge.pipeline.requests import ReleaseRequest, ReproduceRequest
 
 
 @cli_command("release")
-def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> None:
+def make(
+    request: ReleaseRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
     """Build, verify, check, sign and record a release; with --to, publish it."""
     from aotforge.base.progress import byte_progress
     from aotforge.pipeline.build_record import recorded
@@ -20,12 +32,13 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
     from aotforge.publish.session import open_publisher
     from aotforge.publish.upload import publish_release
 
+    events = progress_events(progress, quiet=quiet)
     # store and keys first: what is missing is reported in a second instead of after an hour
     place = None
     if request.to:
         place = open_publisher(request.to, absolute(request.keys), request.environment, request.cache)
     with (
-        BuildDisplay(quiet=quiet or json) as display,
+        BuildDisplay(quiet=quiet or json, events=events) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
         report = release(request, observer=observer)
@@ -34,7 +47,7 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
     if not json:
         print_report(report, json=False)
     if place:
-        with byte_progress(quiet=quiet or json) as on_progress:
+        with byte_progress(quiet=quiet or json, events=events) as on_progress:
             publication = publish_release(
                 report.finished.folder,
                 *place,
@@ -51,12 +64,15 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
 
 
 @cli_command("release.reproduce", positional=["release"])
-def reproduce(request: ReproduceRequest, json: Json = False, quiet: Quiet = False) -> None:
+def reproduce(
+    request: ReproduceRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
     """Build a recorded release again, from its commit and an empty cache, and compare every archive."""
     from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.reproduce import reproduce
 
-    with BuildDisplay(quiet=quiet or json) as display:
+    events = progress_events(progress, quiet=quiet)
+    with BuildDisplay(quiet=quiet or json, events=events) as display:
         done = reproduce(request, observer=display)
     print_report(done, json=json)
 

@@ -3,15 +3,17 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.progress import LineObserver
+from aotforge.base.progress import LineObserver, Observer, progress
 from aotforge.cli.command import (
     ROOT,
     Json,
+    ProgressKind,
     Quiet,
     absolute,
     cache_folder,
@@ -19,6 +21,7 @@ from aotforge.cli.command import (
     print_either,
     print_result,
     print_status,
+    progress_events,
 )
 from aotforge.cli.command import Cache as BuildCache
 
@@ -31,12 +34,15 @@ Cache = Annotated[
 ]
 
 
-def _observer(*, quiet: bool) -> LineObserver:
-    """A line on stderr per stage, with the seconds since the start."""
+@contextmanager
+def _observer(*, quiet: bool, events: bool = False) -> Iterator[Observer]:
+    """A line on stderr per stage, with the seconds since the start; or events."""
     start = time.monotonic()
-    if quiet:
-        return LineObserver(lambda _: None)
-    return LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
+    if events or quiet:
+        with progress(quiet=quiet, events=events) as shown:
+            yield shown
+    else:
+        yield LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
 
 
 @cli_command("containers.build")
@@ -52,21 +58,24 @@ def build(
     cache: Cache = None,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Build root filesystems from their locks: what is missing is downloaded, what is in the cache is kept."""
     from aotforge.sandbox.rootfs.definitions import rootfs_definitions
     from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store
 
     folder, out = cache_folder(cache), absolute(export)
+    events = progress_events(progress, quiet=quiet)
     for one in name or rootfs_definitions(ROOT):
-        rootfs = ensure_rootfs(
-            ROOT,
-            one,
-            cache=folder,
-            environment=os.environ,
-            sources=source or (),
-            observer=_observer(quiet=quiet or json),
-        )
+        with _observer(quiet=quiet or json, events=events) as observer:
+            rootfs = ensure_rootfs(
+                ROOT,
+                one,
+                cache=folder,
+                environment=os.environ,
+                sources=source or (),
+                observer=observer,
+            )
         if out:
             export_store(ROOT, one, cache=folder, folder=out)
         values = {"name": rootfs.name, "digest": rootfs.digest, "tar": str(rootfs.tar)}
@@ -99,20 +108,23 @@ def lock(
     cache: Cache = None,
     json: Json = False,
     quiet: Quiet = False,
+    progress: ProgressKind = "auto",
 ) -> None:
     """Resolve definitions against the current mirrors and package index, and write locks and member lists."""
     from aotforge.sandbox.rootfs.definitions import rootfs_definitions
     from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs
 
+    events = progress_events(progress, quiet=quiet)
     for one in name or rootfs_definitions(ROOT):
-        made = lock_rootfs(
-            ROOT,
-            one,
-            cache=cache_folder(cache),
-            environment=os.environ,
-            observer=_observer(quiet=quiet or json),
-            keep=keep,
-        )
+        with _observer(quiet=quiet or json, events=events) as observer:
+            made = lock_rootfs(
+                ROOT,
+                one,
+                cache=cache_folder(cache),
+                environment=os.environ,
+                observer=observer,
+                keep=keep,
+            )
         changes = [f"  {line}" for line in made.changes or ("unchanged",)]
         values = {"name": made.name, "digest": made.digest, "changes": made.changes}
         _print_row(values, [f"{made.name}  {made.digest}  {made.file}", *changes], json=json)
@@ -129,8 +141,8 @@ def shell(
     from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs
 
     folder = cache_folder(cache)
-    observer = _observer(quiet=False)
-    rootfs = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=observer)
+    with _observer(quiet=False) as observer:
+        rootfs = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=observer)
     command = shell_command(rootfs, cache=folder, run=run, terminal=sys.stdin.isatty())
     kind = "bubblewrap" if Path(command[0]).name == "bwrap" else "engine"
     if code := run_child(kind, command).returncode:

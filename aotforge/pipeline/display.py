@@ -1,10 +1,9 @@
-"""Progress of a build: the protocol `BuildObserver`, and its display on a terminal."""
+"""Progress of a build: the protocol `BuildObserver`, and its display on a terminal or as events."""
 
-import sys
 from contextlib import ExitStack
 from typing import Protocol
 
-from aotforge.base.progress import Observer, Progress, progress
+from aotforge.base.progress import Observer, progress
 from aotforge.compile.model import CompileEvent
 from aotforge.verify.verdict import VerifyEvent
 
@@ -22,41 +21,30 @@ class BuildObserver(Observer, Protocol):
 
 
 class BuildDisplay(ExitStack):
-    """Shows stages, compile events and verdicts of a build on stderr; nothing when `quiet`."""
+    """Shows stages, compile events and verdicts of a build on stderr; nothing when `quiet`, JSON lines when `events`."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, events: bool = False) -> None:
         super().__init__()
-        self._quiet, self._title = quiet, ""
-        self._terminal = not quiet and sys.stderr.isatty()
-        self._progress = self._show("compiling")
-
-    def _show(self, title: str) -> Progress:
-        """The progress line for a kind of work; it replaces that of another kind."""
-        if title != self._title:
-            self.close()
-            self._title = title
-            self._progress = self.enter_context(progress(title, quiet=self._quiet))
-        return self._progress
+        self._line = self.enter_context(progress(quiet=quiet, events=events))
 
     def stage(self, text: str) -> None:
-        """A stage begins; shown on a terminal only."""
-        if self._terminal:
-            self._progress.note(f"-- {text}")
+        """A stage begins; people see it on a terminal only."""
+        self._line.stage(text)
 
     def note(self, text: str) -> None:
         """A fact that must stay visible, one line."""
-        self._progress.note(text)
+        self._line.note(text)
 
     def event(self, event: CompileEvent) -> None:
         """A compile job changed its state; success only moves the bar."""
-        line = self._show("compiling")
+        self._line.begin("compiling")
         if event.kind in _NOTED:
-            line.note(f"{event.kind}: {event.label}: {event.detail}")
-        line.update(event.done, event.total)
+            self._line.job(event.kind, event.label, event.detail)
+        self._line.update(event.done, event.total)
 
     def verdict(self, event: VerifyEvent) -> None:
         """An image has its verdict; `passed` only moves the bar."""
-        line = self._show("verifying")
+        self._line.begin("verifying")
         if event.verdict.outcome != "passed":
-            line.note(f"{event.verdict.outcome}: {event.verdict.label}")
-        line.update(event.done, event.total)
+            self._line.job(event.verdict.outcome, event.verdict.label)
+        self._line.update(event.done, event.total)

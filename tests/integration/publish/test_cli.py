@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 from pathlib import Path
 from unittest import mock
 
@@ -156,3 +157,26 @@ def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
         tmp_path / "keys/roots/1.root.json",
         env=anonymous,
     )
+
+
+def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:
+    """As a program starts `./dev`: events on standard error, one value on standard output, with and without them."""
+    user = User(tmp_path, {})
+    user.run("release.keys", "--create", tmp_path / "keys", "--root-keys", "1", "--threshold", "1")
+    release = make_release(tmp_path / "r1")
+    command = (str(ROOT / "dev"), "release.publish", str(release), "--json", "--dry-run")
+    places = ("--to", str(tmp_path / "d"), "--keys", str(tmp_path / "keys"))
+    silent, noisy = (
+        subprocess.run(
+            [*command, *places, *more], env=os.environ | user.environment, capture_output=True, text=True, check=True
+        )
+        for more in ((), ("--progress", "json"))
+    )  # fmt: skip
+    assert silent.stderr == ""
+    assert json.loads(noisy.stdout) == json.loads(silent.stdout)
+    events = [json.loads(line) for line in noisy.stderr.splitlines()]
+    assert [one["event"] for one in events][:2] == ["started", "progress"]
+    assert (events[-1]["event"], events[-1]["stage"], events[-1]["ok"]) == ("finished", "checking", True)
+    last = [one for one in events if one["event"] == "progress"][-1]
+    sizes = sum(path.stat().st_size for path in release.rglob("*") if path.is_file())
+    assert last["unit"] == "bytes" and last["done"] == last["total"] == sizes

@@ -213,3 +213,33 @@ def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
     monkeypatch.setattr("aotforge.cli.program._print_list", full)
     code, _, text = outcome(capsys, "--list")
     assert code == 17 and "cannot use /tmp/x: No space left on device\nLikely cause: the disk is full" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--progress", "fast"), "--progress fast is not valid"),
+        (("--progress", "json", "--quiet"), "--progress json and --quiet exclude each other"),
+    ],
+    ids=["unknown", "quiet"],
+)
+def test_kinds_of_progress(capsys: pytest.CaptureFixture[str], words: Sequence[str], what: str) -> None:
+    line = ("release.mirror", "--from", "/nowhere", "--to", "/nowhere/either", *words)
+    code, out, error = outcome(capsys, *line)
+    assert (code, out) == (2, "")
+    assert what in error
+
+
+def test_every_task_that_can_be_quiet_has_events() -> None:
+    named = {name: {one.name for one in task.flags} for name, task in TASKS.items()}
+    assert [name for name, flags in named.items() if "quiet" in flags and "progress" not in flags] == []
+
+
+@pytest.mark.parametrize("spelling", [("--progress", "json"), ("--progress=json",)], ids=" ".join)
+def test_errors_among_events_are_events(capsys: pytest.CaptureFixture[str], spelling: Sequence[str]) -> None:
+    code, out, error = outcome(capsys, "release.mirror", "--json", "--form", "here", *spelling)
+    event = json.loads(error)
+    assert (code, event["event"]) == (2, "error")
+    assert event["error"] == json.loads(out)["error"]
+    _, _, plain = outcome(capsys, "release.mirror", "--form", "here")
+    assert plain.startswith("error: ")

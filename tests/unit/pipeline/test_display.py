@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -33,3 +34,26 @@ def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with BuildDisplay(quiet=True) as display:
         display.verdict(event(FAILED))
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_program_gets_events_also_where_people_get_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with BuildDisplay(quiet=True, events=True) as display:
+        display.stage("images")
+        display.event(CompileEvent(kind="scanned", key="", label="", detail="", done=0, total=1))
+        display.event(CompileEvent(kind="failed", key="k", label="one", detail="killed", done=0, total=1))
+        display.event(CompileEvent(kind="compiled", key="k", label="two", detail="", done=1, total=1))
+        display.verdict(event(FAILED, 3))
+        display.note("a note")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    found = [json.loads(line) for line in shown.err.splitlines()]
+    assert [(one["event"], one.get("work"), one.get("done"), one.get("outcome")) for one in found] == [
+        ("started", None, None, None),
+        ("progress", "compiling", 0, None),
+        ("job", "compiling", None, "failed"),
+        ("progress", "compiling", 1, None),
+        ("job", "verifying", None, "failed"),
+        ("progress", "verifying", 3, None),
+        ("note", None, None, None),
+        ("finished", None, None, None),
+    ]

@@ -1,0 +1,137 @@
+"""Progress as events for programs: one JSON object per line (docs/events.md)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, TextIO
+
+Unit = Literal["jobs", "bytes"]
+
+INTERVAL = 0.25
+"""Seconds between two `progress` events of one kind of work; the last one of a work is never omitted."""
+
+_SAMPLES = 64
+"""Earlier `progress` events of which the rate is made: the latest seconds of quick jobs, the latest minutes of slow ones."""
+
+
+def write_event(stream: TextIO, event: str, **fields: object) -> None:
+    """One line, written at once: other threads and processes may write to the same stream."""
+    values = {"event": event, "time": round(time.time(), 3), **fields}
+    stream.write(json.dumps(values).replace("\x7f", "\\u007f") + "\n")
+    stream.flush()
+
+
+class EventLines:
+    """A `Progress` of JSON lines: `started` and `finished` of a stage, `progress`, `job` and `note`.
+
+    Work that belongs to no stage is a stage itself.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._stage = ""
+        self._staged = False
+        self._began = 0.0
+        self._work: _Work | None = None
+        self._works: dict[str, _Work] = {}
+
+    def __enter__(self) -> EventLines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish(ok=kind is None)
+
+    def stage(self, text: str) -> None:
+        """A stage begins, and the one before has finished."""
+        self._staged = True
+        self._start(text)
+
+    def begin(self, work: str, unit: Unit = "jobs") -> None:
+        """Updates are about `work` from now on. Several kinds of work of a stage may alternate."""
+        if not self._staged and work != self._stage:
+            self._start(work)
+        if work not in self._works:
+            self._works[work] = _Work(work, unit)
+        self._work = self._works[work]
+
+    def update(self, done: int, total: int) -> None:
+        """A `progress` event, unless there was one just now."""
+        if self._work is not None and self._work.moved(done, total, self._clock()):
+            self._write_progress(self._work)
+
+    def job(self, outcome: str, label: str, detail: str = "") -> None:
+        """An event of its own for a job."""
+        work = self._work.name if self._work else ""
+        write_event(
+            self._stream, "job", stage=self._stage, work=work, job=label, outcome=outcome, detail=detail
+        )
+
+    def note(self, text: str) -> None:
+        """An event of its own for a text."""
+        write_event(self._stream, "note", text=text)
+
+    def _start(self, stage: str) -> None:
+        self._finish(ok=True)
+        self._stage, self._began = stage, self._clock()
+        write_event(self._stream, "started", stage=stage)
+
+    def _finish(self, *, ok: bool) -> None:
+        for work in self._works.values():
+            if work.pending:
+                self._write_progress(work)
+        self._works.clear()
+        self._work = None
+        if self._stage:
+            seconds = round(self._clock() - self._began, 3)
+            write_event(self._stream, "finished", stage=self._stage, seconds=seconds, ok=ok)
+        self._stage = ""
+
+    def _write_progress(self, work: _Work) -> None:
+        write_event(
+            self._stream, "progress", stage=self._stage, work=work.name, **work.written(self._clock())
+        )
+
+
+class _Work:
+    """Counts of one kind of work, and its rate over the latest events; what was done before does not count as quick work."""
+
+    def __init__(self, name: str, unit: Unit) -> None:
+        self.name, self.unit = name, unit
+        self.pending = False
+        self._done = self._total = 0
+        self._shown = -INTERVAL, 0  # when an event was written, with which total
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
+
+    def moved(self, done: int, total: int, now: float) -> bool:
+        """Keeps the counts; True where an event is due."""
+        if (done, total) == (self._done, self._total) and self._samples and not self.pending:
+            return False
+        shown, shown_total = self._shown
+        last = self._done < total <= done and total == shown_total
+        if done < self._done or total != self._total:  # another piece of the same kind of work
+            self._samples.clear()
+        self._done, self._total, self.pending = done, total, True
+        return last or now - shown >= INTERVAL
+
+    def written(self, now: float) -> dict[str, object]:
+        """Fields of an event with the present counts."""
+        self.pending = False
+        self._shown = now, self._total
+        self._samples.append((now, self._done))
+        began, before = self._samples[0]
+        rate = (self._done - before) / (now - began) if now > began else 0.0
+        left = max(self._total - self._done, 0)
+        known = bool(self._total)
+        return {
+            "unit": self.unit,
+            "done": self._done,
+            "total": self._total if known else None,
+            "rate": round(rate, 3) if rate else None,
+            "seconds_left": round(left / rate, 1) if known and rate else 0.0 if known and not left else None,
+        }
