@@ -44,9 +44,13 @@ from triton.backends import backends
 ours = [name for name in sys.modules if name.startswith("aotforge.")]
 print(json.dumps([sorted(backends), backends["cpu"].driver.is_active(), ours, "torch" in sys.modules]))
 """
-AT_IMPORT = {"aotforge.errors", "aotforge.targets"} | {
-    f"aotforge.targets.cpu{name}" for name in ("", ".compiler", ".driver", ".launch", ".levels")
-}
+AT_IMPORT = {
+    "aotforge.errors",
+    "aotforge.targets",
+    "aotforge.base",
+    "aotforge.base.files",
+    "aotforge.base.cache_trust",
+} | {f"aotforge.targets.cpu{name}" for name in ("", ".compiler", ".driver", ".launch", ".levels")}
 
 
 def _install(folder: Path) -> None:
