@@ -40,15 +40,27 @@ def write_atomic(path: Path, data: bytes) -> None:
         make_folders(path.parent)
         if _create(path, data):
             return
-        handle, partial = new_partial(path)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _fill(file, data)
-                remove_partial(path)
-                Path(partial).replace(path)
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
+        with new_file(path) as file:
+            _fill(file, data)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BufferedWriter]:
+    """A file that takes the place of `path` when the block ends well, readable by all: also of a link, which is not followed.
+
+    Raises OSError; `path` then stays as it was.
+    """
+    handle, partial = new_partial(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, _FILE_MODE)  # not by name: another user may replace it by a link
+            yield file
+            file.flush()
+            remove_partial(path)
+            Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
 
 
 def _create(path: Path, data: bytes) -> bool:

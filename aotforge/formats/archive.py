@@ -7,7 +7,6 @@ tarball's identity is the SHA-256 of the uncompressed tar.
 import gzip
 import hashlib
 import io
-import os
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
+from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
 from aotforge.formats.untrusted_file import open_regular
 
@@ -112,10 +112,9 @@ def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
     """
     try:
         with (
-            path.open("wb") as file,
+            new_file(path) as file,
             gzip.GzipFile("", mode="wb", compresslevel=GZIP_LEVEL, fileobj=file, mtime=0) as packed,
         ):
-            os.fchmod(file.fileno(), 0o644)  # not by name: another user may replace it by a link
             digest, _ = write_tar(packed, _with_folders(members, epoch))
     except ValueError as error:
         raise ReleaseError(f"{path.name}: {error}") from error

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file, unlike
 from aotforge.formats.untrusted_file import open_regular
@@ -44,10 +45,9 @@ def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
     for name in members:
         _check_name(name)
     with (
-        path.open("wb") as raw,
+        new_file(path) as raw,
         zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as file,
     ):
-        os.fchmod(raw.fileno(), 0o644)  # not by name: another user may replace it by a link
         for name in sorted(members):
             info = zipfile.ZipInfo(name, date_time=moment)
             info.compress_type = zipfile.ZIP_DEFLATED

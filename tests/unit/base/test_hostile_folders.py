@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import tasks  # noqa: F401 - registers every task
 from aotforge.base import files
 from aotforge.base.files import (
     make_folders,
@@ -20,6 +21,7 @@ from aotforge.base.files import (
     staged_folder,
     write_atomic,
 )
+from aotforge.cli.command import TASKS
 from aotforge.deliver.dropin.store import open_store
 from aotforge.errors import AotforgeError, OutputError
 from aotforge.formats.archive import Member, write_tar_gz
@@ -135,7 +137,7 @@ class Exchanging(dict[str, Any]):
 
     def exchange(self) -> None:
         if not self.path.is_symlink():
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)
             self.path.symlink_to(self.victim)
 
     def __getitem__(self, name: str) -> Any:
@@ -169,6 +171,21 @@ def test_modes_of_archives_are_not_set_through_a_link(tmp_path: Path) -> None:
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in "abc"] == [0o644, 0o644, 0o444]
 
 
+def test_an_archive_takes_the_place_of_a_link(tmp_path: Path) -> None:
+    """The owner of the folder planted it: the file that it names was truncated, and became readable to all."""
+    (victim := tmp_path / "victim").write_text("key")
+    victim.chmod(0o600)
+    for name, write in (
+        ("a.zip", lambda path: write_zip(path, {"a": b"data"}, epoch=0)),
+        ("a.tar.gz", lambda path: write_tar_gz(path, {"a": Member(content=b"data")}, epoch=0)),
+    ):
+        (path := tmp_path / name).symlink_to(victim)
+        write(path)
+        assert victim.read_text() == "key" and victim.stat().st_mode & 0o777 == 0o600, name
+        assert not path.is_symlink() and path.stat().st_mode & 0o777 == 0o644
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "a.zip", "victim"]
+
+
 def test_what_others_can_exchange_is_not_written_into(tmp_path: Path) -> None:
     """Their owner could exchange what is staged, cloned or executed there."""
     digest = hashlib.sha256(b"x").hexdigest()
@@ -180,6 +197,7 @@ def test_what_others_can_exchange_is_not_written_into(tmp_path: Path) -> None:
         lambda: Store(tmp_path / "store").export([digest], shared),
         lambda: _put(shared / "a.zip", {"a": b""}, 0),
         lambda: _make_empty(shared),
+        lambda: TASKS["wheel"].body(output=str(shared)),
     ):
         with pytest.raises(OutputError, match="mode 777: others can replace"):
             use()
