@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 import stat
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -76,6 +77,12 @@ def replaceable(path: Path) -> str:
         ):
             return f"{step} has mode {stat.S_IMODE(status.st_mode):o}: others can replace what is in it"
     return ""
+
+
+def module_path_fault() -> str:
+    """The reason why another user can put a module where this process finds it, on its module path. Empty when none can."""
+    faults = (replaceable(Path(folder).absolute() / "module.py") for folder in sys.path)
+    return next(filter(None, faults), "")
 
 
 def _steps(path: Path) -> Iterator[Path]:
