@@ -1,7 +1,6 @@
 """The static HTML page of a folder of finalized releases."""
 
 import hashlib
-import json
 import re
 import shlex
 from base64 import b64encode
@@ -21,6 +20,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
@@ -206,8 +206,8 @@ def _check_document(document: Mapping[str, Any], folder: Path) -> str:
 
 def _development(manifest: Path) -> tuple[str, ...]:
     try:
-        return tuple(map(str, json.loads(manifest.read_bytes())["development"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return tuple(map(str, parse_json(read_regular(manifest))["development"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
             f"{manifest} is not a valid manifest of a release: {error}", hint="./dev release makes it again"
         ) from error

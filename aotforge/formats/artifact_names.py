@@ -8,13 +8,14 @@ from typing import Literal
 
 Kind = Literal["runtime", "images", "asm", "windows"]
 
+# no other characters: names are in shell and CMake commands that users copy
 _NAME = re.compile(
-    r"""aotriton-(?P<release>[^/]+?)-(?:
-    (?P<kind>images|asm)-(?P<pack>[^/]+)\.tar\.gz
+    r"""aotriton-(?P<release>[0-9A-Za-z._-]+?)-(?:
+    (?P<kind>images|asm)-(?P<pack>[0-9A-Za-z._-]+)\.tar\.gz
     |(?P<platform>(?:manylinux_2_\d+|linux)_[a-z]\w*)-rocm(?P<rocm>\d+(?:\.\d+)*)-shared\.tar\.gz
-    |(?P<windows>win_amd64)-shared(?:-(?P<packs>[^/]+))?\.zip
+    |(?P<windows>win_amd64)-shared(?:-(?P<packs>[0-9A-Za-z._+-]+))?\.zip
     )""",
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 _MANYLINUX = re.compile(r"(manylinux_(\d+)_(\d+))_(\w+)")
 

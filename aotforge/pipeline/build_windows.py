@@ -1,19 +1,19 @@
 """The build for Windows: the library, and images that were built on Linux, as one zip file."""
 
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from aotforge.base.files import make_output_place, output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
+from aotforge.formats.memory_sink import MemorySink, archive_bounds
 from aotforge.formats.sums import SUMS, sums_bytes
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
@@ -168,16 +168,16 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
 
 
 def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
-    packs: dict[str, dict[str, bytes]] = {}
+    sink = MemorySink(below=_IMAGES.removeprefix(f"{TOP}/") + "/")
     try:
-        with tarfile.open(source, "r:*") as tar:
-            for info in tar:
-                name = PurePosixPath(info.name)
-                stream = tar.extractfile(info) if info.isreg() else None
-                if stream is not None and str(name.parent.parent) == _IMAGES:
-                    packs.setdefault(name.parent.name, {})[name.name] = stream.read()
-    except (OSError, tarfile.TarError, zlib.error, EOFError) as error:
-        raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball") from error
+        read_archive(file_chunks(source), sink, bounds=archive_bounds(source), top=TOP)
+    except (OSError, UnsafeArchiveError) as error:
+        raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
+    packs: dict[str, dict[str, bytes]] = {}
+    for name, data in sink.files.items():
+        pack, _, file = name.partition("/")
+        if file and "/" not in file:
+            packs.setdefault(pack, {})[file] = data
     if not packs:
         raise ReleaseError(
             f"{source} has no images",

@@ -3,7 +3,7 @@
 Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of the same names in PyTorch's file.
 """
 
-import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.formats.api_level import level_of, version_key
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, read_sums
+from aotforge.formats.untrusted_file import parse_json, read_regular
 
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _READS_BASE_URL = (2, 13)
 """The first PyTorch whose file reads PYTORCH_AOTRITON_BASE_URL (it pins 0.12b)."""
 
@@ -106,8 +108,10 @@ def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, 
 
 
 def _commit(folder: Path) -> str:
-    """The commit in a finalized release's release.json; "" for a build's folder."""
+    """The commit in a finalized release's release.json; "" for a build's folder, and for a text that is not a commit: CMake would execute
+    what follows a quotation mark."""
     try:
-        return str(json.loads((folder / "release.json").read_bytes())["origin"]["commit"])
+        commit = parse_json(read_regular(folder / "release.json"))["origin"]["commit"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+    return commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else ""

@@ -51,9 +51,18 @@ class ReleaseServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> None:
         self.folder = folder.resolve()
+        # not by name for each request: another user may exchange the folder by a link meanwhile
+        self.opened = os.open(self.folder, _FOLDER)
         self.log = log
         self._free = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__((host, port), _Handler)
+
+    def server_close(self) -> None:
+        """Closes the folder too."""
+        super().server_close()
+        opened, self.opened = self.opened, -1
+        if opened >= 0:
+            os.close(opened)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """One thread per client, up to a limit; further clients are refused at once."""
@@ -141,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """A file or a part of it; for HEAD the headers only."""
         parts, kind = self._page() or (self._parts(), "application/octet-stream")
-        handle = _open_below(self.server.folder, parts, release=kind == "application/octet-stream")
+        handle = _open_below(self.server.opened, parts, release=kind == "application/octet-stream")
         if handle is None:
             self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
             return
@@ -205,12 +214,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _open_below(folder: Path, parts: Sequence[str], *, release: bool) -> int | None:
+def _open_below(folder: int, parts: Sequence[str], *, release: bool) -> int | None:
     """The descriptor of a regular file below `folder`, where no link is followed: another user could exchange one after a check. Files of
     a `release` are in a folder with SHA256SUMS."""
     with suppress(OSError, ValueError), ExitStack() as opened:  # a name that is too long or cannot be encoded
-        parent = os.open(folder, _FOLDER)
-        opened.callback(os.close, parent)
+        parent = folder
         for part in parts[:-1]:
             parent = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
             opened.callback(os.close, parent)

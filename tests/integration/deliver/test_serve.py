@@ -25,9 +25,10 @@ def log() -> list[str]:
 
 @pytest.fixture
 def server(tmp_path: Path, log: list[str]) -> Iterator[ReleaseServer]:
-    (tmp_path / NAME).mkdir()
-    (tmp_path / NAME / "SHA256SUMS").write_bytes(b"0123456789")
-    with serve(tmp_path, host="127.0.0.1", port=0, log=log.append) as running:
+    folder = tmp_path / "served"
+    (folder / NAME).mkdir(parents=True)
+    (folder / NAME / "SHA256SUMS").write_bytes(b"0123456789")
+    with serve(folder, host="127.0.0.1", port=0, log=log.append) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -164,3 +165,16 @@ def test_no_link_is_followed_and_no_pipe_waited_for(server: ReleaseServer) -> No
     assert get(server, b"/" + name + b"/index.html").endswith(b"page")
     (server.folder / NAME / "SHA256SUMS").unlink()
     assert get(server, b"/" + name + b"/index.html").startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_folder_that_is_exchanged_by_a_link_is_not_served(server: ReleaseServer) -> None:
+    """The owner of the folder above does that while it is served: files of this user were sent."""
+    name, folder = NAME.encode(), server.folder
+    (private := folder.with_name("private")).mkdir()
+    (private / NAME).mkdir()
+    for file in ("SHA256SUMS", "secret"):
+        (private / NAME / file).write_text("private")
+    folder.rename(folder.with_name("old"))
+    folder.symlink_to(private)
+    assert get(server, b"/" + name + b"/secret").startswith(b"HTTP/1.1 404 ")
+    assert get(server, b"/" + name + b"/SHA256SUMS").endswith(b"0123456789")

@@ -51,6 +51,10 @@ def test_names_are_made_and_parsed(text: str) -> None:
         "aotriton-0.11b-win_amd64-shared-.zip",
         "aotriton-0.11b-win_amd64-shared.tar.gz",
         " aotriton-0.11b-win_amd64-shared.zip",
+        'aotriton-0.11b-images-a") execute_process(COMMAND x) #.tar.gz',
+        "aotriton-0.11b-images-${a}.tar.gz",
+        "aotriton-0.11b;x-images-amd-gfx908.tar.gz",
+        "aotriton-0.11b-win_amd64-shared-a b.zip",
     ],
 )
 def test_other_files_are_not_archives_of_a_release(text: str) -> None:

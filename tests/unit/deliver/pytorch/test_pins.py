@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.conformance.candidate import newest_release
-from aotforge.deliver.page import make_site
-from aotforge.deliver.pytorch.pins import list_release, pins_text, prefix_text
+from aotforge.deliver.page import _development, make_site
+from aotforge.deliver.pytorch.pins import _commit, list_release, pins_text, prefix_text
 from aotforge.deliver.pytorch.serve import _Handler, _part, serve
 from aotforge.errors import ReleaseError
+from aotforge.formats import untrusted_file
 
 ROOT = Path(__file__).parents[4]
 
@@ -55,6 +57,34 @@ def test_lists_run_in_step(tmp_path: Path) -> None:
     later = pins_text(listing, base_url="https://example.org/a/", commit="", environment_url=True)
     assert "__AOTRITON_BASE_URL" not in later and "__AOTRITON_CI_COMMIT" not in later
     assert "PYTORCH_AOTRITON_BASE_URL=https://example.org/a/" in later
+
+
+@pytest.mark.parametrize(
+    ("commit", "shown"),
+    [
+        ("c" * 40, "c" * 40),
+        ('c")\nexecute_process(COMMAND touch x)\nset(y "', ""),
+        ("${x}", ""),
+        ("", ""),
+        (7, ""),
+    ],
+)
+def test_commands_of_a_release_do_not_reach_the_build(tmp_path: Path, commit: object, shown: str) -> None:
+    (tmp_path / "release.json").write_text(json.dumps({"origin": {"commit": commit}}))
+    assert _commit(tmp_path) == shown
+
+
+def test_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """36 MB of `[],` took a gigabyte, and a text of `[` alone ended the command."""
+    monkeypatch.setattr(untrusted_file, "VALUE_LIMIT", 100)
+    more = {"more": [[]] * 100}
+    (tmp_path / "release.json").write_text(json.dumps({"origin": {"commit": "c" * 40}, **more}))
+    assert _commit(tmp_path) == ""
+    (tmp_path / "release.json").write_text("[" * 99 + "[" * 200_000)
+    assert _commit(tmp_path) == ""
+    (tmp_path / "MANIFEST.json").write_text(json.dumps({"development": [], **more}))
+    with pytest.raises(ReleaseError, match="is not a valid manifest of a release"):
+        _development(tmp_path / "MANIFEST.json")
 
 
 def test_the_way_without_an_edit(tmp_path: Path) -> None:
