@@ -18,20 +18,30 @@ from aotforge.publish.stores.reading import Pace, too_large
 _BUFFER = 64 * 1024
 _RECEIVE_SECONDS = 60.0
 _ANSWER_LIMIT = 32 * 1024 * 1024
-"""Bytes of an answer that botocore keeps in memory: an error, or a page of a listing, which has at most 1,000 entries."""
+"""Bytes of an answer besides an object's content: headers and trailers, and what botocore keeps in memory: an error, or a page of a
+listing, which has at most 1,000 entries."""
 
-_content = threading.local()
+
+class _Content(threading.local):
+    """Whether this thread reads content now, and the bytes of content that it has read so far."""
+
+    reading = False
+    size = 0
+
+
+_content = _Content()
 MakePace = Callable[[], Pace]
 
 
 def read_content(stream: Any, size: int) -> bytes:
     """At most `size` bytes of an object, whose length its reader limits, from a response of a paced client."""
-    _content.read = True
+    _content.reading = True
     try:
         piece: bytes = stream.read1(size)
-        return piece
     finally:
-        _content.read = False
+        _content.reading = False
+    _content.size += len(piece)
+    return piece
 
 
 def pace_responses(client: Any, make_pace: MakePace) -> None:
@@ -77,18 +87,22 @@ class _PacedFile(io.RawIOBase):
     def __init__(self, connection: socket.socket, raw: Any, pace: Pace) -> None:
         self._connection, self._raw, self._pace = connection, raw, pace
         self._left = _ANSWER_LIMIT
+        self._content = _content.size
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
+        """While content is read, only that counts for the rate: a trailer or an extension of a chunk need not end."""
+        content, self._content = max(0, _content.size - self._content), _content.size
+        self._pace.count(content)
         self._connection.settimeout(min(_RECEIVE_SECONDS, self._pace.left()))
         size: int | None = self._raw.readinto(buffer)
-        self._pace.count(size or 0)
-        if not getattr(_content, "read", False):
-            self._left -= size or 0
-            if self._left < 0:
-                raise too_large(self._pace.place, _ANSWER_LIMIT)
+        self._left += content - (size or 0)
+        if self._left < 0:
+            raise too_large(self._pace.place, _ANSWER_LIMIT)
+        if not _content.reading:
+            self._pace.count(size or 0)
         return size
 
     def close(self) -> None:

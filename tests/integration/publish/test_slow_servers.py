@@ -338,6 +338,37 @@ def test_a_redirect_to_ftp_ends_the_download() -> None:
         list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
 
 
+S3_CHUNKED = b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+TRAILER = b"A: " + b"x" * 50_000 + b"\r\n"
+
+
+@pytest.mark.parametrize("name", ["read", "load"])
+def test_a_trailer_that_does_not_end_does_not_count_for_the_rate(name: str) -> None:
+    """After the last chunk the client reads lines to an empty one: a server that sent them quickly was waited for for ever."""
+    clock = Clock()
+    with slow_server(clock, S3_CHUNKED + b"0\r\n", TRAILER, 1.0, cut=600) as url:
+        client = Server(url=url).client(attempts=1)
+        store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
+        refused(lambda: S3_ACTIONS[name](store), r"is too slow: \d+ bytes in \d+ s")
+
+
+def test_what_is_not_content_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 1 << 20)
+    with slow_server(clock := Clock(), S3_CHUNKED + b"0\r\n", TRAILER, 0.0, cut=100) as url:
+        client = Server(url=url).client(attempts=1)
+        store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
+        with pytest.raises(StoreError, match="is larger than 1048576 bytes"):
+            list(store.read("file"))
+
+
+def test_content_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 3 << 20)  # one read takes a third of it
+    head = b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 8000000\r\n\r\n"
+    with slow_server(clock := Clock(), head, b"x" * 100_000, 0.0, cut=80) as url:
+        store = S3Store(Server(url=url).client(), "bucket", "", sleep=lambda seconds: None, clock=clock)
+        assert sum(map(len, store.read("file"))) == 8_000_000
+
+
 S3_ANSWERS: dict[str, tuple[bytes, Callable[[S3Store], object]]] = {
     "error": (b"500 X", lambda store: list(store.read("a"))),
     "listing": (b"200 OK", lambda store: store.names("a/")),
