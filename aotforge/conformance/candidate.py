@@ -14,7 +14,7 @@ from aotforge.formats.api_level import level_of
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import archive_bounds
+from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, parse_sums
 from aotforge.formats.untrusted_file import check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
@@ -163,6 +163,7 @@ def _read_manifest(path: Path) -> ReportedManifest:
 def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator[Archive]:
     """Unpacks tarballs of the same bytes once."""
     unpacked: dict[str, tuple[Path, str, tuple[str, ...]]] = {}
+    bounds = ReleaseBounds()
     for name in names:
         path = folder / str(name)
         digest = _digest(path)
@@ -171,12 +172,12 @@ def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator
         if digest not in unpacked:
             root = work / f"tar-{len(unpacked)}"
             root.mkdir(parents=True)
-            unpacked[digest] = (root, *unpack(path, root))
+            unpacked[digest] = (root, *unpack(path, root, bounds))
         root, tar, violations = unpacked[digest]
         yield Archive(**vars(name), tar=tar, root=root, violations=violations)
 
 
-def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
+def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple[str, tuple[str, ...]]:
     """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
 
     Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's form.
@@ -197,12 +198,15 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     sink = FolderSink(root=root, neighbours=True)
     sink.root.mkdir(parents=True, exist_ok=True)
     try:
-        bounds = archive_bounds(path)
+        bounds = bounds or ReleaseBounds()
         with open_regular(path) as file:
             head = file.read(10)
         if head[3:4] != b"\0" or head[4:8] != b"\0\0\0\0":
             violations.append("its gzip header holds a name or a time")
-        facts = read_archive(file_chunks(path), sink, bounds=bounds, top=None, on_entry=check_form)
+        facts = read_archive(
+            file_chunks(path), sink, bounds=bounds.archive(path), top=None, on_entry=check_form
+        )
+        bounds.used(facts)
     except (OSError, UnsafeArchiveError) as error:
         return "", (*violations, f"cannot be unpacked: {error}")
     tops = sorted({name.split("/", 1)[0] for name in names})

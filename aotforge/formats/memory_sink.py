@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from aotforge.formats.untrusted_tar import TarFacts
+from aotforge.formats.untrusted_tar import ArchiveFacts, TarFacts
 
 _MOST = 2 * 1024**3
 _FREE = 16 * 1024**2
@@ -12,10 +12,27 @@ _RATIO = 100
 """Images are compressed already and assembly texts shrink by 10 to 20; deflate alone could reach 1,032."""
 
 
-def archive_bounds(path: Path) -> TarFacts:
+def archive_bounds(path: Path, *, free: int = _FREE) -> TarFacts:
     """Bounds of a release archive: a small file cannot fill memory or disk. Raises OSError."""
-    size = min(_MOST, _FREE + _RATIO * path.stat().st_size)
+    size = min(_MOST, free + _RATIO * path.stat().st_size)
     return TarFacts(sha256="", size=size, members=100_000)
+
+
+class ReleaseBounds:
+    """Bounds of the archives of one release: the bytes that an archive has whatever its size are those of all together."""
+
+    def __init__(self) -> None:
+        self._free = self._taken = _FREE
+
+    def archive(self, path: Path) -> TarFacts:
+        """Bounds of the next archive; `used` tells what it took, all that was free if it is not called. Raises OSError."""
+        bounds = archive_bounds(path, free=self._free)
+        self._taken, self._free = self._free, 0
+        return bounds
+
+    def used(self, facts: ArchiveFacts) -> None:
+        """The archive was read."""
+        self._free = max(0, self._taken - max(0, facts.tar.size - _RATIO * facts.size))
 
 
 @dataclass(frozen=True, kw_only=True)

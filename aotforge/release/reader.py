@@ -9,13 +9,17 @@ from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
-from aotforge.formats.memory_sink import MemorySink, archive_bounds
+from aotforge.formats.memory_sink import MemorySink, ReleaseBounds
 from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import ImagePack
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST
+
+
+_RESOURCES_LIMIT = 64 * 1024**2
+"""Bytes of resources.json, which has about 400 per image: one character can make seven of each in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +49,9 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
             found.setdefault((parts.pack, parts.release), {})[parts.kind] = name
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
-    listed = _listed(folder, sums)
+    listed, bounds = _listed(folder, sums), ReleaseBounds()
     return tuple(
-        replace(_pack(folder, sums, pack, release, names, listed), sums=digest)
+        replace(_pack(folder, sums, pack, release, names, listed, bounds), sums=digest)
         for (pack, release), names in sorted(found.items())
         if packs is None or pack in packs
     )
@@ -86,29 +90,31 @@ def _pack(
     release: str,
     names: Mapping[str, str],
     listed: Mapping[str, frozenset[str]] | None,
+    bounds: ReleaseBounds,
 ) -> ReleasedPack:
     for kind in ("images", "asm"):
         if kind not in names:
             raise _unusable(f"{folder} has no {kind} archive for {pack}", f"{SUMS} names none")
-    files = _members(folder / names["images"], sums, f"lib/aotriton.images/{pack}/")
-    texts = _members(folder / names["asm"], sums, f"share/aotriton/asm/{pack}/")
+    files = _members(folder / names["images"], sums, f"lib/aotriton.images/{pack}/", bounds)
+    texts = _members(folder / names["asm"], sums, f"share/aotriton/asm/{pack}/", bounds)
     labels, resources = _resources(folder / names["asm"], texts.pop("resources.json", b""))
     return ReleasedPack(
         release=release,
         pack=ImagePack(name=pack, files=files),
-        assembly={name.removesuffix(".s"): text.decode("utf-8", "replace") for name, text in texts.items()},
+        # LLVM writes ASCII; a character outside of Unicode's first plane would make four bytes of each byte
+        assembly={name.removesuffix(".s"): text.decode("ascii", "replace") for name, text in texts.items()},
         labels=labels,
         resources=resources,
         listed=None if listed is None else listed.get(pack, frozenset()),
     )
 
 
-def _members(path: Path, sums: Mapping[str, str], below: str) -> dict[str, bytes]:
+def _members(path: Path, sums: Mapping[str, str], below: str, bounds: ReleaseBounds) -> dict[str, bytes]:
     """The files below a folder of a tarball, by their names relative to the folder."""
     sink = MemorySink(below=below)
     try:
         _check_sum(path, sha256_file(path), sums)
-        read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=TOP)
+        bounds.used(read_archive(file_chunks(path), sink, bounds=bounds.archive(path), top=TOP))
     except UnsafeArchiveError as error:
         raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:
@@ -122,6 +128,8 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
     resources: dict[str, Resources] = {}
     names = [field.name for field in fields(Resources)]
     try:
+        if len(data) > _RESOURCES_LIMIT:
+            raise ValueError(f"it is larger than {_RESOURCES_LIMIT} bytes")
         for row in parse_json(data)["images"]:
             digest = str(row["digest"])
             labels[digest] = (*labels.get(digest, ()), *(str(label) for label in row["labels"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 
 from aotforge.compile.model import Resources
+from aotforge.conformance.candidate import _unpack_all
 from aotforge.errors import ReleaseError
 from aotforge.formats import untrusted_file
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, sums_bytes
+from aotforge.release import reader
 from aotforge.release.reader import ReleasedPack, read_release
 from tests.support.hostile import member, tar_bytes, zipped
 
@@ -187,3 +191,49 @@ def test_values_and_keys_are_counted() -> None:
     assert untrusted_file.parse_json('{"a":{"b":1}}', keys=1) == {"a": {"b": 1}}
     with pytest.raises(ValueError, match="an object has 2 keys, 1 are allowed"):
         untrusted_file.parse_json('[{"a":1,"b":1}]', keys=1)
+
+
+def bombs(folder: Path, count: int) -> Path:
+    """A release of packs whose images are 6 MiB of zeros each, which have 6 kB."""
+    files: dict[str, bytes] = {}
+    for number in range(count):
+        pack = f"amd-{number}"
+        images, _ = names(pack)
+        zeros = archive({f"lib/aotriton.images/{pack}/x": bytes(6 << 20), f"lib/{number}": b""})
+        files |= content(pack) | {images: zeros}
+    return release(folder, files)
+
+
+def test_the_archives_of_a_release_have_bounds_together(tmp_path: Path) -> None:
+    """Each had 16 MiB whatever its size: 375 kB took a gigabyte."""
+    for count in (2, 3):
+        (tmp_path / str(count)).mkdir()
+    assert len(read_release(bombs(tmp_path / "2", 2))) == 2
+    with pytest.raises(ReleaseError, match="more than the expected"):
+        read_release(bombs(tmp_path / "3", 3))
+
+
+def test_unpacked_archives_have_bounds_together(tmp_path: Path) -> None:
+    folder = bombs(tmp_path, 4)
+    named = [found for path in sorted(folder.iterdir()) if (found := parse_artifact_name(path.name))]
+    (tmp_path / "work").mkdir()
+    violations = [one.violations for one in _unpack_all(folder, named, tmp_path / "work") if one.kind == "images"]
+    refused = [any("more than the expected" in text for text in texts) for texts in violations]
+    assert refused == [False, False, True, True]
+
+
+def test_texts_are_kept_in_proportion_to_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A character outside of Unicode's first plane makes four bytes of every byte of a text, of a JSON document seven."""
+    images, texts = names("amd-a")
+    text = "\N{GRINNING FACE}".encode() + b"x" * 10_000
+    resources = json.dumps({**RESOURCES, "more": "x" * 1000}).encode()
+    below = "share/aotriton/asm/amd-a/"
+    changed = archive({f"{below}aa.s": text, f"{below}resources.json": resources})
+    folder = release(tmp_path, {images: content("amd-a")[images], texts: changed})
+    (one,) = read_release(folder)
+    assert one.assembly["aa"].endswith("x" * 10_000) and sys.getsizeof(one.assembly["aa"]) < 2.1 * len(text)
+    monkeypatch.setattr(reader, "_RESOURCES_LIMIT", 1000)
+    with pytest.raises(ReleaseError, match=r"resources\.json is missing or not of this format"):
+        read_release(folder)
