@@ -25,7 +25,7 @@ class ReleaseBounds:
         self._free = self._taken = _FREE
 
     def archive(self, path: Path) -> TarFacts:
-        """Bounds of the next archive; `used` tells what it took, all that was free if it is not called. Raises OSError."""
+        """Bounds of the next archive, which has taken all that was free unless `used` is called. Raises OSError."""
         bounds = archive_bounds(path, free=self._free)
         self._taken, self._free = self._free, 0
         return bounds

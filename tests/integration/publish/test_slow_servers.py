@@ -338,7 +338,9 @@ def test_a_redirect_to_ftp_ends_the_download() -> None:
         list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
 
 
-S3_CHUNKED = b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+S3_CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+)
 TRAILER = b"A: " + b"x" * 50_000 + b"\r\n"
 
 

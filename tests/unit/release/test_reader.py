@@ -217,14 +217,14 @@ def test_unpacked_archives_have_bounds_together(tmp_path: Path) -> None:
     folder = bombs(tmp_path, 4)
     named = [found for path in sorted(folder.iterdir()) if (found := parse_artifact_name(path.name))]
     (tmp_path / "work").mkdir()
-    violations = [one.violations for one in _unpack_all(folder, named, tmp_path / "work") if one.kind == "images"]
+    violations = [
+        one.violations for one in _unpack_all(folder, named, tmp_path / "work") if one.kind == "images"
+    ]
     refused = [any("more than the expected" in text for text in texts) for texts in violations]
     assert refused == [False, False, True, True]
 
 
-def test_texts_are_kept_in_proportion_to_their_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_kept_in_proportion_to_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A character outside of Unicode's first plane makes four bytes of every byte of a text, of a JSON document seven."""
     images, texts = names("amd-a")
     text = "\N{GRINNING FACE}".encode() + b"x" * 10_000
