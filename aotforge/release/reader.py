@@ -17,7 +17,6 @@ from aotforge.pack.model import ImagePack
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST
 
-
 _RESOURCES_LIMIT = 64 * 1024**2
 """Bytes of resources.json, which has about 400 per image: one character can make seven of each in memory."""
 

@@ -89,7 +89,7 @@ def test_a_scheduler_whose_modules_others_can_write_is_refused(monkeypatch: pyte
             closed.append(self.address)
 
     monkeypatch.setattr(distributed, "Client", Client)
-    with pytest.raises(ClusterError, match="other users can put modules .*dask-scratch-space has mode 777"):
+    with pytest.raises(ClusterError, match=r"other users can put modules .*dask-scratch-space has mode 777"):
         _connect("tls://host:8786")
     assert closed == ["tls://host:8786"]
     monkeypatch.setattr(sys, "path", [])
