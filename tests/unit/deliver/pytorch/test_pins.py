@@ -77,7 +77,7 @@ def test_commands_of_a_release_do_not_reach_the_build(tmp_path: Path, commit: ob
 def test_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """36 MB of `[],` took a gigabyte, and a text of `[` alone ended the command."""
     monkeypatch.setattr(untrusted_file, "VALUE_LIMIT", 100)
-    more = {"more": [[]] * 100}
+    more: dict[str, object] = {"more": [[]] * 100}
     (tmp_path / "release.json").write_text(json.dumps({"origin": {"commit": "c" * 40}, **more}))
     assert _commit(tmp_path) == ""
     (tmp_path / "release.json").write_text("[" * 99 + "[" * 200_000)
