@@ -21,9 +21,8 @@ from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, UNSIGNED
 
-_Words = Annotated[
-    tuple[str, ...], FailFast()
-]  # an error for each value would take more memory than the values
+# fail fast: an error for each value would take more memory than the values
+_Words = Annotated[tuple[str, ...], FailFast()]
 
 
 class _Reported(BaseModel):

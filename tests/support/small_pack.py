@@ -13,6 +13,8 @@ from pathlib import Path
 
 import zstandard
 
+from tests.support.fake_hsaco import FakeKernel, fake_hsaco
+
 TYPES = {"ptr": 0, "i32": 1, "i64": 2, "u64": 3, "f32": 4}
 
 
@@ -166,3 +168,18 @@ def write(pack: SmallPack, directory: Path) -> None:
     directory.mkdir(parents=True)
     for name, content in files(pack).items():
         (directory / name).write_bytes(content)
+
+
+def write_add(directory: Path) -> None:
+    """Write a pack of gfx908 with one kernel, `add`, whose code is zeros."""
+    image = fake_hsaco("gfx908", [FakeKernel(symbol="add", types=["ptr", "ptr", "ptr", "i32"])], bytes(20000))
+    choice = Choice(image=image, symbol="add", grid=((("n", 1024),), (), ()))
+    values = [("x", "ptr"), ("y", "ptr"), ("out", "ptr"), ("n", "i32")]
+    kernel = Kernel(
+        name="e.add",
+        operator="add",
+        parameters=[(t, v) for v, t in values],
+        functionals={("gfx908", ()): [choice]},
+    )
+    pack = SmallPack(archs=["gfx908"], operators={"add": values}, kernels=[kernel], dictionary=image[:300])
+    write(pack, directory)

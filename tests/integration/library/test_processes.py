@@ -10,27 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import Objects
-from tests.support.small_pack import Choice, Kernel, SmallPack, write
+from tests.support.small_pack import write_add
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("add")
-    image = fake_hsaco("gfx908", [FakeKernel(symbol="add", types=["ptr", "ptr", "ptr", "i32"])], bytes(20000))
-    choice = Choice(image=image, symbol="add", grid=((("n", 1024),), (), ()))
-    values = [("x", "ptr"), ("y", "ptr"), ("out", "ptr"), ("n", "i32")]
-    kernel = Kernel(
-        name="e.add",
-        operator="add",
-        parameters=[(t, v) for v, t in values],
-        functionals={("gfx908", ()): [choice]},
-    )
-    write(
-        SmallPack(archs=["gfx908"], operators={"add": values}, kernels=[kernel], dictionary=image[:300]),
-        folder / "amd-gfx908",
-    )
+    write_add(folder / "amd-gfx908")
     return folder
 
 
