@@ -134,7 +134,10 @@ def verify_tasks(
             missing.append(task)
     executed_by = {task.key: backend_of_arch(task.arch).executed_by for task in missing}
     emulated = [task for task in missing if executed_by[task.key] == "virtual GPU"]
-    load_interpreters(emulated, cache, options.get("on_stage"))
+    on_stage = options.get("on_stage")
+    load_interpreters(emulated, cache, on_stage)
+    if missing and on_stage:
+        on_stage(f"executing {len(missing)} images of {pack}")
     began = time.monotonic()  # compiling is no part of the speed
     for verdict in _checked(missing, sources, options) if missing else ():
         if (

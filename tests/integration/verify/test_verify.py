@@ -113,13 +113,15 @@ def unwritten(asm: str) -> str:
 def test_sound_images_pass_and_are_not_run_again(
     add: tuple[Plan, Images], root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, _ = verified(add, root, cache)
+    stages: list[str] = []
+    first, _ = verified(add, root, cache, on_stage=stages.append)
     first.require_passed()
+    assert stages[-1] == f"executing {len(first.verdicts)} images of {first.pack}"
     assert all(v.runs >= 6 and 0 < v.worst <= 1 and not v.cached for v in first.verdicts)
     assert all(v.instructions == sum(dict(v.mix).values()) > 0 for v in first.verdicts)
     with monkeypatch.context() as patch:
         patch.setattr(run, "Pool", None)  # nothing is to be executed
-        second, _ = verified(add, root, cache)
+        second, _ = verified(add, root, cache, on_stage=stages.clear)
     assert [replace(v, cached=False) for v in second.verdicts] == list(first.verdicts)
     assert all(v.cached for v in second.verdicts)
     cases = root / "add" / "cases.py"
