@@ -21,12 +21,13 @@ from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox.executors.agent import own_tasks
 from aotforge.sandbox.executors.cgroups import ControlGroups
 from aotforge.sandbox.executors.session import UID
+from aotforge.sandbox.memory_watch import MemoryWatch, refused_system_calls
 
 _PROBE_SECONDS = 30
 _OUTPUT_LIMIT = 1 << 20
 _FILE_LIMIT = 1 << 28
 _MEMORY = 4 << 30
-"""Bytes of a program's private memory: of all of its processes where control groups can be made, else of each."""
+"""Bytes that all processes of a program have together, and that each may allocate."""
 
 _PROCESSES = 512
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -76,27 +77,34 @@ class ReleasePrograms:
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
+            tempfile.TemporaryFile() as refused,
             closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
+            MemoryWatch(_MEMORY) as watch,
         ):
-            given.write(text.encode())
-            given.seek(0)
+            for file, content in ((given, text.encode()), (refused, refused_system_calls())):
+                file.write(content)
+                file.seek(0)
             options: dict[str, Any] = {
                 "stdin": given,
                 "stdout": out,
                 "stderr": err,
                 "timeout": seconds,
-                "preexec_fn": groups.join(),
+                "preexec_fn": groups.join() or watch.join(),
             }
             try:
                 if self.sandbox:
+                    filtered = ["--seccomp", str(refused.fileno())] if refused_system_calls() else []
                     words = [
                         *self.sandbox,
+                        *filtered,
                         *_mounts(readable, writable),
                         *("--chdir", str(folder)),
                         *_variables(own),
                         *_limited(command),
                     ]
-                    status: int | None = run_child("bubblewrap", words, **options).returncode
+                    status: int | None = run_child(
+                        "bubblewrap", words, pass_fds=[refused.fileno()], **options
+                    ).returncode
                 else:
                     status = run_child(
                         "release program", _limited(command), given={}, add=own, cwd=folder, **options

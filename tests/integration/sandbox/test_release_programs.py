@@ -138,6 +138,59 @@ def test_memory_of_a_program_is_bounded() -> None:
     assert "MemoryError" in done.stderr
 
 
+_MANY = """
+import mmap, os, time
+for _ in range(6):
+    if os.fork() == 0:
+        part = {allocate}
+        for at in range(0, len(part), 4096):
+            part[at] = 1
+        time.sleep(60)
+        os._exit(0)
+time.sleep(60)
+"""
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("allocate", ["bytearray(100 << 20)", "mmap.mmap(-1, 100 << 20)"])
+def test_memory_of_all_processes_is_bounded_without_control_groups(
+    allocate: str, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six processes with 100 MiB each, where 400 are permitted."""
+    monkeypatch.setattr(release_programs, "_MEMORY", 400 << 20)
+    text = _MANY.format(allocate=allocate)
+    if hidden:  # from those who would read what the process shares
+        text = f"import ctypes\nctypes.CDLL(None).prctl(4, 0)\n{text}"
+    run("true")  # loads what another user may not
+
+    def check(folder: Path) -> None:
+        release_programs._sandbox.cache_clear()
+        if not available_programs().sandbox:
+            return
+        programs = find_release_programs("r", own=False, unsandboxed=False)
+        done = programs.run(["/usr/bin/python3", "-c", text], environment={}, readable=(), seconds=50)
+        assert done.status not in (0, None), done
+
+    as_other_user(check)
+    release_programs._sandbox.cache_clear()
+
+
+@needs_bubblewrap
+def test_memory_that_no_process_has_mapped_is_refused() -> None:
+    calls = "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    for call in (
+        "memfd_create(b'x', 0)",
+        "shmget(0, 4096, 0o1600)",
+        "syscall(447, 0)",
+        "syscall(0x40000000 + 319, b'x', 0)",
+    ):
+        calls += f"print(libc.{call}, ctypes.get_errno() == errno.ENOSYS)\n"
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    done = programs.run(["/usr/bin/python3", "-c", calls], environment={}, readable=(), seconds=300)
+    assert done.stdout.split() == ["-1", "True"] * 4, done
+
+
 @needs_bubblewrap
 def test_processes_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_programs, "_PROCESSES", 20)

@@ -35,9 +35,17 @@ std::vector<char*> environment() {
   return kept;
 }
 
-class Buffer {  // an anonymous file: no pipe that could fill up, no signal when the other side ends early
+// A file in memory; where a sandbox permits none, one without a name in TMPDIR.
+int anonymous_file(const char* name) {
+  const int fd = ::memfd_create(name, MFD_CLOEXEC);
+  if (fd >= 0 || errno != ENOSYS) return fd;
+  const char* folder = std::getenv("TMPDIR");
+  return ::open(folder != nullptr && *folder != 0 ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+class Buffer {  // no pipe that could fill up, no signal when the other side ends early
  public:
-  explicit Buffer(const char* name) : fd(::memfd_create(name, MFD_CLOEXEC)) {}
+  explicit Buffer(const char* name) : fd(anonymous_file(name)) {}
   ~Buffer() {
     if (fd >= 0) ::close(fd);
   }
