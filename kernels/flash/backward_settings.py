@@ -25,7 +25,8 @@ class Tuned:
     `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the block's own tiles in registers,
     several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
     `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled;
-    `general`: for the image without hints only, where that spills. `archs`: those of the file that it is for (all when empty).
+    `general`: for the image without hints only, where that spills; `hinted`: for the one with hints only. `kpack`: how many steps of the
+    matrix instruction one read of shared memory feeds. `archs`: those of the file that it is for (all when empty).
     `spills`: hardware ran its images with spilled registers faster than every setting without.
     """
 
@@ -36,6 +37,7 @@ class Tuned:
     num_stages: int = 1
     waves_per_eu: int = 0
     mfma: int = 0
+    kpack: int = 1
     parts: int = 1
     hold: bool = True
     piece: int = 128
@@ -43,6 +45,7 @@ class Tuned:
     plain: bool = False
     exact: bool = True
     general: bool = False
+    hinted: bool = False
     archs: tuple[str, ...] = ()
     spills: bool = False
 
@@ -76,6 +79,7 @@ class Tuned:
             num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
             matrix_instr_nonkdim=self.mfma,
+            kpack=self.kpack,
             spills=self.spills,
         )
 
@@ -99,9 +103,10 @@ def backward_settings(kernel: str, target: Target, functional: Functional) -> tu
     table = _table(kernel, target.arch, target.warp_size)
     fitting = [entry for entry in table if entry.fits(target.arch, functional)]
     found = next((entry for entry in fitting if not entry.general), None)
-    if found is None:
+    others = [entry for entry in fitting if not entry.hinted]
+    if found is None or not others:
         return ()
-    general = next((entry for entry in fitting if entry.general), found)
+    general = next((entry for entry in others if entry.general), others[0])
     width = int(functional["width"])
     wanted = {"head_dim_v": width, "stride_dm": 1}
     if kernel != "bwd_preprocess":

@@ -24,7 +24,9 @@ class Tuned:
 
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile; without `hold` the queries
     are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
-    registers. `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image alone.
+    registers, `kpack` is how many steps of the matrix instruction one read of shared memory feeds.
+    `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image alone, `hinted` for the one with
+    hints alone.
     `archs`: those of the file that it is for (all when empty). `groups`: forward_warpgroups.py, for heads of exactly `max_width`.
     """
 
@@ -35,6 +37,7 @@ class Tuned:
     num_stages: int = 1
     waves_per_eu: int = 0
     mfma: int = 0
+    kpack: int = 1
     dtypes: tuple[str, ...] = ()
     parts: int = 1
     piece: int = 512
@@ -42,6 +45,7 @@ class Tuned:
     features: int = 2
     few: bool = False
     general: bool = False
+    hinted: bool = False
     archs: tuple[str, ...] = ()
     groups: bool = False
 
@@ -88,6 +92,7 @@ class Tuned:
             num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
             matrix_instr_nonkdim=self.mfma,
+            kpack=self.kpack,
             # a product rounded in the maximum and not in the difference makes large scores overflow
             options={"enable_fp_fusion": False},
         )
@@ -104,7 +109,8 @@ def forward_settings(target: Target, functional: Functional) -> tuple[Setting, .
         entry for entry in _table(target.arch, target.warp_size) if entry.fits(target.arch, functional)
     ]
     main = next((entry for entry in fitting if not (entry.few or entry.general or entry.groups)), None)
-    if main is None:
+    served = [entry for entry in fitting if not (entry.few or entry.groups or entry.hinted)]
+    if main is None or not served:
         return ()
     width = int(functional["width"])
     when: tuple[Condition, ...] = (Equals(value="head_dim", to=width), Equals(value="head_dim_v", to=width))
@@ -112,7 +118,7 @@ def forward_settings(target: Target, functional: Functional) -> tuple[Setting, .
         when = (*when, Equals(value="stride_bn", to=1))
     few = next((entry for entry in fitting if entry.few), None)
     groups = next((entry for entry in fitting if entry.groups), None)
-    unhinted = next((entry for entry in fitting if entry.general), main)
+    unhinted = next((entry for entry in served if entry.general), served[0])
     return (
         *([few.setting(width, when, general=False)] if few else []),
         *([groups.setting_of_groups(width, when)] if groups else []),

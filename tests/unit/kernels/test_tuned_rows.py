@@ -1,0 +1,56 @@
+"""Rows of manifests/tuning that are for one of a functional's images, and options that a row may set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.tuning import load_tuning
+from aotforge.rules import Functional, Setting, Target
+from kernels.flash import backward_settings, forward_settings
+
+TARGET = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
+HEAD = "schema: 1\narchs: [gfx908]\nsource: a test\nkernels:\n"
+FIRST = "    - {max_width: 64, block_m: 128, block_n: 32, mfma: 16, kpack: 2, hinted: true}\n"
+SECOND = "    - {max_width: 128, block_m: 64, block_n: 16}\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_rows() -> Iterator[None]:
+    """The tables are read once per process: neither this file's rows nor the project's may stay."""
+    yield
+    for module in (forward_settings, backward_settings):
+        module._table.cache_clear()
+
+
+def settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, rows: str, width: int
+) -> tuple[Setting, ...]:
+    (folder / "a.yaml").write_text(f"{HEAD}  flash.{kernel}:\n{rows}")
+    module = forward_settings if kernel == "attn_fwd" else backward_settings
+    monkeypatch.setattr(module, "tuning", lambda: load_tuning(folder))
+    module._table.cache_clear()
+    functional: Functional = {"dtype": "fp16", "mask": "full", "dropout": False, "width": width}
+    if kernel == "attn_fwd":
+        return forward_settings.forward_settings(TARGET, functional)
+    return backward_settings.backward_settings(kernel, TARGET, functional)
+
+
+@pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_dk_dv", "bwd_dq"])
+def test_a_row_for_the_image_with_hints_leaves_the_general_one_to_the_next(
+    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hinted, general = settings(tmp_path, monkeypatch, kernel, FIRST + SECOND, 64)
+    assert (hinted.hinted, hinted.constants["BLOCK_M"], hinted.kpack) == (True, 128, 2)
+    assert (general.hinted, general.constants["BLOCK_M"], general.kpack) == (False, 64, 1)
+    wider = settings(tmp_path, monkeypatch, kernel, FIRST + SECOND, 128)
+    assert [one.constants["BLOCK_M"] for one in wider] == [64, 64]
+
+
+@pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_dk_dv", "bwd_dq"])
+def test_rows_for_the_image_with_hints_alone_serve_nothing(
+    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings(tmp_path, monkeypatch, kernel, FIRST, 64) == ()
