@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,48 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     )
     assert "Likely cause: " in text and "Next step: " in text
     assert not (tmp_path / "executed").exists() and not (home / ".dev.lock").exists()
+
+
+PLANT = """#!/bin/sh
+PATH=/usr/bin:/bin
+plant() {{ [ -e {home} ] || {{ cp -a {planted} {home} && chown -R {user} {home}; }} }}
+"""
+"""Start of a program that `dev` calls: another user makes the home then, if it is absent."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("arguments", [("plan",), ("--help",)])
+@pytest.mark.parametrize(
+    "program",
+    ['plant; exec readlink "$@"', 'plant; exec mkdir "$@"', 'stat "$@"; status=$?; plant; exit $status'],
+)
+def test_a_home_that_another_user_makes_meanwhile_is_not_executed(
+    tmp_path: Path, program: str, arguments: tuple[str, ...]
+) -> None:
+    home, planted = tmp_path / "new" / "home", planted_home(tmp_path)
+    (home.parent / "bin").mkdir(parents=True)
+    (planted / f"venv-{sys.version_info.major}.{sys.version_info.minor}" / ".made").write_text("3.x")
+    name = re.findall("readlink|mkdir|stat ", program)[0].strip()
+    wrapper, python = home.parent / "bin" / name, home.parent / "python"
+    wrapper.write_text(PLANT.format(home=home, planted=planted, user=USER) + program + "\n")
+    python.write_text(PYTHON)
+    for path in (wrapper, python):
+        path.chmod(0o755)
+    environment = os.environ | {
+        "AOTFORGE_HOME": str(home),
+        "AOTFORGE_PYTHON": str(python),
+        "PATH": f"{wrapper.parent}:/usr/bin:/bin",
+    }
+    if "--help" in arguments:
+        del environment["AOTFORGE_PYTHON"]
+    subprocess.run(
+        [str(PROJECT / "dev"), *arguments],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_home_whose_name_is_like_an_option(tmp_path: Path) -> None:
