@@ -130,6 +130,9 @@ def _run(flags: argparse.Namespace) -> list[str]:
     info = DebugInfo(program=program, source=source_lines(asm, program.listing, lines_from=lines))
     session = _session(flags, info, memory, parsed)
     costs = _costs(program, hsaco) if flags.cost else None
+    recorder = costs.recorder if costs else None
+    if session and recorder:
+        session.watch(recorder.indices, recorder.on_event)
     with _tracer(flags.trace, flags.trace_lane) as trace:
         request = LaunchRequest(
             grid=grid,
@@ -143,6 +146,7 @@ def _run(flags: argparse.Namespace) -> list[str]:
             trace=trace,
             source=info,
             meter=costs.meter if costs else None,
+            hooks=recorder.hooks if recorder else None,
         )
         report = session.run(request) if session else program.launch(request)
     if report is None:  # the user has quit

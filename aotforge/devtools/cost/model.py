@@ -5,20 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
+from aotforge.devtools.cost.timeline import Timeline
 from aotforge.devtools.cost.work import Traffic, Work, is_permute, traffic_kind
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
 from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
-_ALONE = "latency of one wave"
+_LATENCY = "latency"
+_BUSY = 0.75
+"""Share of the time that a pipe is busy, from which on it counts as what decides."""
 _SCALAR = {InstructionClass.SALU, InstructionClass.SCALAR_MEMORY, InstructionClass.CONTROL}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Cycles. `pipes`: what a workgroup keeps each pipe of its unit busy for, when the unit is full; `wave`: one wave by itself,
-    every wait at full latency; `resident`: workgroups on a unit at once; `workgroup`: per workgroup on a full unit; `alone`: one
-    workgroup on an empty one; `launch`: all of them on all units. `bound`: what decides `workgroup`. `utilization`: of the
-    unit's matrix peak, 0 to 1.
+    """Cycles. `pipes`: what a workgroup keeps each pipe of its unit busy for, when the unit is full; `wave`: its waves on one SIMD that
+    has no others; `resident`: workgroups on a unit at once; `workgroup`: per workgroup on a full unit; `alone`: one workgroup on an
+    empty one; `launch`: all of them on all units. `bound`: what decides `workgroup`. `utilization`: of the unit's matrix peak, 0 to 1.
     """
 
     pipes: Mapping[str, float]
@@ -32,11 +34,10 @@ class Estimate:
     utilization: float
 
 
-def estimate(work: Work, model: IssueModel, *, occupancy: int) -> Estimate:
-    """`occupancy` in waves per SIMD."""
+def estimate(work: Work, model: IssueModel, times: Timeline) -> Estimate:
+    """`times`: of the launch's waves, to which the bandwidth of the memory is added here."""
     groups, simds = work.workgroups, model.simds
-    vector, matrix, scalar, wave_issue = _issued(work, model)
-    resident = max(1.0, math.floor(max(occupancy, 1) * simds / work.waves))
+    vector, matrix, scalar = _issued(work, model)
     shared = {
         "scalar": scalar / groups,
         "LDS": _local(work, model) / groups,
@@ -47,49 +48,43 @@ def estimate(work: Work, model: IssueModel, *, occupancy: int) -> Estimate:
     if not model.matrix_apart:
         per_simd = {"vector": (vector + matrix) / groups}
     pipes = {name: cycles / simds for name, cycles in per_simd.items()} | shared
-    busy = max(pipes.values())
+    longest = max(pipes, key=lambda name: pipes[name])
     used = min(simds, work.waves)
     busy_alone = max(
         [cycles / used for cycles in per_simd.values()] + [c for n, c in shared.items() if n != "memory"]
     )
-    waits = work.memory_waits * model.memory_latency + work.local_waits * model.lds_latency
-    wave = (wave_issue + waits) / (groups * work.waves)
-    steady = max(busy, wave / resident)
-    alone = max(busy_alone, wave)
+    steady = max(pipes[longest], times.workgroup)
+    alone = max(busy_alone, times.wave)
     rounds = math.ceil(groups / model.units)
     memory = (work.loaded + work.stored) / model.memory
     launch = max(alone, rounds * steady if rounds > 1 else 0.0, memory)
     peak = simds * _peak(work, model)
     return Estimate(
         pipes=pipes,
-        wave=wave,
-        resident=resident,
+        wave=times.wave,
+        resident=times.resident,
         workgroup=steady,
         alone=alone,
         launch=launch,
         microseconds=launch / model.clock_mhz,
-        bound=_ALONE if wave / resident > busy else max(pipes, key=lambda name: pipes[name]),
+        bound=longest if pipes[longest] >= _BUSY * steady else _LATENCY,
         utilization=work.flops / groups / steady / peak if peak and steady else 0.0,
     )
 
 
-def _issued(work: Work, model: IssueModel) -> tuple[float, float, float, float]:
-    """Over the launch: cycles of vector units, of matrix hardware, of scalar hardware; and what waves take to issue all, in order."""
-    vector = matrix = scalar = wave = 0.0
+def _issued(work: Work, model: IssueModel) -> tuple[float, float, float]:
+    """Over the launch: cycles of vector units, of matrix hardware, of scalar hardware."""
+    vector = matrix = scalar = 0.0
     for name, count in work.names.items():
         kind = instruction_class(name)
-        cycles = float(model.issue)
         if shape := matrix_shape(name):
-            cycles = float(matrix_cycles(shape, model.arch))
-            matrix += count * cycles
+            matrix += count * matrix_cycles(shape, model.arch)
             vector += count * model.issue if model.matrix_apart else 0
         elif kind is InstructionClass.VALU:
-            cycles = float(vector_cycles(name, model))
-            vector += count * cycles
+            vector += count * vector_cycles(name, model)
         elif kind in _SCALAR:
             scalar += count * model.salu
-        wave += count * cycles
-    return vector, matrix, scalar, wave
+    return vector, matrix, scalar
 
 
 def _local(work: Work, model: IssueModel) -> float:

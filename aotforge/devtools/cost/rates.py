@@ -26,7 +26,9 @@ class IssueModel:
     `salu`: cycles of a unit's scalar hardware per instruction. `matrix_apart`: matrix instructions have a pipe of their own.
     `lds_banks` decide conflicts within an access; `lds_pipes` work in parallel; `lds_port`: bytes that each of two pairs of SIMDs can
     send or get (0: not known to bound anything). `l1`: bytes per clock of a unit's vector caches, which take `address_lanes` addresses
-    a clock. `memory_gb`: memory bandwidth in GB/s.
+    a clock. `memory_gb`: memory bandwidth in GB/s. `scratch_latency`: of a vector cache's hit. `matrix_latency`, `vector_latency`: from the
+    end of an instruction until another may use its result; `vector_latency` 0: the wave's next instruction comes only then. `branch`:
+    cycles until the instruction behind a taken branch.
     """
 
     arch: str
@@ -47,6 +49,10 @@ class IssueModel:
     address_lanes: int = 16
     lds_latency: int = 64
     memory_latency: int = 320
+    scratch_latency: int = 142
+    vector_latency: int = 0
+    matrix_latency: int = 12
+    branch: int = 32
     cus_per_unit: int = 1
 
     @property
@@ -64,6 +70,7 @@ _GFX908: dict[str, Any] = {
     "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 16, "wide": 8, "double": 8},
     "clock_mhz": 1502,
     "memory_gb": 1228.8,
+    "matrix_latency": 8,
 }
 _GFX90A: dict[str, Any] = {
     "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 4, "wide": 4, "double": 4},
@@ -77,6 +84,8 @@ _RDNA3: dict[str, Any] = {
     "issue": 1,
     "salu": 0.25,
     "matrix_apart": False,
+    "matrix_latency": 4,
+    "vector_latency": 4,
     "lds_swizzled": False,
     "lds_pipes": 2,
     "lds_port": 0,
@@ -171,12 +180,3 @@ def vector_kind(name: str) -> str:
 def vector_cycles(name: str, model: IssueModel) -> int:
     """Cycles that a SIMD's vector unit is busy with one instruction other than a matrix instruction."""
     return model.vector[vector_kind(name)]
-
-
-def waits_of(text: str) -> tuple[bool, bool]:
-    """Whether an instruction waits for loads from global memory, and for LDS or scalar loads. Stores are not waited for long."""
-    name, _, tail = text.partition(" ")
-    if name == "s_waitcnt":
-        return "vmcnt" in tail, "lgkmcnt" in tail
-    waits = name.startswith("s_wait")
-    return waits and "loadcnt" in name, waits and ("dscnt" in name or "kmcnt" in name)

@@ -10,12 +10,16 @@ from aotforge.compile.image_set import resources
 from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
 from aotforge.devtools.cost.model import Estimate, HotLine, estimate, hot_lines
+from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.rates import model_of
+from aotforge.devtools.cost.steps import steps_of
+from aotforge.devtools.cost.timeline import timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.targets.amd.code_object import read_stats
+from aotforge.targets.amd.occupancy import resident_workgroups
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.measure import Meter
@@ -52,12 +56,13 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
 
 
 class ProgramCost:
-    """Cost of a launch that the caller makes with `meter`. Raises UnsupportedError for an arch without rates."""
+    """Cost of a launch that the caller makes with `meter` and the hooks of `recorder`. Raises UnsupportedError for an arch without rates."""
 
     def __init__(self, program: Program, hsaco: bytes) -> None:
         self._program, self._hsaco = program, hsaco
         self._model = model_of(program.target.arch)
         self.meter = Meter(self._model.banks)
+        self.recorder = PathRecorder(program.lines, program.listing.labels, program.listing.lines)
 
     def cost(
         self, name: str, case: str, grid: tuple[int, int, int], lds_bytes: int, *, top: int = _TOP
@@ -68,18 +73,26 @@ class ProgramCost:
         lanes, groups = program.target.lanes, math.prod(grid)
         waves = -(-program.threads // lanes)
         stats = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
-        found = resources(stats, load_architectures().find(model.arch))
+        architecture = load_architectures().amd[model.arch]
+        steps = steps_of(measured.lines, program.effects(), model, lanes)
+        times = timeline(
+            steps,
+            self.recorder.paths(),
+            waves=waves,
+            simds=model.simds,
+            resident=max(1, resident_workgroups(stats, architecture)),
+        )
         work = add_up(measured, workgroups=groups, waves=waves, wavefront=lanes)
         return Cost(
             name=name,
             digest=hashlib.sha256(self._hsaco).hexdigest(),
             case=case,
             grid=grid,
-            resources=found,
+            resources=resources(stats, architecture),
             arch=model.arch,
             product=model.product,
             work=work,
-            estimate=estimate(work, model, occupancy=found.occupancy),
+            estimate=estimate(work, model, times),
             hot=hot_lines(measured, model, count=top),
         )
 
@@ -90,11 +103,17 @@ def measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
     program = Emulator(request.arch, cache=request.cache).load(image.binary, image.asm)
     costs, lds_bytes = ProgramCost(program, image.binary), image.resources.dynamic_shared_bytes
     arguments, memory = tuple(launch.arguments.values()), invocation.memory()
-    grid, meter = launch.grid, costs.meter
     program.launch(
-        LaunchRequest(grid=grid, arguments=arguments, memory=memory, lds_bytes=lds_bytes, meter=meter)
+        LaunchRequest(
+            grid=launch.grid,
+            arguments=arguments,
+            memory=memory,
+            lds_bytes=lds_bytes,
+            meter=costs.meter,
+            hooks=costs.recorder.hooks,
+        )
     )
-    return costs.cost(one.name, case, grid, lds_bytes, top=request.top)
+    return costs.cost(one.name, case, launch.grid, lds_bytes, top=request.top)
 
 
 def dispatched(request: CostRequest, one: Candidate) -> Candidate:

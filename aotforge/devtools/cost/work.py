@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
-from aotforge.devtools.cost.rates import matrix_shape, waits_of
+from aotforge.devtools.cost.rates import matrix_shape
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
@@ -52,8 +52,7 @@ class Traffic:
 @dataclass(kw_only=True)
 class Work:
     """A launch. `names`: wave-instructions by name, a dual-issue pair once, by its first; `vector_lanes`: lanes of VALU
-    instructions; `flops` of matrix instructions; `memory_waits`, `local_waits` executed; `loaded` and `stored` bytes of global
-    memory touched at all.
+    instructions; `flops` of matrix instructions; `loaded` and `stored` bytes of global memory touched at all.
     """
 
     workgroups: int
@@ -63,8 +62,6 @@ class Work:
     traffic: dict[str, Traffic] = field(default_factory=lambda: dict.fromkeys(KINDS, Traffic()))
     vector_lanes: int = 0
     flops: int = 0
-    memory_waits: int = 0
-    local_waits: int = 0
     loaded: int = 0
     stored: int = 0
 
@@ -109,9 +106,6 @@ def add_up(measured: Measurement, *, workgroups: int, waves: int, wavefront: int
             work.vector_lanes += one.lanes
         if kind := traffic_kind(name):
             work.traffic[kind] = work.traffic[kind].plus(one)
-        memory, local = waits_of(one.line.text)
-        work.memory_waits += one.count * memory
-        work.local_waits += one.count * local
     work.names = dict(names.most_common())
     return work
 

@@ -98,11 +98,15 @@ class EstimateStore:
         self._made: set[str] = set()
         self.known = 0
 
-    def estimate(self, job: str, call: CostRequest, make: Callable[[], TunedCost]) -> TunedCost:
-        """The stored one, or the one that `make` makes. A damaged file is made again."""
+    def estimate(
+        self, job: str, call: CostRequest, make: Callable[[], TunedCost], *, spilled: bool = False
+    ) -> TunedCost:
+        """The stored one, or the one that `make` makes. A damaged file is made again, and one that has no cycles because it spills where
+        `spilled` ones are needed.
+        """
         key = self._key(job, call)
         found = self._load(key)
-        if found is None:
+        if found is None or (spilled and found.scratch_bytes and not found.cycles):
             found = make()
             self.put(job, call, found)
         elif key not in self._made:
@@ -181,7 +185,7 @@ def search(
     chosen = [dispatched(call, own) for call in calls]
     compile_together(chosen, request)
     rules = Tried(
-        values={}, estimates=tuple(_estimate(store, *pair) for pair in zip(calls, chosen, strict=True))
+        values={}, estimates=tuple(_rules(store, *pair) for pair in zip(calls, chosen, strict=True))
     )
     last = changed_setting(offered)
     others = candidates(last, target)
@@ -237,8 +241,13 @@ def _estimate(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedC
     return store.estimate(one.job.key, call, lambda: estimated(call, one))
 
 
-def estimated(call: CostRequest, one: Candidate) -> TunedCost:
-    """Without an estimate where the image does not compile, exceeds the arch's memory, or spills: it would not be built."""
+def _rules(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedCost:
+    """Of the rules' choice: also where it spills, as all others are compared with it."""
+    return store.estimate(one.job.key, call, lambda: estimated(call, one, spilled=True), spilled=True)
+
+
+def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> TunedCost:
+    """Without an estimate where the image does not compile, exceeds the arch's memory, or, unless `spilled`, spills: it would not be built."""
     try:
         (image,) = compiled([one], call)
     except (CompileError, ResourceError) as error:
@@ -250,7 +259,7 @@ def estimated(call: CostRequest, one: Candidate) -> TunedCost:
         shared_bytes=used.shared_bytes,
         scratch_bytes=used.scratch_bytes,
     )
-    if used.scratch_bytes:
+    if used.scratch_bytes and not spilled:
         return found
     try:
         done = measured(call, one, image)

@@ -13,6 +13,7 @@ from aotforge.base.files import write_atomic
 from aotforge.base.tuning import Found, load_tuning
 from aotforge.devtools.cost.cost_report import NOTE
 from aotforge.devtools.tune.search import Search, Tried
+from aotforge.errors import UnsupportedError
 
 _SHOWN = 10
 _MARK = "found:"
@@ -27,18 +28,14 @@ class TuneReport:
 
     @property
     def ranked(self) -> list[tuple[float, Tried]]:
-        """Usable settings with their estimate as a share of the rules' (geometric mean over the shapes), the best first."""
-        own = self.search.rules.estimates
-        found = [
-            (
-                math.prod(a.cycles / b.cycles for a, b in zip(one.estimates, own, strict=True))
-                ** (1 / len(own)),
-                one,
-            )
-            for one in (self.search.rules, *self.search.tried)
-            if one.usable
-        ]
-        return sorted(found, key=lambda pair: pair[0])
+        """Usable settings with their estimate as a share of the rules' (geometric mean over the shapes), the best first.
+
+        Where the rules' choice has no estimate, as a share of the best one's.
+        """
+        usable = [(_mean(one), one) for one in (self.search.rules, *self.search.tried) if one.usable]
+        usable.sort(key=lambda pair: pair[0])
+        base = _mean(self.search.rules) or (usable[0][0] if usable else 1.0)
+        return [(mean / base, one) for mean, one in usable]
 
     def fields(self) -> dict[str, Any]:
         """JSON values."""
@@ -51,7 +48,8 @@ class TuneReport:
         search, refused = self.search, [one for one in self.search.tried if not one.usable]
         spilled = sum(any(estimate.scratch_bytes for estimate in one.estimates) for one in refused)
         functional = ",".join(f"{name}={value}" for name, value in search.functional.items())
-        head = f"{search.kernel} on {search.arch}, {functional}; estimated cycles as a share of the rules' choice, over {len(search.shapes)} shapes"
+        base = "the rules' choice" if _mean(search.rules) else "the best setting"
+        head = f"{search.kernel} on {search.arch}, {functional}; estimated cycles as a share of {base}, over {len(search.shapes)} shapes"
         rows = [f"{ratio:6.3f}  {_text(one)}" for ratio, one in self.ranked[:_SHOWN]]
         total = (
             f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, {search.known} estimates known before; "
@@ -62,7 +60,28 @@ class TuneReport:
             if len(search.tried) < search.offered
             else []
         )
-        return [head, *rows, total, *rest, *([f"written: {self.written}"] if self.written else []), NOTE]
+        return [
+            head,
+            *_why_not(search.rules),
+            *rows,
+            total,
+            *rest,
+            *([f"written: {self.written}"] if self.written else []),
+            NOTE,
+        ]
+
+
+def _mean(one: Tried) -> float:
+    """Geometric mean of its estimates; 0 without one."""
+    return math.prod(estimate.cycles for estimate in one.estimates) ** (1 / len(one.estimates))
+
+
+def _why_not(rules: Tried) -> list[str]:
+    """Why the rules' choice is not among the usable settings."""
+    scratch = max(estimate.scratch_bytes for estimate in rules.estimates)
+    refused = next((estimate.refused for estimate in rules.estimates if estimate.refused), "")
+    reason = refused or (f"spills {scratch} bytes of scratch a lane" if scratch else "")
+    return [f"the rules' choice is not usable: {reason}"] if reason else []
 
 
 def _text(one: Tried) -> str:
@@ -74,9 +93,17 @@ def _text(one: Tried) -> str:
 def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:
     """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same functional.
 
-    Rows stay as they are: images change only when a row is edited. Raises RulesError, ManifestError, OutputError.
+    Rows stay as they are: images change only when a row is edited. Raises UnsupportedError without an estimate of
+    the rules' choice, RulesError, ManifestError, OutputError.
     """
-    search, (ratio, best) = report.search, report.ranked[0]
+    search = report.search
+    if not report.ranked or not _mean(search.rules):
+        raise UnsupportedError(
+            f"nothing to keep for {search.kernel} on {search.arch}",
+            cause="the rules' choice has no estimate, or no setting is usable",
+            hint="correct the row in manifests/tuning, or raise --budget",
+        )
+    ratio, best = report.ranked[0]
     path, tuning = load_tuning(folder).of(search.arch, 0)
     new = Found(
         arch=search.arch,

@@ -97,9 +97,13 @@ class AmdBackend:
         return HOST_CALLS.encode() in binary
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
-        """Least waves per SIMD, and the size of matrix instructions."""
-        sizes = {"matrix_instr_nonkdim": (0, 16, 32)} if target.matrix == "MFMA" else {}
-        return {"waves_per_eu": (0, 2), **sizes}
+        """Least waves per SIMD, the size of matrix instructions, and how many of their operands are read from LDS at once."""
+        options: dict[str, tuple[int, ...]] = {"waves_per_eu": (0, 2, 3)}
+        if target.matrix == "MFMA":
+            options["matrix_instr_nonkdim"] = (0, 16, 32)
+            if target.arch != "gfx950":  # Triton makes it 1 there
+                options["kpack"] = (1, 2)
+        return options
 
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
         """One for each version of ROCm."""

@@ -33,6 +33,14 @@ def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int
 
 def occupancy(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
     """Waves per SIMD when only this kernel runs: complete workgroups that fit a compute unit, spread over its SIMDs."""
+    groups = resident_workgroups(stats, architecture)
+    if groups == 0:
+        return 0
+    return max(1, groups * stats.num_warps // architecture.simds_per_cu)
+
+
+def resident_workgroups(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
+    """Workgroups that a compute unit has at once when only this kernel runs; 0 where one does not fit."""
     slots = register_waves(stats, architecture) * architecture.simds_per_cu
     groups = slots // stats.num_warps
     lds = stats.static_shared_bytes + stats.dynamic_shared_bytes
@@ -40,9 +48,7 @@ def occupancy(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
         groups = min(groups, architecture.lds_per_cu // _allocated(lds, architecture.lds_granule))
     if stats.num_warps > 1:
         groups = min(groups, architecture.max_workgroups_per_cu)
-    if groups == 0:
-        return 0
-    return max(1, groups * stats.num_warps // architecture.simds_per_cu)
+    return groups
 
 
 def _allocated(count: int, granule: int) -> int:

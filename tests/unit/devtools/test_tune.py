@@ -17,6 +17,7 @@ from aotforge.devtools.tune import search as tool
 from aotforge.devtools.tune.search import Search, Tried, TunedCost, changed_setting, search
 from aotforge.devtools.tune.space import candidates, present, space
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
+from aotforge.errors import UnsupportedError
 from aotforge.rules import Setting
 from tests.support.families import PROJECT
 
@@ -41,14 +42,16 @@ def test_candidates_are_all_combinations_but_the_present_one_the_nearest_first()
         "num_stages",
         "waves_per_eu",
         "matrix_instr_nonkdim",
+        "kpack",
     }
     assert (offered["BLOCK_M"], offered["BLOCK_N"]) == ((16, 32, 64, 128), (16, 32))
     now = present(SETTING, tuple(offered))
     found = candidates(SETTING, target("gfx908"))
-    assert len(found) == 4 * 2 * 3 * 2 * 2 * 3 - 1 and now not in found
+    assert len(found) == 4 * 2 * 3 * 2 * 3 * 3 * 2 - 1 and now not in found
     changed = [sum(one[name] != now[name] for name in now) for one in found]
     assert changed == sorted(changed) and changed[0] == 1
-    assert "matrix_instr_nonkdim" not in space(SETTING, target("gfx1100"))
+    assert not {"matrix_instr_nonkdim", "kpack"} & set(space(SETTING, target("gfx1100")))
+    assert "kpack" not in space(SETTING, target("gfx950"))
     assert set(space(SETTING, target("sm_90"))) == {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages"}
 
 
@@ -57,7 +60,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Labels of the estimates that were made: few threads are quick, and one setting spills."""
     names: list[str] = []
 
-    def estimated(call: Any, one: Any) -> TunedCost:
+    def estimated(call: Any, one: Any, *, spilled: bool = False) -> TunedCost:
         names.append(one.name)
         if "num_stages=2" in one.name:
             return TunedCost(scratch_bytes=64)
@@ -108,6 +111,33 @@ def test_a_setting_that_spills_is_tried_and_not_ranked(made: list[str], tmp_path
     assert all(one.values.get("num_stages") != 2 for _, one in report.ranked)
     assert any("spill" in line for line in report.lines())
     assert "num_warps=2" in report.lines()[1] and report.fields()["ranked"][0]["ratio"] == 0.5
+
+
+def test_rules_whose_own_choice_spills_are_compared_with(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its estimate counts, and it is not ranked; without one the best setting is what others are compared with."""
+    others = tool.estimated
+
+    def spilling(call: Any, one: Any, *, spilled: bool = False) -> TunedCost:
+        if one.setting:
+            return others(call, one)
+        return TunedCost(cycles=200.0 if spilled else 0.0, scratch_bytes=64)
+
+    monkeypatch.setattr(tool, "estimated", spilling)
+    report = TuneReport(search=run(tmp_path, 3600.0))
+    assert report.ranked[0][0] == 0.25 and all(one.values for _, one in report.ranked)
+    assert "not usable: spills 64 bytes of scratch" in report.lines()[1]
+
+    def refused(call: Any, one: Any, *, spilled: bool = False) -> TunedCost:
+        return others(call, one) if one.setting else TunedCost(refused="too much LDS")
+
+    monkeypatch.setattr(tool, "estimated", refused)
+    report = TuneReport(search=run(tmp_path / "other", 3600.0))
+    assert report.ranked[0][0] == 1.0
+    assert "share of the best setting" in report.lines()[0] and "too much LDS" in report.lines()[1]
+    with pytest.raises(UnsupportedError, match="nothing to keep"):
+        write_found(report, tmp_path, date="2026-11-23", triton="3.9.0")
 
 
 def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str]) -> TuneReport:

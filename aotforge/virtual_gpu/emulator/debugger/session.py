@@ -67,6 +67,9 @@ class Session:
         self._on_stop = on_stop
         self._entry = at_entry
         self._stepping: _Stepping | None = None
+        self._own: frozenset[int] = frozenset()
+        self._watched: frozenset[int] = frozenset()
+        self._watch: Callable[[HookEvent], None] | None = None
         self._hooks = InstructionHooks(self._on_event)
 
     def add(self, breakpoint_: Breakpoint) -> int:
@@ -79,6 +82,10 @@ class Session:
         """How often a breakpoint's conditions were true."""
         return self._hits.get(number, 0)
 
+    def watch(self, indices: frozenset[int], on_event: Callable[[HookEvent], None]) -> None:
+        """Also call `on_event` before each of these instructions, without a stop."""
+        self._watched, self._watch = indices, on_event
+
     def run(self, request: LaunchRequest) -> LaunchReport | None:
         """Launch with stops; None when a stop raised Quit. Raises what `Program.launch` raises."""
         self._set_hooks()
@@ -89,11 +96,16 @@ class Session:
 
     def _set_hooks(self) -> None:
         if self._entry or self._stepping:
-            self._hooks.set_indices(self.info.firsts)
+            self._own = frozenset(self.info.firsts)
         else:
-            self._hooks.set_indices(i for b in self.breakpoints.values() for i in b.indices)
+            self._own = frozenset(i for b in self.breakpoints.values() for i in b.indices)
+        self._hooks.set_indices(self._own | self._watched)
 
     def _on_event(self, event: HookEvent) -> None:
+        if self._watch and event.index in self._watched:
+            self._watch(event)
+        if event.index not in self._own:
+            return
         line = self.info.program.lines[event.index]
         reason = self._breakpoint(event) or ("start" if self._entry else self._stepped(event, line))
         if not reason:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from aotforge.base.machine import default_cache
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
+from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.run_cost import Cost, cost
 from aotforge.devtools.cost.sweep import sweep, swept_values
 from aotforge.devtools.cost.work import Work, add_up
@@ -248,6 +249,36 @@ def test_matrix_flops_of_a_product(tmp_path: Path, arch: str) -> None:
     work = measured(made, arch, buffers, 0)
     assert work.flops == 2 * 64**3
     assert 0 < work.matrix_share < 1
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1201"])
+def test_recorded_paths_have_every_executed_instruction(arch: str) -> None:
+    """A loop whose number of iterations is the workgroup's, and a part that one wave of each executes."""
+    group = "ttmp9" if arch == "gfx1201" else "s2"
+    body = f"""s_add_u32 s4, {group}, 2
+    v_readfirstlane_b32 s5, v0
+    .LAGAIN:
+    v_mov_b32_e32 v1, 0
+    s_sub_u32 s4, s4, 1
+    s_cmp_lg_u32 s4, 0
+    s_cbranch_scc1 .LAGAIN
+    s_cmp_lg_u32 s5, 0
+    s_cbranch_scc1 .LBEHIND
+    v_mov_b32_e32 v2, 0
+    .LBEHIND:"""
+    program, meter = kernel(body, arch, threads=128), Meter(Banks())
+    recorder = PathRecorder(program.lines, program.listing.labels, program.listing.lines)
+    program.launch(
+        LaunchRequest(grid=(3, 1, 1), arguments=[0, 0], memory=Memory({}), meter=meter, hooks=recorder.hooks)
+    )
+    found, counts = recorder.paths(), Counter[int]()
+    for waves, times in found.groups:
+        for first in (first for path in waves for first in path):
+            counts.update(dict.fromkeys(found.block(first), times))
+    assert meter.result is not None and len(found.groups) == 3
+    expected = [one.count for one in meter.result.lines]
+    assert [counts[index] for index in range(len(expected))] == expected
+    assert max(expected) == (2 + 3 + 4) * 128 // program.target.lanes
 
 
 # ---- the project's kernels ----

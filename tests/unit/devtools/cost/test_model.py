@@ -18,8 +18,8 @@ from aotforge.devtools.cost.rates import (
     model_of,
     vector_cycles,
     vector_kind,
-    waits_of,
 )
+from aotforge.devtools.cost.timeline import Timeline
 from aotforge.devtools.cost.work import KINDS, Traffic, Work, add_up, traffic_kind
 from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Setting
@@ -53,8 +53,8 @@ def work(**fields: object) -> Work:
     return replace(Work(workgroups=1, waves=4, wavefront=64), **fields)  # type: ignore[arg-type]
 
 
-def estimated(made: Work, arch: str = "gfx908", *, occupancy: int = 2) -> Estimate:
-    return estimate(made, model_of(arch), occupancy=occupancy)
+def estimated(made: Work, arch: str = "gfx908", *, wave: float = 0.0, workgroup: float = 0.0) -> Estimate:
+    return estimate(made, model_of(arch), Timeline(wave=wave, resident=2, workgroup=workgroup))
 
 
 # ---- rates ----
@@ -113,15 +113,6 @@ def test_kinds_of_vector_instructions() -> None:
     ) == (16, 4)
 
 
-def test_waits() -> None:
-    assert waits_of("s_waitcnt vmcnt(0) lgkmcnt(1)") == (True, True)
-    assert waits_of("s_waitcnt lgkmcnt(0)") == (False, True)
-    assert waits_of("s_wait_loadcnt 0x0") == (True, False)
-    assert waits_of("s_wait_loadcnt_dscnt 0x0") == (True, True)
-    assert waits_of("s_wait_kmcnt 0x0") == (False, True)
-    assert waits_of("v_add_f32 v0, v1, v2") == (False, False)
-
-
 def test_every_memory_instruction_has_a_kind_of_traffic() -> None:
     for name, entry in INSTRUCTIONS.items():
         moves = any(f in entry.code for f in ("_access", "buffer_atomic", "scalar_load", "read_transposed"))
@@ -176,14 +167,16 @@ def _traffic(kind: str, **fields: int) -> Mapping[str, Traffic]:
     return {**dict.fromkeys(KINDS, Traffic()), kind: Traffic(**fields)}
 
 
-def test_a_wave_by_itself_waits_for_everything() -> None:
-    one = work(waves=1, names={"s_waitcnt": 2, "v_add_f32": 10}, memory_waits=1, local_waits=1)
-    found = estimated(one, occupancy=1)
-    assert found.wave == 4 * 12 + 320 + 64
-    assert found.resident == 4
-    assert found.workgroup == found.wave / 4
-    assert found.bound == "latency of one wave"
-    assert found.alone == found.wave
+def test_the_longest_pipe_decides_unless_waves_take_much_longer() -> None:
+    one = work(names={"v_add_f32": 1000})
+    for workgroup, expected, bound in (
+        (500.0, 1000.0, "vector"),
+        (1300.0, 1300.0, "vector"),
+        (1400.0, 1400.0, "latency"),
+    ):
+        found = estimated(one, workgroup=workgroup, wave=2000.0)
+        assert (found.workgroup, found.bound) == (expected, bound)
+        assert (found.alone, found.launch, found.wave) == (2000.0, 2000.0, 2000.0)
 
 
 # ---- properties ----
@@ -192,46 +185,25 @@ counts = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 10**6))
 archs = st.sampled_from(sorted(RATES))
 
 
-def _sample(names: Mapping[str, int], waits: int, local: int) -> Work:
+def _sample(names: Mapping[str, int]) -> Work:
     return work(
-        workgroups=3, names=names, memory_waits=waits, local_waits=local,
+        workgroups=3, names=names,
         traffic=_traffic("LDS loads", instructions=names.get("ds_read_b32", 0), bytes=256 * names.get("ds_read_b32", 0),
                          cycles=2 * names.get("ds_read_b32", 0)),
     )  # fmt: skip
 
 
-@given(
-    names=counts,
-    arch=archs,
-    waits=st.integers(0, 1000),
-    extra=st.sampled_from(NAMES),
-    occupancy=st.integers(1, 8),
-)
-def test_more_work_never_takes_less(
-    names: dict[str, int], arch: str, waits: int, extra: str, occupancy: int
-) -> None:
-    less = estimated(_sample(names, waits, waits), arch, occupancy=occupancy)
-    more = estimated(
-        _sample({**names, extra: names.get(extra, 0) + 1000}, waits, waits), arch, occupancy=occupancy
-    )
-    longer = estimated(_sample(names, waits + 10, waits), arch, occupancy=occupancy)
+@given(names=counts, arch=archs, extra=st.sampled_from(NAMES), times=st.integers(0, 10**6))
+def test_more_work_never_takes_less(names: dict[str, int], arch: str, extra: str, times: int) -> None:
+    less = estimated(_sample(names), arch, wave=times, workgroup=times)
+    more = estimated(_sample({**names, extra: names.get(extra, 0) + 1000}), arch, wave=times, workgroup=times)
+    longer = estimated(_sample(names), arch, wave=times + 10, workgroup=times + 10)
     for other in (more, longer):
         assert other.workgroup >= less.workgroup
         assert other.alone >= less.alone
         assert other.launch >= less.launch
-    assert more.wave > less.wave
-
-
-@given(names=counts, arch=archs, waits=st.integers(0, 1000), occupancy=st.integers(1, 15))
-def test_more_waves_never_take_longer_and_pipes_are_a_floor(
-    names: dict[str, int], arch: str, waits: int, occupancy: int
-) -> None:
-    made = _sample(names, waits, 0)
-    few, many = (estimated(made, arch, occupancy=n) for n in (occupancy, occupancy + 1))
-    assert many.workgroup <= few.workgroup
-    assert few.workgroup >= max(few.pipes.values())
-    assert few.alone <= max(few.wave, 4 * max(few.pipes.values())) + 1e-6
-    assert 0 <= few.utilization <= 1 + 1e-9
+    assert less.workgroup >= max(less.pipes.values())
+    assert 0 <= less.utilization <= 1 + 1e-9
 
 
 @given(cycles=st.integers(2, 64), more=st.integers(0, 64))
@@ -245,10 +217,8 @@ def test_conflicts_never_help(cycles: int, more: int) -> None:
 
 @given(factor=st.integers(2, 9), names=counts)
 def test_a_launch_of_more_workgroups_has_the_same_cost_for_each(factor: int, names: dict[str, int]) -> None:
-    one = work(names=names, memory_waits=7)
-    many = replace(
-        one, workgroups=factor, names={n: c * factor for n, c in names.items()}, memory_waits=7 * factor
-    )
+    one = work(names=names)
+    many = replace(one, workgroups=factor, names={n: c * factor for n, c in names.items()})
     assert estimated(many).workgroup == pytest.approx(estimated(one).workgroup)
 
 
@@ -288,7 +258,6 @@ def test_pairs_count_once_and_traffic_goes_where_it_belongs() -> None:
     assert made.flops == 2 * 2 * 16**3
     assert made.traffic["LDS loads"] == Traffic(instructions=3, bytes=768, cycles=12, phases=6, lanes=192)
     assert made.traffic["global stores"].segments == 5
-    assert (made.memory_waits, made.local_waits) == (4, 0)
     assert made.matrix_share == pytest.approx(2 / 15)
 
 

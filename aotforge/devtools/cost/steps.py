@@ -1,0 +1,190 @@
+"""Instructions for the timing of waves: unit, cycles, latency, what they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
+from aotforge.devtools.cost.work import is_permute, traffic_kind
+from aotforge.virtual_gpu.emulator import waits
+from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
+from aotforge.virtual_gpu.emulator.decoded import Line
+from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine
+
+VECTOR, MATRIX, SCALAR, LOCAL, MEMORY, NONE = range(6)
+"""Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each other."""
+_BARRIERS = ("s_barrier", "s_barrier_wait")
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One instruction. Cycles: `issue` until the wave's next instruction, `busy` of its unit, `latency` from then until its result is there.
+
+    `shared`: cycles of a unit that the SIMDs of a compute unit share, per SIMD that uses it. `counter`: which outstanding operations it is
+    one of (waits.py), 0 for none; `waits`: of which at most how many may be left. `results` and `needs` number results that later
+    instructions need; `sums`: those that it adds to, which a matrix instruction may do as soon as the unit is free. `taken`: cycles
+    more when the wave's next block is not the one behind.
+    """
+
+    unit: int
+    issue: float
+    busy: float = 0.0
+    shared: float = 0.0
+    latency: float = 0.0
+    counter: int = 0
+    waits: tuple[tuple[int, int], ...] = ()
+    results: tuple[int, ...] = ()
+    needs: tuple[int, ...] = ()
+    sums: tuple[int, ...] = ()
+    barrier: bool = False
+    taken: float = 0.0
+
+
+def steps_of(
+    measured: Sequence[MeasuredLine], effects: Any, model: IssueModel, wavefront: int
+) -> tuple[Step | None, ...]:
+    """One of each line; None for the second half of a dual-issue pair. `effects`: as of `Program.effects`."""
+    lines = [one.line for one in measured]
+    spans = [_spans(effects[index]) for index in range(len(lines))]
+    slow = sorted(
+        {
+            span
+            for line, (_, writes) in zip(lines, spans, strict=True)
+            if _is_slow(line, model)
+            for span in writes
+        }
+    )
+    found: list[Step | None] = []
+    for index, one in enumerate(measured):
+        if index and lines[index - 1].address == one.line.address:
+            found.append(None)
+        else:
+            last = index
+            while last + 1 < len(lines) and lines[last + 1].address == one.line.address:
+                last += 1
+            pair = range(index, last + 1)
+            reads = [span for at in pair for span in spans[at][0]]
+            writes = [span for at in pair for span in spans[at][1]]
+            found.append(_step(one, effects[index], (reads, writes), slow, model, wavefront))
+    return tuple(found)
+
+
+def _is_slow(line: Line, model: IssueModel) -> bool:
+    """Whether later instructions may be issued before the result is there, and nothing but its use waits for it."""
+    kind = instruction_class(line.name)
+    return kind is InstructionClass.MATRIX or (kind is InstructionClass.VALU and model.vector_latency > 0)
+
+
+def _spans(effects: Any) -> tuple[list[Span], list[Span]]:
+    spans = [(int(s.first), int(s.count)) for s in effects.spans[: effects.reads + effects.writes]]
+    return spans[: effects.reads], spans[effects.reads :]
+
+
+def _step(
+    one: MeasuredLine,
+    effects: Any,
+    spans: tuple[list[Span], list[Span]],
+    slow: list[Span],
+    model: IssueModel,
+    wavefront: int,
+) -> Step:
+    line, (reads, writes) = one.line, spans
+    kind = instruction_class(line.name)
+    needs = _numbers([*reads, *writes], slow)
+    if shape := matrix_shape(line.name):
+        cycles = float(matrix_cycles(shape, model.arch))
+        sums = tuple(slow.index(span) for span in writes if span in reads[-1:])
+        return Step(
+            unit=MATRIX if model.matrix_apart else VECTOR,
+            issue=model.issue,
+            busy=cycles,
+            latency=model.matrix_latency,
+            results=tuple(slow.index(span) for span in writes),
+            needs=tuple(number for number in needs if number not in sums),
+            sums=sums,
+        )
+    if kind is InstructionClass.VALU:
+        cycles = float(vector_cycles(line.name, model))
+        results = tuple(slow.index(span) for span in writes) if model.vector_latency else ()
+        issue = float(model.issue) if model.vector_latency else cycles
+        return Step(
+            unit=VECTOR,
+            issue=issue,
+            busy=cycles,
+            latency=model.vector_latency,
+            results=results,
+            needs=needs,
+        )
+    if effects.kind:
+        return _memory_step(one, effects.kind, needs, model, wavefront)
+    return _control_step(line, effects, needs, model)
+
+
+def _control_step(line: Line, effects: Any, needs: tuple[int, ...], model: IssueModel) -> Step:
+    if line.name == "s_nop":
+        return Step(unit=NONE, issue=model.issue * (1 + int(line.text.split()[1], 0)), needs=needs)
+    if effects.waits or line.name in _BARRIERS:
+        every = enumerate(effects.wait)
+        left = tuple((counter, int(most)) for counter, most in every if counter and most != waits.NO_WAIT)
+        return Step(unit=NONE, issue=model.issue, waits=left, barrier=line.name in _BARRIERS)
+    scalar = instruction_class(line.name) in {InstructionClass.SALU, InstructionClass.CONTROL}
+    taken = float(model.branch - model.issue) if "branch" in line.name else 0.0
+    return Step(
+        unit=SCALAR if scalar else NONE,
+        issue=model.issue,
+        busy=model.issue if scalar else 0.0,
+        needs=needs,
+        taken=taken,
+    )
+
+
+def _memory_step(
+    one: MeasuredLine, counter: int, needs: tuple[int, ...], model: IssueModel, wavefront: int
+) -> Step:
+    name, count = one.line.name, max(one.count, 1)
+    if counter == waits.SCALAR:
+        return Step(unit=NONE, issue=model.issue, latency=model.lds_latency, counter=counter, needs=needs)
+    if counter == waits.LOCAL:
+        if is_permute(name):
+            banks, moved = 4 * wavefront / (4 * model.lds_banks), 2.0 * 4 * wavefront
+        else:
+            banks, moved = one.lds_cycles / count, _port_bytes(one, wavefront) / count
+        port = moved / model.lds_port / 2 if model.lds_port else 0.0
+        shared = max(banks / model.lds_pipes, port)
+        return Step(
+            unit=LOCAL,
+            issue=model.issue,
+            shared=shared,
+            latency=model.lds_latency,
+            counter=counter,
+            needs=needs,
+        )
+    scratch = traffic_kind(name) == "scratch"
+    data = (one.bytes if scratch else SEGMENT * one.segments) / count
+    addresses = wavefront / model.address_lanes / model.cus_per_unit
+    return Step(
+        unit=MEMORY,
+        issue=model.issue,
+        shared=max(addresses, data / model.l1),
+        latency=model.scratch_latency if scratch else model.memory_latency,
+        counter=counter,
+        needs=needs,
+    )
+
+
+def _port_bytes(one: MeasuredLine, wavefront: int) -> float:
+    """Bytes on the busier way between LDS and SIMDs: addresses and stored data share one."""
+    addresses = one.count * 4 * wavefront
+    return max(addresses, one.bytes) if traffic_kind(one.line.name) == "LDS loads" else addresses + one.bytes
+
+
+def _numbers(spans: Sequence[Span], slow: Sequence[Span]) -> tuple[int, ...]:
+    """Of the results that share registers with one of `spans`."""
+    return tuple(
+        number
+        for number, (first, count) in enumerate(slow)
+        if any(begin < first + count and first < begin + words for begin, words in spans)
+    )
