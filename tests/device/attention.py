@@ -29,6 +29,7 @@ import torch
 
 from kernels.add.operators import ADD
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from kernels.flash_atomic.operators import ATTN_BWD_ATOMIC
 
 CUDA = 2
 KINDS = ["ptr", "i32", "i64", "u64", "f32"]
@@ -79,11 +80,15 @@ def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 
 def milliseconds(call: Any, *, repeats: int = 50) -> float:
-    """Median time of a call, by events; the L2 cache is written over before each."""
+    """Median time of a call, by events; the L2 cache is written over before each.
+
+    The GPU waits first, so that a call is queued before its time begins: PyTorch's autograd takes longer than some calls.
+    """
     cache = torch.empty(1 << 26, dtype=torch.int32, device="cuda")
     times = []
     for _ in range(repeats + 5):
         cache.zero_()
+        torch.cuda._sleep(1 << 20)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         call()
@@ -112,6 +117,7 @@ class Attention:
         )
         self.causal, self.scale = causal, width**-0.5
         self.out, self.dq, self.dk, self.dv = (torch.full_like(self.q, float("nan")) for _ in range(4))
+        self.dq_acc = torch.zeros(shape, device="cuda")
         self.lse, self.delta = (
             torch.full((batch, heads, rows), float("nan"), device="cuda") for _ in range(2)
         )
@@ -124,6 +130,7 @@ class Attention:
             "Q": (self.q, "qz qh qm"), "K": (self.k, "kz kh kn"), "V": (self.v, "vz vh vn"), "Out": (self.out, "oz oh om"),
             "DO": (self.do, "doz doh dom"), "DQ": (self.dq, "dqz dqh dqm"), "DK": (self.dk, "dkz dkh dkn"),
             "DV": (self.dv, "dvz dvh dvn"), "L": (self.lse, "lz lh lm"), "D": (self.delta, "dz dh dm"),
+            "DQ_ACC": (self.dq_acc, "dqaz dqah dqam"),
         }  # fmt: skip
         for name, (tensor, letters) in tensors.items():
             self.values |= {name: tensor.data_ptr(), **_strides(letters, tensor)}
@@ -158,9 +165,12 @@ def check_add(library: Library, dtype: torch.dtype, count: int, skew: int) -> fl
     return float((out[skew:].double() - wanted.double()).abs().max())
 
 
-def check_attention(library: Library, case: Attention) -> dict[str, float]:
+def check_attention(library: Library, case: Attention, backward: Any = ATTN_BWD) -> dict[str, float]:
     """Relative errors of the four results, and PyTorch's in the same precision."""
-    for operator in (ATTN_FWD, ATTN_BWD):
+    for result in (case.out, case.dq, case.dk, case.dv):
+        result.fill_(float("nan"))
+    case.dq_acc.zero_()
+    for operator in (ATTN_FWD, backward):
         code = library.prepared(operator, case.values)()
         assert code == 0, (operator.name, code)
     torch.cuda.synchronize()
@@ -192,12 +202,23 @@ def peer(case: Attention) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def speed(library: Library, case: Attention) -> dict[str, float]:
-    """TFLOP/s forward and backward: the library's, and PyTorch's FlashAttention and cuDNN."""
+    """TFLOP/s forward and backward: the library's, and PyTorch's FlashAttention and cuDNN.
+
+    "atomic" is the backward pass by `attn_bwd_atomic`, with the time in which its workspace becomes zero.
+    """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     flops = 4 * case.q.numel() * case.k.shape[2] / (2 if case.causal else 1) / 1e9
-    forward, backward = (library.prepared(one, case.values) for one in (ATTN_FWD, ATTN_BWD))
+    forward, backward, fused = (
+        library.prepared(one, case.values) for one in (ATTN_FWD, ATTN_BWD, ATTN_BWD_ATOMIC)
+    )
+
+    def atomic() -> None:
+        case.dq_acc.zero_()
+        fused()
+
     found = {"forward": flops / milliseconds(forward), "backward": 2.5 * flops / milliseconds(backward)}
+    found["atomic"] = 2.5 * flops / milliseconds(atomic)
     for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
         with sdpa_kernel(backend):
             theirs, gradients = peer(case)
@@ -225,14 +246,16 @@ def main(prefix: Path, *flags: str) -> int:
     ]
     for dtype, rows, width, causal in problems:
         case = Attention(batch=2, heads=4, rows=rows, width=width, dtype=dtype, causal=causal)
-        errors = check_attention(library, case)
-        bad = any(
-            not errors[name] <= max(2 * errors[f"torch {name}"], 1e-3 if dtype == torch.float16 else 8e-3)
-            for name in ("out", "dq", "dk", "dv")
-        )
-        wrong += bad
-        shown = ", ".join(f"{name} {error:.2e}" for name, error in errors.items())
-        show(f"{'WRONG ' if bad else ''}attention {dtype} S={rows} D={width} causal={causal}: {shown}")
+        for operator in (ATTN_BWD, ATTN_BWD_ATOMIC) if rows % 128 == 0 else (ATTN_BWD,):
+            errors = check_attention(library, case, operator)
+            bad = any(
+                not errors[name] <= max(2 * errors[f"torch {name}"], 1e-3 if dtype == torch.float16 else 8e-3)
+                for name in ("out", "dq", "dk", "dv")
+            )
+            wrong += bad
+            shown = ", ".join(f"{name} {error:.2e}" for name, error in errors.items())
+            problem = f"{operator.name} {dtype} S={rows} D={width} causal={causal}"
+            show(f"{'WRONG ' if bad else ''}{problem}: {shown}")
     for rows in (2048, 8192) if "--speed" in flags else ():
         for width in (64, 128):
             for causal in (False, True):

@@ -87,7 +87,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/rules.py", "waves_per_eu matrix_instr_nonkdim kpack", _SETTING),
     ("aotforge/plan/checks.py", "waves_per_eu matrix_instr_nonkdim kpack", _SETTING),
     ("kernels/*", f"mfma waves_per_eu matrix_instr_nonkdim kpack {ARCH}", "columns of manifests/tuning, and the fields of Setting"),
-    ("kernels/flash/forward_warpgroups.py", "nvidia", "names of Triton's modules for the instructions that it is written for"),
+    ("kernels/*/*_warpgroups.py", "nvidia", "names of Triton's modules for the instructions that they are written for"),
     ("aotforge/rules.py", "wavefront lds", "names in job keys, older than the second vendor: a change compiles all again"),
     ("aotforge/compile/cache_entry.py", "wavefront lds hsaco vgpr agpr sgpr", "names in stored entries, older than the second vendor"),
     ("aotforge/verify/executors.py", "lds", "an argument of the virtual GPU's launch"),

@@ -9,17 +9,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aotforge.plan.conditions import predicate
 from aotforge.plan.planner import plan_project
-from aotforge.rules import Family, Functional, Kernel, Setting, Target
+from aotforge.rules import Family, Functional, Kernel, MultipleOf, Setting, Target
 from kernels.add.rules import FAMILY as ADD
 from kernels.elementwise.rules import FAMILY as ELEMENTWISE
 from kernels.flash.backward_settings import WIDTHS
 from kernels.flash.rules import FAMILY as FLASH
+from kernels.flash_atomic.rules import FAMILY as FLASH_ATOMIC
 from kernels.gemm.rules import FAMILY as GEMM
 from kernels.rms_norm.rules import FAMILY as RMS_NORM
 from kernels.softmax.rules import FAMILY as SOFTMAX
@@ -162,17 +164,33 @@ def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
             assert (short.hinted, *(other.hinted for other in others)) == (True, False)
 
 
+SM_90 = Target(arch="sm_90", vendor="nvidia", warp_size=32, matrix="MMA", shared_bytes=232448)
+
+
+@pytest.mark.parametrize("kernel", FLASH_ATOMIC.kernels, ids=lambda kernel: str(kernel.name))
+def test_the_fused_backward_pass_is_for_sm_90_alone_and_every_step_has_the_same_conditions(
+    kernel: Kernel,
+) -> None:
+    others = (*TARGETS, *(replace(SM_90, arch=arch) for arch in ("sm_80", "sm_89", "sm_100")))
+    for functional in functionals(kernel):
+        assert not any(kernel.settings(target, functional) for target in others)
+        (setting,) = kernel.settings(SM_90, functional)
+        assert (setting.hinted, setting.unaligned) == (True, False)
+        first = FLASH_ATOMIC.kernels[0].settings(SM_90, functional)
+        assert setting.when == first[0].when
+        assert {MultipleOf(value="seqlen_q", of=64), MultipleOf(value="seqlen_k", of=128)} <= {*setting.when}
+
+
 def test_sm_90_has_timed_settings_and_a_source_for_wgmma_where_that_is_faster() -> None:
-    target = Target(arch="sm_90", vendor="nvidia", warp_size=32, matrix="MMA", shared_bytes=232448)
     kernels = {kernel.name: kernel for kernel in FLASH.kernels}
     for mask, width in itertools.product(("full", "window", "bias"), (64, 96, 128)):
         functional: Functional = {"dtype": "fp16", "dropout": False, "mask": mask, "width": width}
-        sources = [getattr(one, "source", "") for one in kernels["attn_fwd"].settings(target, functional)]
+        sources = [getattr(one, "source", "") for one in kernels["attn_fwd"].settings(SM_90, functional)]
         wgmma = mask != "bias" and width == 128
         assert sources.count("forward_warpgroups.py") == wgmma
         assert not sources[-1]  # every other call is served by the kernel of all archs
         for name in ("bwd_dk_dv", "bwd_dq"):
-            hinted, general = kernels[name].settings(target, functional)
+            hinted, general = kernels[name].settings(SM_90, functional)
             assert hinted.num_stages == (3 if mask != "bias" else 1) and general.num_stages == 1
             allowed = [getattr(one, "spills", False) for one in (hinted, general)]
             assert allowed == [name == "bwd_dk_dv" and mask != "bias", False]
@@ -189,7 +207,7 @@ def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
         assert {math.prod((hints[name] or 0, 2)) for name in rows} == {16}
 
 
-@pytest.mark.parametrize("family", ["flash", "add", "elementwise", "rms_norm", "softmax"])
+@pytest.mark.parametrize("family", ["flash", "flash_atomic", "add", "elementwise", "rms_norm", "softmax"])
 def test_rules_load_without_triton_or_numpy(family: str) -> None:
     loaded = "sorted({'triton', 'numpy', 'torch'} & set(sys.modules))"
     code = f"import sys, kernels.{family}.rules; print({loaded})"
