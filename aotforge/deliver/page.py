@@ -193,6 +193,8 @@ def _check_document(document: Mapping[str, Any], folder: Path) -> str:
                 raise ValueError(f"{text!r} is not a valid value")
         if document["release"] != folder.name:
             raise ValueError(f"it is of {document['release']}, not of {folder.name}")
+        if len({pack["name"] for pack in document["packs"]}) < len(document["packs"]):
+            raise ValueError("it names a pack twice")  # the archives of each are read
         if not all(pack["archs"] for pack in document["packs"]) or not document["packs"]:
             raise ValueError("it has no packs, or a pack without archs")
     except (ValueError, KeyError, TypeError, OverflowError) as error:

@@ -20,6 +20,9 @@ _WORD = re.compile(r"(?P<name>\w+)=(?P<value>-?\w+)")
 _NON_NEUTRAL = ("varlen_bits", "lse_packed")
 """Values that some kernel must use when they are not 0, and are not keys."""
 
+_REASON = 400
+"""Characters of a reason at most: it names the keys of a pack anew for each call and arch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -106,7 +109,7 @@ def _kernel_reason(kernel: DispatchKernel, values: Mapping[str, int], arch: str)
     functional = _functional(kernel, values, arch)
     if functional is None:
         key = ", ".join(f"{name} {values.get(name, 0)}" for name in kernel.keys)
-        return f"{kernel.name} has no image for {key}"
+        return f"{kernel.name} has no image for {key}"[:_REASON]
     if any(
         all(_holds(predicate, values) for predicate in choice.predicates) for choice in functional.choices
     ):

@@ -14,6 +14,8 @@ from aotforge.plan.model import GridTerm
 _SHORT = 12
 _HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "SHARED", "BYTES", "STORED", "CALL", "GRID", "WHEN")
 _RIGHT = frozenset({"TRY", "THREADS", "SHARED", "BYTES", "STORED"})
+_WIDEST = 80
+"""Characters to which a column is padded: one long cell would make each other row as long."""
 
 
 def list_images(path: Path) -> tuple[PackedImage, ...]:
@@ -79,7 +81,7 @@ def listing_json(rows: Sequence[PackedImage]) -> str:
 def listing_text(rows: Sequence[PackedImage]) -> str:
     """A table with one line per call, and a last line with the images' number and sizes."""
     cells = [_HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
+    widths = [min(_WIDEST, max(len(line[column]) for line in cells)) for column in range(len(_HEADINGS))]
     lines = [
         "  ".join(
             cell.rjust(width) if heading in _RIGHT else cell.ljust(width)

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +17,10 @@ from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chun
 
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
 """Damaged, encrypted, of an unknown compression, truncated."""
+
+_NAME, _VALUE, _FIELDS, _JOBS = 300, 2000, 1000, 1 << 16
+"""Characters of a name and of a value, named values of origin or toolchain, and compile jobs of a release. A name is repeated for each
+value below it, a value for each job."""
 
 _RESOURCES = (
     "registers",
@@ -38,6 +43,15 @@ class Difference:
     after: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Image:
+    """What is compared of an image, as text."""
+
+    digest: str
+    resources: Mapping[str, str]
+    outcome: str
+
+
 def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Differences of two release.json documents, in the order of the kinds above. Raises ReleaseError for one that lacks a field."""
     try:
@@ -53,7 +67,10 @@ def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tu
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     found = _fields("origin", _flat(before["origin"]), _flat(after["origin"]))
     found += _fields("toolchain", _flat(before["toolchain"]), _flat(after["toolchain"]))
-    packs = [{pack["name"]: pack for pack in one["packs"]} for one in (before, after)]
+    packs = [{_text(pack["name"]): pack for pack in one["packs"]} for one in (before, after)]
+    for one in (before, after):
+        if (jobs := sum(len(image["jobs"]) for pack in one["packs"] for image in pack["images"])) > _JOBS:
+            raise ValueError(f"it has {jobs} compile jobs, {_JOBS} are allowed")
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
     for name in sorted(packs[0].keys() & packs[1].keys()):
         found += _images(packs[0][name], packs[1][name])
@@ -66,33 +83,41 @@ def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
 
 
 def _images(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    both = [
-        {job["label"]: image for image in pack["images"] for job in image["jobs"]} for pack in (before, after)
-    ]
+    both = [_by_label(pack) for pack in (before, after)]
     common = sorted(both[0].keys() & both[1].keys())
-    digests = [{label: image["digest"] for label, image in images.items()} for images in both]
+    digests = [{label: image.digest for label, image in images.items()} for images in both]
     resources = [
-        {f"{label} {name}": str(images[label]["resources"][name]) for label in common for name in _RESOURCES}
+        {f"{label} {name}": images[label].resources[name] for label in common for name in _RESOURCES}
         for images in both
     ]
-    verdicts = [
-        {label: (images[label]["verdict"] or {}).get("outcome", "not executed") for label in common}
-        for images in both
-    ]
+    verdicts = [{label: images[label].outcome for label in common} for images in both]
     return _fields("image", *digests) + _fields("resource", *resources) + _fields("verdict", *verdicts)
 
 
+def _by_label(pack: Mapping[str, Any]) -> dict[str, _Image]:
+    found: dict[str, _Image] = {}
+    for image in pack["images"]:
+        read = _Image(
+            digest=_text(image["digest"]),
+            resources={name: _text(image["resources"][name]) for name in _RESOURCES},
+            outcome=_text((image["verdict"] or {}).get("outcome", "not executed")),
+        )
+        found |= {_text(job["label"]): read for job in image["jobs"]}
+    return found
+
+
 def _pack(pack: Mapping[str, Any]) -> str:
-    return f"profile {pack['profile']} for {', '.join(pack['archs'])}: {len(pack['images'])} images"
+    archs = _text(", ".join(pack["archs"]), _VALUE)
+    return f"profile {_text(pack['profile'])} for {archs}: {len(pack['images'])} images"
 
 
 def _files(document: Mapping[str, Any]) -> dict[str, str]:
     """By name without the release's, so that files of two releases pair."""
-    release = f"-{document['release']}-"
+    release = f"-{_text(document['release'])}-"
     return {
-        file["name"].replace(
-            release, "-<release>-"
-        ): f"{file['size']} bytes, {file['tar_sha256'] or file['sha256']}"
+        _text(file["name"]).replace(release, "-<release>-"): (
+            f"{_text(file['size'])} bytes, {_text(file['tar_sha256'] or file['sha256'])}"
+        )
         for file in document["files"]
     }
 
@@ -105,11 +130,27 @@ def _fields(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> l
     ]
 
 
-def _flat(value: Any, at: str = "") -> dict[str, str]:
+def _flat(value: Any) -> dict[str, str]:
+    """The values of an object and of those in it, by name. Raises ValueError for more of them, or longer ones, than a build writes."""
+    found = dict(islice(_leaves(value, ""), _FIELDS + 1))
+    if len(found) > _FIELDS:
+        raise ValueError(f"an object has more than {_FIELDS} values")
+    return found
+
+
+def _leaves(value: Any, at: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        return {at: str(value)}
-    items = ((f"{at}.{name}" if at else str(name), part) for name, part in value.items())
-    return {name: text for place, part in items for name, text in _flat(part, place).items()}
+        yield at, _text(value, _VALUE)
+        return
+    for name, part in value.items():
+        yield from _leaves(part, _text(f"{at}.{name}" if at else name))
+
+
+def _text(value: Any, most: int = _NAME) -> str:
+    text = str(value)
+    if len(text) > most:
+        raise ValueError(f"{text[:40]}... has {len(text)} characters, {most} are allowed")
+    return text
 
 
 def _members(path: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
@@ -19,6 +20,9 @@ from aotforge.release.model import MANIFEST
 
 _RESOURCES_LIMIT = 64 * 1024**2
 """Bytes of resources.json, which has about 400 per image: one character can make seven of each in memory."""
+
+_LABELS, _LABEL_LENGTH = 4096, 512
+"""Labels of an image, and characters of each: messages about an image have all of them. The complete profile has 1,646 of 72 for an arch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +127,7 @@ def _members(path: Path, sums: Mapping[str, str], below: str, bounds: ReleaseBou
 
 def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dict[str, Resources]]:
     """Labels and resources of `resources.json` by image digest."""
-    labels: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, list[str]] = {}
     resources: dict[str, Resources] = {}
     names = [field.name for field in fields(Resources)]
     try:
@@ -131,8 +135,17 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
             raise ValueError(f"it is larger than {_RESOURCES_LIMIT} bytes")
         for row in parse_json(data)["images"]:
             digest = str(row["digest"])
-            labels[digest] = (*labels.get(digest, ()), *(str(label) for label in row["labels"]))
+            _add_labels(labels.setdefault(digest, []), row["labels"])
             resources[digest] = Resources(**{name: int(row[name]) for name in names})
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _unusable(f"{path}: resources.json is missing or not of this format") from error
-    return labels, resources
+    return {digest: tuple(found) for digest, found in labels.items()}, resources
+
+
+def _add_labels(found: list[str], more: Any) -> None:
+    """Raises TypeError, ValueError."""
+    if not isinstance(more, list) or len(found) + len(more) > _LABELS:
+        raise ValueError(f"an image has more than {_LABELS} labels, or no list of them")
+    if not all(isinstance(label, str) and len(label) <= _LABEL_LENGTH for label in more):
+        raise ValueError(f"a label is not a text of at most {_LABEL_LENGTH} characters")
+    found += more

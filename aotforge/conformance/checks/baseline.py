@@ -18,8 +18,8 @@ from aotforge.formats.api_level import feature_level, version_key
 
 FOLDER = Path("compat", "abi")
 _SECONDS = 120
-# abidiff's exit status is a set of bits: 1 and 2 are errors, 4 a change, 8 an incompatible one
-_ERRORS, _INCOMPATIBLE = 3, 8
+# abidiff's exit status is a set of bits: 1 and 2 are errors, 4 a change, 8 an incompatible one; others are those of a signal
+_CHANGE, _INCOMPATIBLE = 4, 8
 _PROBE_FLAGS = (
     "-std=c++17 -g -gdwarf-4 -O0 -fPIC -shared -fno-eliminate-unused-debug-types -fdebug-prefix-map=/=x/"
 )
@@ -105,7 +105,7 @@ def _compare(context: CheckContext, what: str, baseline: Path, file: Path) -> Fi
     readable = [baseline, file.parent, context.work]
     done = context.programs.compile(command, readable=readable, seconds=_SECONDS, folder=file.parent)
     status = done.status or 0
-    if status < 0 or status & _ERRORS:
+    if status & ~(_CHANGE | _INCOMPATIBLE):
         return failed("abidiff", what, f"abidiff fails: {(done.stderr or done.stdout).strip()[:300]}")
     return finding_from("abidiff", what, _losses(done.stdout, status), "libabigail")
 
@@ -116,4 +116,4 @@ def _losses(report: str, status: int) -> list[str]:
     removed = [line for line in lines if re.match(r"\[[DC]\]", line)]
     changed = r"(type size|offset) changed|deletion|member function.* was removed"
     found = list(dict.fromkeys([*removed, *(line for line in lines if re.search(changed, line))]))
-    return found or (lines[:5] if status & _INCOMPATIBLE else [])
+    return found or (lines[:5] or ["an incompatible change without a name"] if status & _INCOMPATIBLE else [])

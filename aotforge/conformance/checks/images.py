@@ -104,11 +104,11 @@ def _texts(pack: _Pack) -> Finding:
 
 
 def _paths(pack: _Pack) -> Finding:
-    violations = [
+    violations = (
         f"image {digest[:16]}: {text}"
         for digest, data in pack.images.items()
         for text in build_machine_traces(data, pack.context.checkout)
-    ]
+    )
     what = f"no path or name of the build machine in an image of {pack.name}"
     return finding_from("paths", what, violations, f"{len(pack.images)} code objects, decoded")
 

@@ -162,17 +162,19 @@ _BUILD_PATH = re.compile(
     rb"(?<![\w.$}>)-])/(?:home|root|tmp|work|workspace|builds?|mnt|srv|Users|__w|github|var/tmp|var/lib|usr/src|usr/local/src)/[\w.+-][\w.+/-]*"
 )
 _HOST_LENGTH = 6
+_TRACES, _TRACE_LENGTH = 32, 200
+"""Of a file, and characters of each."""
 
 
 def check_paths(context: CheckContext) -> list[Finding]:
     """No file contains a path or the name of the machine that built it. `check_pack` reads compressed images."""
     roots = {archive.root for archive in context.candidate.archives}
     files = {path: root for root in sorted(roots) for path in files_below(root / TOP)}
-    violations = [
+    violations = (
         f"{path.relative_to(root)}: {text}"
         for path, root in files.items()
         for text in build_machine_traces(path.read_bytes(), context.checkout)
-    ]
+    )
     return [
         finding_from(
             "paths", "no path or name of the build machine in any file", violations, f"{len(files)} files"
@@ -181,9 +183,14 @@ def check_paths(context: CheckContext) -> list[Finding]:
 
 
 def build_machine_traces(data: bytes, checkout: Path) -> list[str]:
-    """Paths of a build machine in a file, and this machine's name; each once."""
-    found = [match.group(0).decode("ascii", "replace") for match in _BUILD_PATH.finditer(data)]
-    return list(dict.fromkeys([*found, *(text for text in _own_names(checkout) if text.encode() in data)]))
+    """Paths of a build machine in a file, and this machine's name; each once, and the first ones only."""
+    found = {text: None for text in _own_names(checkout) if text.encode() in data}
+    for match in _BUILD_PATH.finditer(data):
+        if len(found) >= _TRACES:
+            break
+        start = match.start()
+        found[data[start : min(match.end(), start + _TRACE_LENGTH)].decode("ascii", "replace")] = None
+    return list(found)
 
 
 def _own_names(checkout: Path) -> Iterator[str]:

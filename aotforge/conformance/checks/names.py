@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
+from aotforge.errors import listed
 
 FOLDER = Path("compat", "api_names")
 
@@ -19,6 +20,8 @@ CLANG_FLAGS = (
     "-fsyntax-only", "-Xclang", "-ast-dump=json", "-Xclang", "-ast-dump-filter", "-Xclang", "aotriton",
 )  # fmt: skip
 _SECONDS = 120
+_NAME_LIMIT = 300
+"""Characters of a qualified name; the longest of a release has 63. Each member repeats the name of its class."""
 _KINDS = {
     "EnumConstantDecl": "EnumConstant",
     "FieldDecl": "Field",
@@ -58,7 +61,10 @@ def check_names(context: CheckContext) -> list[Finding]:
     )  # fmt: skip
     if done.status:
         return [failed("names", what, f"{clang.name} does not compile the headers: {done.stderr[-300:]}")]
-    found = differences(wanted, names_of_dump(done.stdout))
+    try:
+        found = differences(wanted, names_of_dump(done.stdout))
+    except (ValueError, RecursionError) as error:
+        return [failed("names", what, f"the headers' syntax tree is too large or too deep: {error!s:.200}")]
     return [finding_from("names", what, found, f"{len(wanted)} names, by {clang.name}")]
 
 
@@ -74,7 +80,8 @@ def program() -> str:
 
 
 def names_of_dump(dump: str) -> frozenset[PublicName]:
-    """Names in the output of `clang CLANG_FLAGS`. Raises ValueError for text that is not such a dump."""
+    """Names in the output of `clang CLANG_FLAGS`, without very long ones. Raises ValueError for text that is not such a dump,
+    RecursionError for a deep one."""
     return frozenset(name for node in _documents(dump) for name in _names(node, ()))
 
 
@@ -92,9 +99,9 @@ def differences(wanted: frozenset[PublicName], found: frozenset[PublicName]) -> 
     for entry in sorted(wanted - found):
         text = f"{entry.kind} {entry.name}" + (f": {entry.type}" if entry.type else "")
         if types := by_name.get((entry.kind, entry.name)):
-            lines.append(f"{text} is declared as {' and '.join(types)}")
+            lines.append(f"{text} is declared as {listed(types)}")
         elif places := by_last.get((entry.kind, entry.name.rpartition("::")[2])):
-            lines.append(f"{text} is missing; {', '.join(dict.fromkeys(places))} exists")
+            lines.append(f"{text} is missing; {listed([*dict.fromkeys(places)])} exists")
         else:
             lines.append(f"{text} is missing")
     return lines
@@ -111,7 +118,7 @@ def _documents(dump: str) -> Iterator[Mapping[str, Any]]:
 def _names(node: Mapping[str, Any], scope: tuple[str, ...]) -> Iterator[PublicName]:
     kind, name, inner = node.get("kind", ""), node.get("name", ""), node.get("inner", ())
     path = "::".join((*scope, name)) if name else "::".join(scope)
-    if node.get("isImplicit"):
+    if node.get("isImplicit") or len(path) > _NAME_LIMIT:
         return
     if kind == "ClassTemplateDecl":
         for child in inner:

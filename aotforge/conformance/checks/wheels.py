@@ -74,9 +74,9 @@ def _digests(members: Mapping[str, bytes]) -> dict[str, str]:
 
 def _traces(context: CheckContext, file: str, members: Mapping[str, bytes]) -> Finding:
     """The wheel of the console script is left out: sources may name such a path as an example."""
-    found = [
+    found = (
         f"{one}: {text}" for one in members for text in build_machine_traces(members[one], context.checkout)
-    ]
+    )
     return finding_from("wheels", f"no path or name of the build machine in {file}", found)
 
 

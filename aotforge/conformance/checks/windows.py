@@ -44,11 +44,11 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
         return
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(members), path.name)
-    traces = [
+    traces = (
         f"{name}: {text}"
         for name, data in contents.items()
         for text in build_machine_traces(data, context.checkout)
-    ]
+    )
     yield finding_from("windows", f"no path or name of the build machine in {path.name}", traces)
     yield from _images(context, contents)
     for name in (name for name in contents if name.endswith(".dll")):

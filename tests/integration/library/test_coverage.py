@@ -13,7 +13,7 @@ from aotforge.errors import UsageError
 from aotforge.pack.dispatch import decode_dispatch
 from tests.support.attention import FP32, Problem, Tensor, spy_pack
 from tests.support.runtime import Driver, Objects
-from tests.support.small_pack import files, write
+from tests.support.small_pack import Choice, Kernel, SmallPack, files, write
 
 WINDOW = {"causal_type": 3, "window_left": 4, "window_right": 4}
 CALLS = (
@@ -99,3 +99,14 @@ def test_what_is_not_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> Non
 
 def test_a_call_is_a_line_of_a_list() -> None:
     assert Call(operator="op", values=(("a", 1), ("b", -2))).text() == "op a=1 b=-2"
+
+
+def test_a_reason_quotes_the_beginning_of_long_keys() -> None:
+    """It is made for each call and arch."""
+    names = [f"k{number}" + "x" * 240 for number in range(32)]
+    choice = Choice(image=b"image", symbol="s")
+    kernel = Kernel(name="f.k", operator="op", keys=names, functionals={("gfx908", (1,) * 32): [choice]})
+    pack = SmallPack(archs=["gfx908"], operators={"op": [(name, "i64") for name in names]}, kernels=[kernel])
+    table = decode_dispatch(files(pack)["dispatch.aotd"], file="pack")
+    reason = reason_without_image(Call(operator="op", values=()), table, "gfx908")
+    assert reason.startswith("f.k has no image for k0x") and len(reason) <= 400

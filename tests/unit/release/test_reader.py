@@ -152,6 +152,13 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no resources": (with_files(**{TEXTS: archive({"share/x": b""})}), "resources.json is missing or not of this format"),
     "resources of a list": (of_resources([]), "resources.json is missing or not of this format"),
     "resources without a digest": (of_resources({"images": [{**ROW, "labels": []}]}), "resources.json is missing"),
+    "labels of one text": (of_resources({"images": [{"digest": "aa", "labels": "text", **ROW}]}), "resources.json is missing"),
+    "a label of a list": (of_resources({"images": [{"digest": "aa", "labels": [["a"]], **ROW}]}), "resources.json is missing"),
+    "a long label": (of_resources({"images": [{"digest": "aa", "labels": ["x" * 513], **ROW}]}), "resources.json is missing"),
+    "many labels": (of_resources({"images": [{"digest": "aa", "labels": ["x"] * 4097, **ROW}]}), "resources.json is missing"),
+    "many labels in many rows": (
+        of_resources({"images": [{"digest": "aa", "labels": ["x"] * 41, **ROW}] * 100}), "resources.json is missing",
+    ),
     "resources without a number": (of_resources({"images": [{"digest": "aa", "labels": []}]}), "resources.json is missing"),
     "resources that are no numbers": (
         of_resources({"images": [{"digest": "aa", "labels": [], **ROW, "threads": "many"}]}), "resources.json is missing",

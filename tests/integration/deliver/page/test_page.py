@@ -232,6 +232,7 @@ def test_text_can_be_read(scheme: str, chromium: Browser, address: str, tmp_path
         (("packs", 0, "name"), "../x"),
         (("packs",), []),
         (("packs",), [1]),
+        (("packs",), [{"name": "amd-x", "archs": ["gfx908"], "images": []}] * 2),
         (("origin",), {}),
         (("toolchain", "triton_version"), None),
     ],
