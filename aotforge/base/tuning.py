@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from aotforge.base.architectures import MANIFESTS, ArchName, Name
 from aotforge.base.manifest_reader import Manifest, load
@@ -45,12 +45,14 @@ class Found(Manifest):
 class Tuning(Manifest):
     """One file: archs that share settings, where these come from, and rows by kernel (`family.kernel`); the first row that fits counts.
 
+    `every_arch`: a file without archs, whose rows count where an arch's file has none of a kernel.
     `default_warp_size`: archs of this warp size without a file take it, too. `traits` are properties of the archs' images that the
     rules of a family read by name, as `family.trait`.
     """
 
     schema_version: Literal[1] = Field(alias="schema")
-    archs: Annotated[tuple[ArchName, ...], Field(min_length=1)]
+    archs: tuple[ArchName, ...] = ()
+    every_arch: bool = False
     source: str
     default_warp_size: Literal[32, 64] | None = None
     traits: tuple[Name, ...] = ()
@@ -58,6 +60,12 @@ class Tuning(Manifest):
         dict[Name, Annotated[tuple[dict[str, Cell], ...], Field(min_length=1)]], Field(min_length=1)
     ]
     found: tuple[Found, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_for_some_archs(self) -> Tuning:
+        if bool(self.archs) == self.every_arch:
+            raise ValueError("a file has `archs`, or `every_arch: true` and none")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +89,11 @@ class TuningFiles:
     def rows(self, kernel: str, arch: str, warp_size: int, make: Callable[..., T]) -> tuple[T, ...]:
         """The kernel's rows for an arch, each made by `make` from its cells. Raises RulesError for a cell that it does not know."""
         path, found = self.of(arch, warp_size)
+        if kernel not in found.kernels:
+            every = (
+                (path, one) for path, one in self.files.items() if one.every_arch and kernel in one.kernels
+            )
+            path, found = next(every, (path, found))
         made = []
         for number, row in enumerate(found.kernels.get(kernel, ()), 1):
             try:

@@ -1,17 +1,34 @@
-"""Elementwise addition: the smallest complete family: a folder and nothing else."""
+"""Elementwise addition: the smallest complete family: a folder, and a row of manifests/tuning."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from aotforge.base.tuning import tuning
 from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Setting, Target, Term, dtypes
 
 from .operators import ADD
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """`lane_bytes` of a tensor for each of `lanes` (0: those of the warps)."""
+
+    lane_bytes: int
+    lanes: int = 0
+    num_warps: int = 4
+    num_stages: int = 1
+
+    def setting(self, target: Target, element_bytes: int) -> Setting:
+        """As the plan takes it."""
+        lanes = self.lanes or self.num_warps * target.warp_size
+        block = lanes * self.lane_bytes // element_bytes
+        return Setting(constants={"BLOCK": block}, num_warps=self.num_warps, num_stages=self.num_stages)
+
+
 def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every arch, and a processor has no lanes
-    elements = 4 if functional["dtype"] == "fp32" else 8
-    lanes = 256 if target.vendor == "cpu" else 4 * target.warp_size
-    return (Setting(constants={"BLOCK": lanes * elements}, num_warps=4, num_stages=1),)
+    rows = tuning().rows("add.add", target.arch, target.warp_size, Tuned)
+    return tuple(row.setting(target, 4 if functional["dtype"] == "fp32" else 2) for row in rows[:1])
 
 
 FAMILY = Family(

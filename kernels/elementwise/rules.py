@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aotforge.base.tuning import tuning
 from aotforge.rules import (
     Argument,
     Between,
@@ -23,50 +27,72 @@ from .operators import ADD_DENSE, ADD_STRIDED, ADD_TILES, STRIDED_RANK, TENSORS,
 
 _DTYPES = ("fp16", "bf16", "fp32", "fp64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
-_FEW_ROWS, _NARROW = 8, 32
 
 
-def _vector(functional: Functional) -> int:
-    """Elements in the 16 bytes that a lane loads at once."""
-    dtype = str(functional["dtype"])
-    return 16 // next(size for digits, size in _BYTES.items() if dtype.endswith(digits))
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A configuration for some dtypes (all when empty); of each kind of calls the first that fits is taken.
+
+    A program has `lane_bytes` or `lane_elements` of a tensor for each of `lanes` (0: those of the warps): as its block, or where
+    `columns` is 0 as the columns of its tile of `rows`. `most_rows`, `most_columns`: for calls with at most that size (any when 0).
+    """
+
+    lane_bytes: int = 0
+    lane_elements: int = 0
+    lanes: int = 0
+    rows: int = 1
+    columns: int = 0
+    most_rows: int = 0
+    most_columns: int = 0
+    num_warps: int = 4
+    num_stages: int = 1
+    dtypes: tuple[str, ...] = ()
+
+    def block(self, target: Target, dtype: str) -> int:
+        """Elements of a program."""
+        lanes = self.lanes or self.num_warps * target.warp_size
+        element = next(size for digits, size in _BYTES.items() if dtype.endswith(digits))
+        return lanes * (self.lane_elements or self.lane_bytes // element)
 
 
-def _lanes(target: Target) -> int:
-    """Of a program: four warps keep each scheduler of a compute unit busy; a processor's programs are as large, so that few calls do much."""
-    return 256 if target.vendor == "cpu" else 4 * target.warp_size
+def _rows(kernel: str, target: Target, functional: Functional) -> Iterator[Tuned]:
+    """The first row of each kind, in the order of the kinds."""
+    kinds = set()
+    for row in tuning().rows(f"elementwise.{kernel}", target.arch, target.warp_size, Tuned):
+        kind = (row.most_rows, row.most_columns)
+        if kind not in kinds and (not row.dtypes or functional["dtype"] in row.dtypes):
+            kinds.add(kind)
+            yield row
 
 
-def _dense(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    return (Setting(constants={"BLOCK": _lanes(target) * _vector(functional)}, num_warps=4, num_stages=1),)
-
-
-def _tiles(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    vector = _vector(functional)
-    few = Between(value="size_1", low=1, high=_FEW_ROWS)
-    narrow = Between(value="size_0", low=1, high=_NARROW)
-    side = 64 if vector > 2 else 32
-    return (
+def _blocks(kernel: str, target: Target, functional: Functional, *, hinted: bool) -> tuple[Setting, ...]:
+    """Of add_dense and add_strided."""
+    return tuple(
         Setting(
-            constants={"ROWS": 1, "COLUMNS": _lanes(target) * vector},
-            when=(few,),
-            num_warps=4,
-            num_stages=1,
-        ),
-        Setting(
-            constants={"ROWS": 2 * side, "COLUMNS": _NARROW},
-            when=(narrow,),
-            num_warps=4,
-            num_stages=1,
-            unaligned=False,
-        ),
-        Setting(constants={"ROWS": side, "COLUMNS": side}, num_warps=4, num_stages=1),
+            constants={"BLOCK": row.block(target, str(functional["dtype"]))},
+            num_warps=row.num_warps,
+            num_stages=row.num_stages,
+            hinted=hinted,
+        )
+        for row in _rows(kernel, target, functional)
     )
 
 
-def _strided(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    # two elements a lane: their divisions overlap
-    return (Setting(constants={"BLOCK": 2 * _lanes(target)}, num_warps=4, num_stages=1, hinted=False),)
+def _tile(row: Tuned, target: Target, dtype: str) -> Setting:
+    columns = row.columns or row.block(target, dtype)
+    bounds = (("size_1", row.most_rows), ("size_0", row.most_columns))
+    return Setting(
+        constants={"ROWS": row.rows, "COLUMNS": columns},
+        when=tuple(Between(value=size, low=1, high=most) for size, most in bounds if most),
+        num_warps=row.num_warps,
+        num_stages=row.num_stages,
+        unaligned=not row.most_columns,
+    )
+
+
+def _tiles(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    dtype = str(functional["dtype"])
+    return tuple(_tile(row, target, dtype) for row in _rows("add_tiles", target, functional))
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))
@@ -95,7 +121,7 @@ _KERNELS = (
         operator="add_dense",
         choices=(_DTYPE,),
         arguments=(*_pointers(16), Argument(name="n", type="i64", value="n", divisible_by=8)),
-        settings=_dense,
+        settings=lambda target, functional: _blocks("add_dense", target, functional, hinted=True),
         grid=((Term(value="n", divisor="BLOCK"),),),
     ),
     Kernel(
@@ -143,7 +169,7 @@ _KERNELS = (
             *_numbers(ADD_STRIDED, "size_", "i32"),
             *_numbers(ADD_STRIDED, "stride_", "i64"),
         ),
-        settings=_strided,
+        settings=lambda target, functional: _blocks("add_strided", target, functional, hinted=False),
         grid=((Term(value="n", divisor="BLOCK"),),),
         constants=lambda functional: {"RANK": STRIDED_RANK},
     ),

@@ -125,3 +125,27 @@ def forward_settings(target: Target, functional: Functional) -> tuple[Setting, .
         main.setting(width, when, general=False),
         unhinted.setting(width, (), general=True),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskTuned:
+    """Queries and keys of a program of attn_dropout_mask."""
+
+    block_m: int
+    block_n: int
+    num_warps: int = 4
+    num_stages: int = 1
+
+
+def dropout_mask_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints."""
+    rows = tuning().rows("flash.attn_dropout_mask", target.arch, target.warp_size, MaskTuned)
+    return tuple(
+        Setting(
+            constants={"BLOCK_M": row.block_m, "BLOCK_N": row.block_n},
+            hinted=False,
+            num_warps=row.num_warps,
+            num_stages=row.num_stages,
+        )
+        for row in rows[:1]
+    )

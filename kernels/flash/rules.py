@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Term, dtypes
+from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Term, dtypes
 
 from .backward_settings import WIDTHS, backward_settings
-from .forward_settings import forward_settings
+from .forward_settings import dropout_mask_settings, forward_settings
 from .gates import GATES
 from .operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 
@@ -140,9 +140,7 @@ FAMILY = Family(
                 *_pointers("philox_seed philox_offset1", "*u64"),
                 *_scalars("philox_offset2"),
             ),
-            settings=lambda target, functional: (
-                Setting(constants={"BLOCK_M": 32, "BLOCK_N": 64}, hinted=False, num_warps=4, num_stages=1),
-            ),
+            settings=dropout_mask_settings,
             grid=(
                 (Term(value="seqlen_q", divisor="BLOCK_M"), Term(value="seqlen_k", divisor="BLOCK_N")),
                 *_QUERY_GRID[1:],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from aotforge.base.tuning import tuning
 from aotforge.rules import (
     Argument,
     Choice,
@@ -48,18 +51,39 @@ SOFTMAX_COLUMNS = Operator(
 )
 
 _ANY = 2**31 - 1
-_ROWS = {64: 32, 128: 16, 512: 8, 1024: 4, 2048: 2, 4096: 1, 8192: 1, 16384: 1}
-"""Rows of a program by the most columns of its block."""
+_COLUMNS = (64, 128, 512, 1024, 2048, 4096, 8192, 16384)
+"""Rows up to each of these numbers of columns have an image, others are read in blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """`rows` of a program, each of at most `most_columns`, or in blocks of `block` columns."""
+
+    rows: int = 1
+    most_columns: int = 0
+    block: int = 0
+    num_warps: int = 4
+    num_stages: int = 1
+
+    def setting(self, **constants: int | bool) -> Setting:
+        """With the constants that the rows' kernel has beside ROWS."""
+        return Setting(
+            constants={"ROWS": self.rows, **constants}, num_warps=self.num_warps, num_stages=self.num_stages
+        )
 
 
 def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    row = functional["row"]
-    if row == "any":
-        return (Setting(constants={"ROWS": 1, "BLOCK": 4096, "LOOP": True}, num_warps=16, num_stages=1),)
-    columns = int(row)
-    constants = {"ROWS": _ROWS[columns], "BLOCK": columns, "LOOP": False}
-    warps = 16 if columns > 8192 else 8 if columns > 2048 else 4
-    return (Setting(constants=constants, num_warps=warps, num_stages=1),)
+    columns = functional["row"]
+    table = tuning().rows("softmax.softmax_rows", target.arch, target.warp_size, Tuned)
+    if columns == "any":
+        return tuple(row.setting(BLOCK=row.block, LOOP=True) for row in table if row.block)[:1]
+    fitting = (row for row in table if row.most_columns >= int(columns))
+    return tuple(row.setting(BLOCK=int(columns), LOOP=False) for row in fitting)[:1]
+
+
+def _columns(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    table = tuning().rows("softmax.softmax_columns", target.arch, target.warp_size, Tuned)
+    return tuple(row.setting(BLOCK=row.block) for row in table[:1])
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))
@@ -90,7 +114,10 @@ _KERNELS = (
         choices=(
             _DTYPE,
             Choice(
-                name="row", key="columns", options={**{row: row for row in _ROWS}, "any": _ANY}, ladder=True
+                name="row",
+                key="columns",
+                options={**{row: row for row in _COLUMNS}, "any": _ANY},
+                ladder=True,
             ),
         ),
         arguments=(
@@ -120,9 +147,7 @@ _KERNELS = (
             ),
             *_batch(first=1)[3:],
         ),
-        settings=lambda target, functional: (
-            Setting(constants={"ROWS": 64, "BLOCK": 64}, num_warps=8, num_stages=1),
-        ),
+        settings=_columns,
         grid=(
             (Term(value="size_0", divisor="ROWS"), *(Term(value=f"size_{axis}") for axis in range(1, _RANK))),
         ),

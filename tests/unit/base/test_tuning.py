@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from aotforge.base.architectures import load_architectures
 from aotforge.base.tuning import TuningFiles, load_tuning, tuning
 from aotforge.errors import ManifestError, RulesError
+from aotforge.plan.families import load_families
 from kernels.flash.forward_settings import Tuned
 
 FILE = "schema: 1\narchs: [{arch}]\nsource: a test\n{more}kernels:\n  flash.attn_fwd:\n    - {row}\n"
+KERNELS = Path(__file__).parents[3] / "kernels"
+OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 ROW = "{max_width: 64, block_m: 16, block_n: 32, dtypes: [fp16], few: true}"
 
 
@@ -24,8 +28,51 @@ def files(folder: Path, **texts: str) -> TuningFiles:
 def test_every_arch_of_the_manifest_is_named_by_one_file() -> None:
     named = [arch for one in tuning().files.values() for arch in one.archs]
     assert sorted(named) == sorted(load_architectures().architectures)
-    kernels = {"flash.attn_fwd", "flash.bwd_preprocess", "flash.bwd_dk_dv", "flash.bwd_dq"}
-    assert all(kernels <= set(one.kernels) and one.source for one in tuning().files.values())
+    assert all(one.source for one in tuning().files.values())
+
+
+def test_every_kernel_has_rows_for_every_arch() -> None:
+    loaded = load_families(KERNELS)
+    names = {f"{one.family.name}.{kernel.name}" for one in loaded for kernel in one.family.kernels}
+    names -= {"gemm.gemm_nt", "gemm.gemm_strided"}  # they have the rows of gemm_nn
+    for arch in load_architectures().architectures:
+        lacking = [name for name in names if not tuning().rows(name, arch, 0, dict)]
+        assert not lacking, (arch, lacking)
+
+
+def test_no_setting_is_written_in_rules() -> None:
+    """Blocks and options of a Setting come from rows: neither is a number in Python."""
+    found = []
+    for path in KERNELS.glob("*/*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) not in ("Setting", "TimedSetting"):
+                continue
+            constants = [one.value for one in call.keywords if one.arg == "constants"]
+            blocks = [value for one in constants if isinstance(one, ast.Dict) for value in one.values]
+            options = [one.value for one in call.keywords if one.arg in OPTIONS]
+            written = [one for one in (*blocks, *options) if isinstance(one, ast.Constant)]
+            found += [f"{path.parent.name}/{path.name}:{one.lineno}" for one in written]
+    assert not found
+
+
+def test_rows_for_every_arch_count_where_an_archs_file_has_none(tmp_path: Path) -> None:
+    every = "schema: 1\nevery_arch: true\nsource: a test\nkernels:\n"
+    rows = "  flash.attn_fwd:\n    - {max_width: 16}\n  flash.other:\n    - {max_width: 32}\n"
+    found = files(
+        tmp_path,
+        every=every + rows,
+        own=FILE.format(arch="gfx908", more="default_warp_size: 64\n", row="{max_width: 64}"),
+    )
+    for arch in ("gfx908", "gfx90a"):
+        assert found.rows("flash.attn_fwd", arch, 64, dict) == ({"max_width": 64},)
+        assert found.rows("flash.other", arch, 64, dict) == ({"max_width": 32},)
+
+
+@pytest.mark.parametrize("head", ["", "every_arch: true\narchs: [gfx908]\n"])
+def test_a_file_is_for_archs_or_for_every_arch(head: str, tmp_path: Path) -> None:
+    text = f"schema: 1\n{head}source: a test\nkernels:\n  a.b:\n    - {{block: 16}}\n"
+    with pytest.raises(ManifestError, match="`archs`, or `every_arch: true`"):
+        files(tmp_path, a=text)
 
 
 def test_rows_are_values_of_the_family_and_others_have_its_defaults(tmp_path: Path) -> None:
