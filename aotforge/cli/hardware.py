@@ -42,6 +42,9 @@ def check(
     from_: Annotated[
         str | None, "check a published release: s3://BUCKET/PREFIX, http(s)://..., file:///... or a folder"
     ] = None,
+    unsandboxed: Annotated[
+        bool, "execute images of a release of others on this machine's GPU, where they have no sandbox"
+    ] = False,
     version: Annotated[str | None, "with --from: a release or an API level (default: the newest)"] = None,
     root: Trust = None,
     arch: Annotated[str | None, "arch of the GPU (default: that of the first one with images)"] = None,
@@ -71,7 +74,6 @@ def check(
     """Execute every image of a release on a GPU of this machine, compare, time, and write a report for a bug report."""
     from tempfile import TemporaryDirectory
 
-    from aotforge.conformance.candidate import newest_release
     from aotforge.deliver.hardware import check as tool
     from aotforge.deliver.hardware.report import write_report
     from aotforge.plan.selection import Only
@@ -98,18 +100,15 @@ def check(
         limits=Limits(launch=seconds),
     )
 
+    local = None if from_ else _local(release, unsandboxed=unsandboxed)
     device = tool.find_device(request)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
         _reporters(quiet=quiet or json, events=events) as (on_stage, on_result),
     ):
-        if from_:
-            folder = _published(
-                from_, root, cache, version, device.arch, Path(scratch), quiet=quiet or json, events=events
-            )
-        else:
-            dist = ROOT / "releases" / "dist"
-            folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)
+        folder = local or _published(
+            from_ or "", root, cache, version, device.arch, Path(scratch), quiet=quiet or json, events=events
+        )
         report = tool.check_release(request, folder, device, on_stage=on_stage, on_result=on_result)
     written = write_report(report, Path(output or ".").absolute(), key=signing)
     print_checked(written, written.require_passed, json=json)
@@ -142,6 +141,17 @@ def _size(name: str, text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise UsageError(f"--shape {name}={text} is not a valid size", hint="--shape seqlen_q=1024")
     return int(text)
+
+
+def _local(release: str | None, *, unsandboxed: bool) -> Path:
+    """The release folder, of which this machine's GPU may execute images."""
+    from aotforge.conformance.candidate import newest_release
+    from aotforge.sandbox.release_programs import check_device_images, is_own_release
+
+    dist = ROOT / "releases" / "dist"
+    folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)
+    check_device_images(folder.name, own=is_own_release(folder, ROOT), unsandboxed=unsandboxed)
+    return folder
 
 
 def _published(

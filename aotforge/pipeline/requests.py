@@ -146,7 +146,8 @@ class VerifyRequest(CachedRequest):
         bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
     ] = False
     unsandboxed: Annotated[
-        bool, "execute images for processors of a release of others, which have no sandbox, as this user"
+        bool,
+        "execute images of a release of others as this user where they have no sandbox: for processors, on a GPU",
     ] = False
 
 

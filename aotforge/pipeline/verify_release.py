@@ -20,7 +20,7 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
-from aotforge.sandbox.release_programs import check_processor_images, is_own_release
+from aotforge.sandbox.release_programs import check_device_images, check_processor_images, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
@@ -90,9 +90,9 @@ def verify_release(
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
-    Images for processors are executed if the release is this checkout's `own`, or `unsandboxed`. Raises ReleaseError for an archive that is
-    missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that this checkout does
-    not have, ExecutorError as `check_processor_images`, and what `verify_tasks` raises.
+    Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`. Raises ReleaseError
+    for an archive that is missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that
+    this checkout does not have, ExecutorError as `check_processor_images`, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
     packs = [(released, open_files(released.pack)) for released in read_release(folder)]
@@ -104,6 +104,8 @@ def verify_release(
     served = {arch for _, opened in packs for arch in opened.signature.archs}
     if any(map(is_native, wanted or served)):
         check_processor_images(folder.name, own=own, unsandboxed=unsandboxed)
+    if device:
+        check_device_images(folder.name, own=own, unsandboxed=unsandboxed)
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:

@@ -171,15 +171,24 @@ def check_processor_images(release: str, *, own: bool, unsandboxed: bool) -> Non
 
     Raises ExecutorError when neither holds, or when keys of the caller would be readable.
     """
+    _check_consent("images for processors", release, "--arch with the other archs", own, unsandboxed)
+
+
+def check_device_images(release: str, *, own: bool, unsandboxed: bool) -> None:
+    """Images that a GPU executes reach its memory and its driver, outside of a sandbox: as above."""
+    _check_consent("images", release, "--from a store, whose index is signed", own, unsandboxed)
+
+
+def _check_consent(what: str, release: str, other: str, own: bool, unsandboxed: bool) -> None:
     if own:
         return
     if not unsandboxed:
         raise ExecutorError(
-            f"the images for processors of {release} are not executed: they are code of others",
+            f"the {what} of {release} are not executed: they are code of others",
             cause="this checkout did not build the release, and such images have no sandbox",
-            hint="--arch with the other archs; or --unsandboxed, which runs the release's code as this user",
+            hint=f"{other}; or --unsandboxed, which runs the release's code as this user",
         )
-    _check_environment("images for processors", release, "unset these variables")
+    _check_environment(what, release, "unset these variables")
 
 
 def is_own_release(release: Path, checkout: Path) -> bool:

@@ -103,12 +103,18 @@ def check_other_files(prefix: Path, record: InstallRecord) -> None:
 
 
 def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
-    """Files that were changed or removed since, and files and folders that not every user may read."""
-    changed = [name for name, content in sorted(record.files.items()) if _content(prefix / name) != content]
+    """Files that were changed or removed since, and files and folders that not every user may read, or that others may write."""
+    owner = prefix.stat().st_uid
+    folders = {prefix / parent for name in record.files for parent in Path(name).parents}
+    changed = [
+        name
+        for name, content in sorted(record.files.items())
+        if _content(prefix / name) != content or _is_open(prefix / name, owner)
+    ]
     return changed + [
         path.relative_to(prefix).as_posix()
-        for path in sorted({prefix / parent for name in record.files for parent in Path(name).parents})
-        if path.is_dir() and path.stat().st_mode & 0o555 != 0o555
+        for path in sorted({*folders, prefix / RECORD})
+        if (path.is_dir() and path.stat().st_mode & 0o555 != 0o555) or _is_open(path, owner)
     ]
 
 
@@ -137,6 +143,15 @@ def _entries(prefix: Path) -> set[str]:
     """Everything below `prefix` but folders; links are not followed."""
     found = (path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir())
     return {path.relative_to(prefix).as_posix() for path in found}
+
+
+def _is_open(path: Path, owner: int) -> bool:
+    """True for what others can change, or have made: an earlier version installed with the caller's umask."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return status.st_uid != owner or (not path.is_symlink() and bool(status.st_mode & 0o022))
 
 
 def _content(path: Path) -> str:

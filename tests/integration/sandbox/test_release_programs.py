@@ -13,7 +13,14 @@ import pytest
 from aotforge.conformance.compilers import CompilationCache, find_compilers
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox import release_programs
-from aotforge.sandbox.release_programs import ProgramResult, available_programs, find_release_programs
+from aotforge.sandbox.release_programs import (
+    ProgramResult,
+    available_programs,
+    check_device_images,
+    find_release_programs,
+)
+from tests.e2e.checkouts import invoke
+from tests.support.families import PROJECT
 from tests.support.other_user import as_other_user
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -217,3 +224,18 @@ def test_a_limit_of_the_caller_is_not_exceeded() -> None:
         os._exit(0 if "--fsize=1000" in release_programs._limited(["x"]) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert resource.getrlimit(resource.RLIMIT_FSIZE) == (soft, hard)
+
+
+def test_images_of_others_reach_a_gpu_with_consent_and_without_keys(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They have no sandbox, and the key that signs the report is in the same process."""
+    check_device_images("r", own=True, unsandboxed=False)
+    check_device_images("r", own=False, unsandboxed=True)
+    with pytest.raises(ExecutorError, match="the images of r are not executed: they are code of others"):
+        check_device_images("r", own=False, unsandboxed=False)
+    done = invoke(PROJECT, "hardware.check", "--release", str(tmp_path), check=False)
+    assert done.returncode == 29 and "are code of others" in done.stderr
+    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "x")
+    with pytest.raises(ExecutorError, match="it could read AOTFORGE_SIGNING_KEY"):
+        check_device_images("r", own=False, unsandboxed=True)

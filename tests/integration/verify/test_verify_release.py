@@ -16,7 +16,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
+from aotforge.errors import ExecutorError, PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
@@ -211,6 +211,12 @@ def test_another_checkout_and_another_arch_are_refused(release: Path, tmp_path: 
     shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "kernels" / "flash")
     with pytest.raises(RulesError, match=r"add\.add"):
         verify_release(release, kernels_root=tmp_path / "kernels", cache=CACHE)
+
+
+def test_images_of_others_reach_a_gpu_with_consent(release: Path) -> None:
+    """They have no sandbox there."""
+    with pytest.raises(ExecutorError, match=r"the images of .* are code of others"):
+        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, device=True)
 
 
 @pytest.mark.parametrize(("profile", "named"), [(None, False), ("quick", True)])

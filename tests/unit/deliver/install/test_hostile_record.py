@@ -79,3 +79,25 @@ def test_a_tree_that_others_cannot_read_is_restored(tmp_path: Path) -> None:
     (tmp_path / "lib").chmod(0o755)
     (tmp_path / "lib" / "file").chmod(0o600)
     assert changed_files(tmp_path, record) == ["lib/file"]
+
+
+@pytest.mark.parametrize("name", [".", "lib", "lib/file", RECORD])
+def test_a_tree_that_others_can_write_is_restored(name: str, tmp_path: Path) -> None:
+    """As it was installed with umask 000 by earlier versions."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "file").write_text("x")
+    (tmp_path / "lib" / "link").symlink_to("file")
+    files = {"lib/file": sha256_file(tmp_path / "lib" / "file"), "lib/link": "-> file"}
+    record = InstallRecord(release="r", archs={}, archives={}, files=files)
+    write_record(tmp_path, record)
+    for path, mode in ((tmp_path, 0o755), (tmp_path / "lib", 0o755), (tmp_path / "lib" / "file", 0o644)):
+        path.chmod(mode)
+    assert changed_files(tmp_path, record) == []
+    mode = (tmp_path / name).stat().st_mode
+    for more in (0o002, 0o020):
+        (tmp_path / name).chmod(mode | more)
+        assert changed_files(tmp_path, record) == [name]
+    (tmp_path / name).chmod(mode)
+    if os.geteuid() == 0 and name != ".":
+        os.chown(tmp_path / name, 64042, 0)
+        assert changed_files(tmp_path, record) == [name]
