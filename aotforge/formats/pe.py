@@ -6,6 +6,7 @@ Format: "PE Format" in Microsoft's documentation. Not pefile, which tolerates da
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from aotforge.errors import RuntimeBuildError
 
@@ -15,6 +16,9 @@ HIGH_ENTROPY, DYNAMIC_BASE, NX_COMPATIBLE = 0x20, 0x40, 0x100
 _PE32_PLUS = 0x20B
 _EXECUTABLE = 0x20000000
 _NAME_LIMIT = 4096
+_MOST_SECTIONS = 96
+_MOST_EXPORTS = 1 << 16
+"""Numbers that a name's entry can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +45,10 @@ class Module:
 
 
 class _Image:
+    """The tables of a hostile file may name one text many times: all texts together have at most the file's bytes."""
+
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        self.data, self.left = data, len(data)
         try:
             if data[:2] != b"MZ":
                 raise RuntimeBuildError("not a Windows module: it does not begin with MZ")
@@ -50,6 +56,8 @@ class _Image:
             if data[start : start + 4] != b"PE\0\0" or self.number("<H", start + 24) != _PE32_PLUS:
                 raise RuntimeBuildError("not a 64-bit Windows module")
             count, optional = self.number("<H", start + 6), self.number("<H", start + 20)
+            if count > _MOST_SECTIONS:
+                raise RuntimeBuildError(f"a damaged Windows module: {count} sections")
             self.tables = start + 24 + 112
             self.sections = [
                 struct.unpack_from("<IIII12xI", data, start + 24 + optional + 40 * index + 8)
@@ -57,6 +65,9 @@ class _Image:
             ]
         except struct.error as error:
             raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+        ranges = sorted((offset, offset + stored) for _, _, stored, offset, _ in self.sections if stored)
+        if any(end > start for (_, end), (start, _) in pairwise(ranges)):
+            raise RuntimeBuildError("a damaged Windows module: its sections overlap")
 
     def number(self, form: str, offset: int) -> int:
         return int(struct.unpack_from(form, self.data, offset)[0])
@@ -64,21 +75,31 @@ class _Image:
     def table(self, index: int) -> tuple[int, int]:
         return self.number("<I", self.tables + 8 * index), self.number("<I", self.tables + 8 * index + 4)
 
-    def section(self, address: int) -> tuple[int, int]:
-        """Offset in the file and characteristics of what is loaded at `address`."""
-        for size, start, stored, offset, kind in self.sections:
+    def is_executable(self, address: int) -> bool:
+        """Whether what is loaded at `address` is code."""
+        for size, start, stored, _, kind in self.sections:
             if start <= address < start + max(size, stored):
-                return offset + address - start, kind
+                return bool(kind & _EXECUTABLE)
+        raise RuntimeBuildError(f"a damaged Windows module: nothing is loaded at {address:#x}")
+
+    def offset(self, address: int) -> int:
+        """Place in the file of what is loaded at `address`."""
+        for _, start, stored, offset, _ in self.sections:
+            if start <= address < start + stored:
+                return int(offset + address - start)
         raise RuntimeBuildError(f"a damaged Windows module: nothing is loaded at {address:#x}")
 
     def at(self, form: str, address: int) -> int:
-        return self.number(form, self.section(address)[0])
+        return self.number(form, self.offset(address))
 
     def text(self, address: int) -> str:
-        offset = self.section(address)[0]
+        offset = self.offset(address)
         end = self.data.find(b"\0", offset, offset + _NAME_LIMIT)
         if end < 0:
             raise RuntimeBuildError("a damaged Windows module: a name does not end")
+        self.left -= end + 1 - offset
+        if self.left < 0:
+            raise RuntimeBuildError("a damaged Windows module: its names are longer than the file")
         return self.data[offset:end].decode("ascii", "backslashreplace")
 
 
@@ -96,6 +117,8 @@ def _exports(image: _Image) -> Iterator[Export]:
     if table == 0:
         return
     base, functions, names, addresses, texts, indices = (image.at("<I", table + 16 + 4 * i) for i in range(6))
+    if max(functions, names) > _MOST_EXPORTS:
+        raise RuntimeBuildError(f"a damaged Windows module: {functions} functions, {names} names")
     named: dict[int, list[str]] = {}
     for i in range(names):
         named.setdefault(image.at("<H", indices + 2 * i), []).append(
@@ -108,7 +131,7 @@ def _exports(image: _Image) -> Iterator[Export]:
         if address == 0:
             continue
         forward = image.text(address) if table <= address < table + size else None
-        data = forward is None and not image.section(address)[1] & _EXECUTABLE
+        data = forward is None and not image.is_executable(address)
         for name in named.get(i, [None]):
             yield Export(name=name, ordinal=base + i, data=data, forward=forward)
 

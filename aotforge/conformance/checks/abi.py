@@ -7,7 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from aotforge.base.html import render
@@ -17,6 +16,7 @@ from aotforge.conformance.compilers import Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
+from aotforge.formats.shared_library import LibraryFileError, open_elf
 
 OURS = "<aotriton/flash.h>"
 EXTRA = frozenset({"aotforge_cpu_threads", "aotforge_launch"})
@@ -61,9 +61,9 @@ def function_name(declaration: str) -> str:
 
 
 def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsym") -> set[str]:
-    """Names of defined (or undefined) symbols of an ELF file's table."""
-    with path.open("rb") as file:
-        section = ELFFile(file).get_section_by_name(table)
+    """Names of defined (or undefined) symbols of an ELF file's table. Raises OSError, LibraryFileError."""
+    with open_elf(path) as elf:
+        section = elf.get_section_by_name(table)
         if not isinstance(section, SymbolTableSection):
             return set()
         return {
@@ -107,7 +107,10 @@ def check_symbols(context: CheckContext) -> list[Finding]:
     if not context.compilers:
         return [not_run("symbols", what, NO_COMPILER)]
     wanted = _wanted_symbols(context, context.compilers[-1])
-    found = dynamic_symbols(context.library)
+    try:
+        found = dynamic_symbols(context.library)
+    except (OSError, LibraryFileError) as error:
+        return [failed("symbols", what, str(error))]
     violations = [
         *(f"{name} is missing" for name in _demangled(context, sorted(wanted - found))),
         *(

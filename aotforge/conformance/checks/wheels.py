@@ -1,7 +1,6 @@
 """Checks of a release's wheels: metadata, content equal to the archives', platform. Read, never run."""
 
 import hashlib
-import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import AotforgeError
+from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import ATTENTION, CONSOLE, WheelName, parse_wheel_name, read_wheel, record_bytes
 from aotforge.pack.reader import open_pack
 from aotforge.release.console_wheel import write_console_wheel
@@ -102,7 +102,7 @@ def _metadata_faults(name: WheelName, members: Mapping[str, bytes]) -> Iterator[
 def _bill_faults(name: WheelName, members: Mapping[str, bytes]) -> Iterator[str]:
     """The SBOM lists every file outside of the metadata, with its digest as RECORD has it."""
     try:
-        bill = json.loads(members[f"{name.info}/sboms/{name.name}.cdx.json"])
+        bill = parse_json(members[f"{name.info}/sboms/{name.name}.cdx.json"])
         files = [one for one in bill["components"] if one["type"] == "file"]
         listed = {one["name"]: one["hashes"][0]["content"] for one in files}
     except (LookupError, ValueError, TypeError):

@@ -1,6 +1,5 @@
 """The demo's client program: compiled against a release, run on virtual devices, and compared."""
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from aotforge.base.files import open_regular
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
+from aotforge.formats.untrusted_file import parse_json
 from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.tensors import Float
@@ -27,6 +27,8 @@ _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}
 _SECONDS = 3600
 _COMPILE_SECONDS = 300
 _LARGEST = 1 << 30
+_RECORD_LIMIT = 1 << 20
+"""Bytes of the record, which has about 200 for each launch."""
 
 
 def build_client(
@@ -89,7 +91,10 @@ class ClientRunner:
     ) -> CallResult:
         """What the client printed and wrote; the release's library is in its process and may have, too."""
         seconds = dict(line.split() for line in output.splitlines())
-        events = [json.loads(line) for line in read_regular(shared / "record").splitlines()]
+        record = read_regular(shared / "record")
+        if len(record) > _RECORD_LIMIT:
+            raise ValueError(f"a record of {len(record)} bytes")
+        events = [parse_json(line) for line in record.splitlines()]
         launches = [event for event in events if event["event"] == "launch"]
         return CallResult(
             arch=arch,

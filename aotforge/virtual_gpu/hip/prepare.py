@@ -9,11 +9,9 @@ import hashlib
 import json
 import os
 import sys
-import tarfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from aotforge.base.cache_trust import check_cache
@@ -28,7 +26,10 @@ from aotforge.errors import (
     ToolchainError,
     UnsupportedError,
 )
-from aotforge.formats.code_object import CodeObjectError, metadata
+from aotforge.formats.code_object import metadata
+from aotforge.formats.elf_symbols import check_symbols
+from aotforge.formats.memory_sink import archive_bounds
+from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.toolchain.native_code import is_intact
 
 Variant = Literal["plain", "checks"]
@@ -113,16 +114,33 @@ def _in_folder(folder: Path, name: str) -> bytes | None:
     return next((path.read_bytes() for path in direct if path.is_file()), None)
 
 
+class _FoundError(Exception):
+    """Ends the reading of an archive at the wanted member, whose content is the argument."""
+
+
+class _TextSink(NoSink):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
+        if path.name != self.name:
+            super().file(path, executable=executable, pieces=pieces)
+            return
+        text = bytearray()
+        for piece in pieces:
+            text += piece
+            if len(text) > _TEXT_LIMIT:
+                raise UnsafeArchiveError(f"{self.name} has more than {_TEXT_LIMIT} bytes")
+        raise _FoundError(bytes(text))
+
+
 def _in_archive(path: Path, name: str) -> bytes | None:
     try:
-        with tarfile.open(path, "r|*") as tar:  # a stream: members are read once, up to the wanted one
-            for member in tar:
-                if member.isfile() and member.name.rsplit("/", 1)[-1] == name:
-                    if member.size > _TEXT_LIMIT:
-                        raise tarfile.ReadError(f"{name} has {member.size} bytes")
-                    opened = tar.extractfile(member)
-                    return opened.read() if opened else None
-    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        read_archive(file_chunks(path), _TextSink(name), bounds=archive_bounds(path), top=None)
+    except _FoundError as found:
+        text: bytes = found.args[0]
+        return text
+    except (OSError, UnsafeArchiveError) as error:
         raise OutputError(
             f"{path} cannot be read: {error}", cause="no such file, or not a complete archive", hint=_ASM_HINT
         ) from error
@@ -164,8 +182,9 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
 
 def _check_arch(hsaco: bytes, arch: str) -> None:
     try:
+        check_symbols(hsaco)
         target = str(metadata(hsaco).get("amdhsa.target", ""))
-    except CodeObjectError as error:
+    except ValueError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error
     found = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
     if found != arch:

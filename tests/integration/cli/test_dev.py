@@ -169,6 +169,9 @@ def test_a_home_through_a_link_of_another_user_is_refused(tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to(home.parent)
     os.lchown(tmp_path / "link", USER, USER)
     assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "link" / "home", "plan")
+    (tmp_path / "own").symlink_to("link/home")  # of this user, but on through the other's
+    assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "own", "plan")
+    assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "own", "--help")
 
 
 def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_write_the_environment(

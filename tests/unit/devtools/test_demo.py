@@ -7,15 +7,19 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from aotforge.deliver.extract import unpack
+from aotforge.devtools.demo.client import ClientRunner
 from aotforge.devtools.demo.demo_report import CallResult, DemoReport, OutputResult
 from aotforge.devtools.demo.run_demo import problems_of
-from aotforge.errors import ReleaseError, UnsupportedError, VerifyError
+from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
+from aotforge.sandbox.release_programs import ReleasePrograms
 from kernels.flash.call import Case
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,6 +93,22 @@ def test_calls_are_those_that_the_profile_serves() -> None:
 
 def without_kernels(plan: Plan) -> Plan:
     return replace(plan, kernels=())
+
+
+@pytest.mark.parametrize("record", [b"[" * 100_000, b"{}\n" * 400_000])
+def test_a_record_that_fills_the_memory_is_refused(tmp_path: Path, record: bytes) -> None:
+    """The release's library is in the process that writes it."""
+
+    class Programs:
+        def run(self, command: list[str], **_: object) -> SimpleNamespace:
+            (Path(command[2]).parent / "record").write_bytes(record)
+            return SimpleNamespace(status=0, stdout="forward 1\nbackward 1\n", stderr="")
+
+    runner = ClientRunner(
+        client=tmp_path / "client", folder=tmp_path, programs=cast(ReleasePrograms, Programs()), settings={}, readable=(), cache=tmp_path,
+    )  # fmt: skip
+    with pytest.raises(ExecutionError, match=r"a record of 1200000 bytes|nested too deeply"):
+        runner.run(Case(), 0, "gfx908")
 
 
 def test_one_element_beyond_its_bound_fails_the_demo() -> None:

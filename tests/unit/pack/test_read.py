@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
 from aotforge.pack.binary import bytes_source
-from aotforge.pack.container import check_decoded_size, read_index
+from aotforge.pack.container import check_decoded_size, encode_container, read_images, read_index
 from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
 from aotforge.pack.listing import cat_image, list_images
-from aotforge.pack.model import ImagePack
+from aotforge.pack.model import Compressor, ImagePack
 from aotforge.pack.reader import _check_extent, check_pack, open_files, open_pack, read_pack
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import GridTerm, Predicate
@@ -253,6 +253,27 @@ def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monke
     source = bytes_source("demo.bomb.aoti", small_pack.files(bomb)["demo.bomb.aoti"])
     with pytest.raises(PackError, match="has images of 2097154 bytes in files of"):
         check_decoded_size("pack", [(source, read_index(source))])
+
+
+def test_an_image_with_many_symbols_is_refused() -> None:
+    """Each of 24 bytes can have a name of 4 kB at its own place of one text: an image of 16 MB took 2 GB."""
+    header = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
+    struct.pack_into("<Q", header, 40, 64)
+    struct.pack_into("<HH", header, 58, 64, 2)
+    images = [
+        bytes(header) + struct.pack("<4x I 24x Q 24x", kind, size) * 2
+        for kind, size in ((2, 24 * 2048), (11, 24 * 2049), (1, 1 << 40))
+    ]
+    _, refused_, _ = images
+    for image in images:
+        source = bytes_source(
+            "demo.first.aoti", encode_container([image], Compressor(), file="demo.first.aoti")
+        )
+        if image is refused_:
+            with pytest.raises(PackError, match="it has 4098 symbols, 4096 are allowed"):
+                read_images(source, read_index(source))
+        else:
+            assert list(read_images(source, read_index(source)).values()) == [image]
 
 
 def test_conditions_that_would_fill_the_memory_are_refused() -> None:
