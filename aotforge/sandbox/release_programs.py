@@ -25,7 +25,8 @@ from aotforge.sandbox.memory_watch import MemoryWatch, refused_system_calls
 
 _PROBE_SECONDS = 30
 _OUTPUT_LIMIT = 1 << 20
-_FILE_LIMIT = 1 << 28
+FILE_LIMIT = 1 << 28
+"""Bytes of a file that a program writes, and so of an output that is all kept."""
 _MEMORY = 4 << 30
 """Bytes that all processes of a program have together, and that each may allocate."""
 
@@ -128,8 +129,10 @@ class ReleasePrograms:
         seconds: float,
         text: str = "",
         folder: Path = Path("/"),
+        output_limit: int = _OUTPUT_LIMIT,
     ) -> ProgramResult:
         """Runs a compiler or another tool of this machine on files of a release: a header can include any file that it may read.
+        A check keeps the messages of dozens of compilations.
 
         Raises ToolchainError when it does not start or takes longer than `seconds`.
         """
@@ -138,7 +141,7 @@ class ReleasePrograms:
         try:
             done = self.run(
                 command, environment=environment, readable=[*own, *readable], writable=writable, seconds=seconds,
-                text=text, folder=folder, output_limit=_FILE_LIMIT,
+                text=text, folder=folder, output_limit=output_limit,
             )  # fmt: skip
         except ExecutorError as error:
             raise ToolchainError(error.what, cause=error.cause, hint=error.hint) from error
@@ -238,7 +241,7 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
             words += ["--ro-bind", name, name]
     for name in _LOADER_FILES:
         words += ["--ro-bind-try", name, name]
-    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_FILE_LIMIT), "--tmpfs", "/tmp"]
+    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(FILE_LIMIT), "--tmpfs", "/tmp"]
     for path in readable:
         words += ["--ro-bind", str(path), str(path)]
     for path in writable:
@@ -259,7 +262,7 @@ def _limited(command: Sequence[str]) -> list[str]:
         return [*command]
     wanted = {
         "core": (resource.RLIMIT_CORE, 0),
-        "fsize": (resource.RLIMIT_FSIZE, _FILE_LIMIT),
+        "fsize": (resource.RLIMIT_FSIZE, FILE_LIMIT),
         "data": (resource.RLIMIT_DATA, _MEMORY),
         "nproc": (resource.RLIMIT_NPROC, own_tasks() + _PROCESSES),
     }

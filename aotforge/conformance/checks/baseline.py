@@ -15,6 +15,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import ToolchainError
 from aotforge.formats.api_level import feature_level, version_key
+from aotforge.sandbox.release_programs import FILE_LIMIT
 
 FOLDER = Path("compat", "abi")
 _SECONDS = 120
@@ -69,7 +70,9 @@ def _write(context: CheckContext, kind: str, file: Path) -> Path:
     folder, name = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work)), context.compat.names[0]
     (folder / name).symlink_to(file)
     command = ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", name]
-    done = context.programs.compile(command, readable=[context.work], seconds=_SECONDS, folder=folder)
+    done = context.programs.compile(
+        command, readable=[context.work], seconds=_SECONDS, folder=folder, output_limit=FILE_LIMIT
+    )
     if done.status:
         raise ToolchainError(f"abidw fails: {done.stderr[-300:]}")
     path = context.checkout / FOLDER / f"{context.compat.release.api_level}.{kind}.xml"
@@ -103,7 +106,9 @@ def _compare(context: CheckContext, what: str, baseline: Path, file: Path) -> Fi
         return not_run("abidiff", what, f"{baseline.name} is missing")
     command = ["abidiff", "--no-show-locs", "--drop-private-types", str(baseline), str(file)]
     readable = [baseline, file.parent, context.work]
-    done = context.programs.compile(command, readable=readable, seconds=_SECONDS, folder=file.parent)
+    done = context.programs.compile(
+        command, readable=readable, seconds=_SECONDS, folder=file.parent, output_limit=FILE_LIMIT
+    )
     status = done.status or 0
     if status & ~(_CHANGE | _INCOMPATIBLE):
         return failed("abidiff", what, f"abidiff fails: {(done.stderr or done.stdout).strip()[:300]}")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import listed
+from aotforge.sandbox.release_programs import FILE_LIMIT
 
 FOLDER = Path("compat", "api_names")
 
@@ -57,7 +58,7 @@ def check_names(context: CheckContext) -> list[Finding]:
     done = context.programs.compile(
         [str(clang.path), clang.standard("17"), *context.hip.flags, *(f"-I{path}" for path in includes),
          *CLANG_FLAGS, "-x", "c++", "-"],
-        readable=includes, seconds=_SECONDS, text=program(),
+        readable=includes, seconds=_SECONDS, text=program(), output_limit=FILE_LIMIT,
     )  # fmt: skip
     if done.status:
         return [failed("names", what, f"{clang.name} does not compile the headers: {done.stderr[-300:]}")]

@@ -239,3 +239,13 @@ def test_images_of_others_reach_a_gpu_with_consent_and_without_keys(
     monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "x")
     with pytest.raises(ExecutorError, match="it could read AOTFORGE_SIGNING_KEY"):
         check_device_images("r", own=False, unsandboxed=True)
+
+
+def test_messages_of_compilers_are_kept_in_part() -> None:
+    """300 kB of a header made 7 MB of them, up to 256 MB, for each of dozens of compilations."""
+    command = ["/bin/sh", "-c", "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2"]
+    programs = available_programs()
+    done = programs.compile(command, readable=(), seconds=300)
+    assert (done.status, len(done.stdout), len(done.stderr)) == (0, 1 << 20, 1 << 20)
+    done = programs.compile(command, readable=(), seconds=300, output_limit=release_programs.FILE_LIMIT)
+    assert (len(done.stdout), len(done.stderr)) == (3_000_000, 3_000_000)

@@ -204,3 +204,14 @@ def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
     path = write_wheel(tmp_path, name, {}, {"METADATA": bytes((4 << 20) + 1)}, epoch=0)
     with pytest.raises(ReleaseError, match="its METADATA has 4194305 bytes"):
         read_metadata(path, name)
+
+
+@pytest.mark.parametrize("file", ["METADATA", "WHEEL"])
+def test_texts_of_a_wheel_that_are_read_by_lines_are_bounded(file: str, tmp_path: Path) -> None:
+    """A line of one byte takes 60 of memory, and megabytes of lines some kilobytes of the file."""
+    name = WheelName(name="aotforge-attention", version="1")
+    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 21)}, epoch=0)
+    assert len(read_wheel(path)[f"{name.info}/{file}"]) == 1 << 22
+    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 21) + b"x"}, epoch=0)
+    with pytest.raises(ReleaseError, match=f"its {file} has 4194305 bytes"):
+        read_wheel(path)
