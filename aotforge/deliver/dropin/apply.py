@@ -40,6 +40,7 @@ from aotforge.deliver.dropin.store import (
 )
 from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
+from aotforge.formats.untrusted_file import check_json, parse_json, read_regular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +247,9 @@ def _load_record(folder: Path) -> _Record | None:
     """The record in a torch/lib, None when there was no drop-in. Raises DropInError for a damaged one."""
     path = folder / STORE / RECORD
     try:
-        return _Record.model_validate_json(path.read_bytes())
+        data = read_regular(path)
+        check_json(data)
+        return _Record.model_validate_json(data)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -310,7 +313,7 @@ def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
 def _reinstalled_images(staged: Path) -> list[str]:
     """Files among a staged release's images that a PyTorch installed since has written there. Raises DropInError."""
     try:
-        own = json.loads((staged / IMAGE_SUMS).read_bytes())
+        own = parse_json(read_regular(staged / IMAGE_SUMS))
         return sorted(name for name, digest in _sums(staged / IMAGES).items() if own.get(name) != digest)
     except FileNotFoundError:  # no release is selected
         return []

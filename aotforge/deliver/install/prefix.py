@@ -12,6 +12,7 @@ from pathlib import Path
 from aotforge.base.cache_trust import owner_fault
 from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
 from aotforge.errors import InstallError
+from aotforge.formats.untrusted_file import parse_json
 
 RECORD = ".aotforge-install.json"
 _FIELDS = ("release", "archs", "archives", "files")
@@ -43,7 +44,7 @@ def read_record(prefix: Path) -> InstallRecord | None:
     """The record of an installation; None for an empty or missing `prefix`. Raises InstallError for other contents."""
     try:
         with open_regular(prefix / RECORD) as file:
-            fields = json.loads(file.read(_RECORD_LIMIT))
+            fields = parse_json(file.read(_RECORD_LIMIT))
         return _checked(InstallRecord(**{name: fields[name] for name in _FIELDS}))
     except FileNotFoundError:
         if not prefix.exists() or (prefix.is_dir() and not any(prefix.iterdir())):
@@ -54,7 +55,7 @@ def read_record(prefix: Path) -> InstallRecord | None:
         ) from None
     except NotADirectoryError:
         raise InstallError(f"{prefix} is a file", hint="choose a folder that does not exist yet") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InstallError(
             f"{prefix / RECORD} cannot be used: {error}",
             hint="choose another folder, or remove this one by hand",
