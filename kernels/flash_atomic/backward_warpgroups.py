@@ -187,9 +187,12 @@ def _scores(
         # a swizzled row is 64 columns, so the halves of K serve here, too
         low = half_tiles.index(0).slice(member * OWNED, OWNED)
         high = half_tiles.index(1).slice(member * OWNED, OWNED)
-        zero = warpgroup_mma(low, q_tile.slice(0, 64, 1).permute((1, 0)), zero, use_acc=False, is_async=True)
-        return warpgroup_mma(high, q_tile.slice(64, 64, 1).permute((1, 0)), zero, is_async=True)
-    return warpgroup_mma(k_tiles.index(member), q_tile.permute((1, 0)), zero, use_acc=False, is_async=True)
+        found = warpgroup_mma(low, q_tile.slice(0, 64, 1).permute((1, 0)), zero, use_acc=False, is_async=True)
+        found = warpgroup_mma(high, q_tile.slice(64, 64, 1).permute((1, 0)), found, is_async=True)
+    else:
+        k_tile = k_tiles.index(member)
+        found = warpgroup_mma(k_tile, q_tile.permute((1, 0)), zero, use_acc=False, is_async=True)
+    return found
 
 
 @gluon.jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,16 @@ def test_a_settings_source_in_gluon_and_its_further_warps(tmp_path: Path) -> Non
         assert read_cubin(images[job.key].binary).threads == (256 if gluon else 32)
         assert images[job.key].resources.threads == (256 if gluon else 32)
     assert {job.source for job in plan.jobs} == {"tiny/large.py", "tiny/kernels.py"}
+
+
+def test_the_fused_backward_pass_compiles_for_both_widths(tmp_path: Path) -> None:
+    """Its two widths take different branches, and no virtual GPU executes them."""
+    plan = plan_project(PROJECT, archs=["sm_90"], profile="core", only=Only(["flash_atomic"]))
+    jobs = [job for job in plan.jobs if "dtype=fp16,mask=full" in job.label or "bwd_end" in job.label]
+    part = replace(plan, jobs=tuple(jobs))
+    with Cache(tmp_path / "cache") as cache:
+        images = compile_plan(
+            part, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
+        )
+    threads = {job.label.partition(":")[0]: images[job.key].resources.threads for job in jobs}
+    assert threads == {"flash_atomic.bwd_sums": 384, "flash_atomic.bwd_end": 256}
