@@ -40,12 +40,17 @@ _REGISTERS = 168
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for one width and for `archs`. `ahead`: scores of the next block are computed while dK is."""
+    """A configuration for one width and for `archs`. `ahead`: scores of the next block are computed while dK is.
+
+    `num_warps` of the sums, `vector_warps` of the kernels before and after them.
+    """
 
     width: int
     stages: int
     ahead: bool
     archs: tuple[str, ...]
+    num_warps: int = 4
+    vector_warps: int = 8
 
 
 def _fits(target: Target, functional: Functional) -> Tuned | None:
@@ -74,7 +79,7 @@ def _sums(target: Target, functional: Functional) -> tuple[Setting, ...]:
             constants={"STAGES": found.stages, "AHEAD": found.ahead, "ROWS": ROWS, "KEYS": KEYS},
             when=_when(functional),
             unaligned=False,
-            num_warps=4,
+            num_warps=found.num_warps,
             options={"maxnreg": _REGISTERS},
             spills=True,
         ),
@@ -82,9 +87,17 @@ def _sums(target: Target, functional: Functional) -> tuple[Setting, ...]:
 
 
 def _plain(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    if _fits(target, functional) is None:
+    found = _fits(target, functional)
+    if found is None:
         return ()
-    return (Setting(constants={"ROWS": ROWS}, when=_when(functional), unaligned=False, num_warps=8),)
+    return (
+        Setting(
+            constants={"ROWS": ROWS},
+            when=_when(functional),
+            unaligned=False,
+            num_warps=found.vector_warps,
+        ),
+    )
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16"))
