@@ -8,7 +8,7 @@ import platform
 import signal
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,42 +19,75 @@ _AUDIT_ARCH_X86_64 = 0xC000003E
 _X32 = 0x40000000
 """Bit of the numbers of x32's system calls, which are the same calls again."""
 
-_REFUSED = (29, 319, 447)
-"""shmget, memfd_create and memfd_secret of x86-64."""
+_REFUSED = {
+    "shmget": 29,
+    "socket": 41,
+    "socketpair": 53,
+    "mount": 165,
+    "unshare": 272,
+    "setns": 308,
+    "memfd_create": 319,
+    "io_uring_setup": 425,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "clone3": 435,
+    "memfd_secret": 447,
+}
+"""Numbers of Linux' arch/x86/entry/syscalls/syscall_64.tbl. glibc takes clone where there is no clone3, whose flags no filter can read."""
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_MMAP, _CLONE = 9, 56
+_SHARED_ANONYMOUS = 0x01 | 0x20
+_NEW_USER = 0x10000000
+"""Flags of mmap and of clone."""
+
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_NUMBER, _SET, _ARGUMENTS = 0, 4, 16
+"""Places in `seccomp_data`: the call's number, the instruction set, the arguments of 8 bytes each."""
+
 _ALLOW, _NO_SUCH_CALL = 0x7FFF0000, 0x00050000 | 38
 
 
 def refused_system_calls() -> bytes:
-    """A seccomp filter, a `sock_filter` per 8 bytes: calls that make memory without a mapping fail with ENOSYS, and so do all calls of
+    """A seccomp filter, a `sock_filter` per 8 bytes: calls fail with ENOSYS that make memory which no process need have mapped (files in
+    memory, shared memory, sockets, file systems), or a user namespace, where such calls are permitted again, and so do all calls of
     other instruction sets. Empty on a machine that is not x86-64.
-
-    Numbers are of Linux' arch/x86/entry/syscalls/syscall_64.tbl.
     """
     if platform.machine() != "x86_64":
         return b""
-    refuse = 4 + len(_REFUSED)
+    refuse, end = (_RETURN, 0, 0, _NO_SUCH_CALL), (_RETURN, 0, 0, _ALLOW)
     steps = [
-        (_LOAD, 0, 0, 4),  # the instruction set
-        (_EQUAL, 0, refuse - 1, _AUDIT_ARCH_X86_64),
-        (_LOAD, 0, 0, 0),  # the number
-        (_AT_LEAST, refuse - 3, 0, _X32),
-        *((_EQUAL, refuse - 4 - at, 0, number) for at, number in enumerate(_REFUSED)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _NO_SUCH_CALL),
+        (_LOAD, 0, 0, _SET),
+        (_EQUAL, 1, 0, _AUDIT_ARCH_X86_64),
+        refuse,
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32),
+        refuse,
     ]
+    for number in _REFUSED.values():
+        steps += [(_EQUAL, 0, 1, number), refuse]
+    for number, argument, flags in ((_MMAP, 3, _SHARED_ANONYMOUS), (_CLONE, 0, _NEW_USER)):
+        steps += [
+            (_EQUAL, 0, 5, number),
+            (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+            (_AND, 0, 0, flags),
+            (_EQUAL, 0, 1, flags),
+            refuse,
+            end,
+        ]
+    steps.append(end)
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 class MemoryWatch:
-    """Kills a process and its descendants when they have more than `limit` bytes together: private memory, shared memory and swap.
+    """Kills a process and its descendants when they have more than `memory_bytes` together (private memory, shared memory, page tables
+    and swap) or are more than `processes`, which the kernel does not count for root.
 
     It looks every 50 ms. `join` is for `preexec_fn` of the process.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, *, memory_bytes: int, processes: int) -> None:
+        self._memory, self._processes = memory_bytes, processes
         self._read, self._write = os.pipe()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -82,29 +115,33 @@ class MemoryWatch:
             return
         (root,) = struct.unpack("=q", named)
         while not self._ended.wait(_SECONDS):
-            found = [root, *_descendants(root)]
-            if sum(map(_bytes_of, found)) > self._limit:
+            found = _with_descendants(root)
+            if len(found) > self._processes or sum(map(_bytes_of, found)) > self._memory:
                 for process in found:
                     with suppress(OSError):
                         os.kill(process, signal.SIGKILL)
 
 
-def _descendants(process: int) -> Iterator[int]:
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, path.read_text(encoding="ascii").split()):
-                yield child
-                yield from _descendants(child)
+def _with_descendants(process: int) -> list[int]:
+    found = [process]
+    for parent in found:
+        for path in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, path.read_text(encoding="ascii").split())
+    return found
 
 
 def _bytes_of(process: int) -> int:
-    """Its own memory and its share of what it shares with others; 0 when it has ended.
+    """Its own memory with page tables, and its share of what it shares with others; 0 when it has ended.
 
     A process can hide its shares from others; then all that it shares counts.
     """
     shares, complete = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:"), ("RssAnon:", "RssShmem:", "VmSwap:")
-    for name, wanted in (("smaps_rollup", shares), ("status", complete)):
+    found = 0
+    for name, wanted in (("status", ("VmPTE:",)), ("smaps_rollup", shares), ("status", complete)):
         with suppress(OSError):
             text = Path(f"/proc/{process}/{name}").read_text(encoding="utf-8", errors="replace")
-            return sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(wanted))
-    return 0
+            found += sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(wanted))
+            if name == "smaps_rollup":
+                break
+    return found

@@ -31,8 +31,14 @@ _MEMORY = 4 << 30
 """Bytes that all processes of a program have together, and that each may allocate."""
 
 _PROCESSES = 512
+_OPEN_FILES = 512
+"""Of each process: a pipe has memory of its own."""
+
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LOADER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
+"""Without /dev/zero, a file of shared memory."""
+
 _USER = ("--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID))
 _ROOT = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -80,7 +86,7 @@ class ReleasePrograms:
             tempfile.TemporaryFile() as err,
             tempfile.TemporaryFile() as refused,
             closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
-            MemoryWatch(_MEMORY) as watch,
+            MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES) as watch,
         ):
             for file, content in ((given, text.encode()), (refused, refused_system_calls())):
                 file.write(content)
@@ -241,7 +247,10 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
             words += ["--ro-bind", name, name]
     for name in _LOADER_FILES:
         words += ["--ro-bind-try", name, name]
-    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(FILE_LIMIT), "--tmpfs", "/tmp"]
+    words += ["--proc", "/proc", "--size", str(FILE_LIMIT), "--tmpfs", "/tmp", "--tmpfs", "/dev"]
+    for name in _DEVICES:
+        words += ["--dev-bind", name, name]
+    words += ["--symlink", "/proc/self/fd", "/dev/fd"]
     for path in readable:
         words += ["--ro-bind", str(path), str(path)]
     for path in writable:
@@ -255,8 +264,8 @@ def _variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _limited(command: Sequence[str]) -> list[str]:
-    """The command without core files, with bounds on the size of files, of which its outputs are two, on each process' memory, and on the
-    processes of a user other than root: the kernel counts all of them, so those that exist are added."""
+    """The command without core files, with bounds on the size of files, of which its outputs are two, on each process' memory and open
+    files, and on the processes of a user other than root: the kernel counts all of them, so those that exist are added."""
     limiter = which("prlimit", path=os.defpath)
     if not limiter:
         return [*command]
@@ -264,6 +273,7 @@ def _limited(command: Sequence[str]) -> list[str]:
         "core": (resource.RLIMIT_CORE, 0),
         "fsize": (resource.RLIMIT_FSIZE, FILE_LIMIT),
         "data": (resource.RLIMIT_DATA, _MEMORY),
+        "nofile": (resource.RLIMIT_NOFILE, _OPEN_FILES),
         "nproc": (resource.RLIMIT_NPROC, own_tasks() + _PROCESSES),
     }
     words = []
