@@ -1,17 +1,20 @@
 """The store of a drop-in in torch/lib, opened so that planted links change nothing.
 
 torch/lib and the store are opened once; every later path starts at these descriptors (/proc/self/fd/N), so neither can be
-replaced by a link meanwhile. The store must belong to this user and be writable by this user only.
+replaced by a link meanwhile. The store must belong to this user and be writable by this user only. Folders that are copied are
+entered by name, so only this user and root may write to torch/lib, to its images and to folders above it.
 """
 
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.cache_trust import owner_fault, replaceable
 from aotforge.base.files import open_up, output_errors, output_lock
+from aotforge.deliver.dropin.inputs import IMAGES
 from aotforge.errors import AotforgeError, DropInError
 
 STORE = ".aotforge-dropin"
@@ -44,7 +47,8 @@ class OpenStore:
 def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
     """Opens `folder` (a torch/lib) and its store; with `make` creates and locks the store.
 
-    Raises DropInError for a store that is a link, of another user, or writable by others, OutputError, OutputBusyError.
+    Raises DropInError for a store that is a link, of another user, or writable by others, and for a torch/lib that another user can
+    change, OutputError, OutputBusyError.
     """
     descriptors: list[int] = []
     shown: dict[str, str] = {}
@@ -60,6 +64,7 @@ def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
     try:
         with output_errors(folder):
             base = opened(folder, folder)
+            _check_torch_lib(descriptors[0], base, folder)
             store = None
             if make:
                 _make(descriptors[0])
@@ -68,6 +73,7 @@ def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
                 store = opened(STORE, folder / STORE, descriptors[0])
                 _check_owner(descriptors[1], folder)  # of what was opened: the name may lead elsewhere by now
                 _check_entries(store, folder / STORE)
+                _check_tree(store)  # an installer makes folders there, through a link of the drop-in
         place = OpenStore(folder=base, store=store)
         if make:
             with output_lock(place.existing() / "dropin", opened=True):
@@ -99,6 +105,47 @@ def _exists(folder: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _check_torch_lib(handle: int, folder: Path, shown: Path) -> None:
+    """Checks what was opened, and the way that led there: the name may lead elsewhere by now."""
+    if fault := owner_fault(handle):
+        raise _changeable(shown, f"{shown} {fault}", hint=f"run this as user {os.fstat(handle).st_uid}")
+    _check_folder(shown)
+    _check_folder(folder)
+    if not (folder / IMAGES).is_symlink():
+        _check_tree(folder / IMAGES)
+
+
+def _check_tree(folder: Path) -> None:
+    """Raises as `_check_folder` for each folder of the tree; what is in one is entered after it was checked."""
+    for path, _, _ in os.walk(folder, onerror=_refuse_unlisted):
+        _check_folder(Path(path))
+
+
+def _refuse_unlisted(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # there is none, or another run has removed it
+        raise DropInError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises DropInError when another user can add entries to a folder, or exchange them, it, or a folder above it."""
+    fault = replaceable(folder / "entry")
+    with suppress(FileNotFoundError):  # another run has removed it
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & stat.S_ISVTX and mode & 0o022:  # others cannot exchange entries, but add some
+            fault = f"{folder} has mode {mode:o}: others can add to what is in it"
+    if fault:
+        raise _changeable(folder, fault)
+
+
+def _changeable(folder: Path, fault: str, *, hint: str = "") -> DropInError:
+    return DropInError(
+        fault,
+        cause="folders that another user exchanges by links while they are copied make private files readable to all",
+        hint=hint
+        or f"install PyTorch again where only this user can write, or take that right from others: chmod -R go-w {folder}",
+    )
 
 
 def _check_kind(folder: int, shown: Path) -> None:
