@@ -89,8 +89,8 @@ def install(
     download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
     with install_errors():
         if request.prefix is not None:
-            check_owner(request.prefix)
             prefix = real_prefix(request.prefix)
+            check_owner(request.prefix, prefix)
             with output_lock(prefix):
                 return _install_prefix(download, request, machine, prefix, notes)
         if request.torch_lib is None or drop_in is None:
@@ -114,6 +114,8 @@ def _install_prefix(
 ) -> Installation:
     release = download.release
     record = read_record(prefix)
+    # again: another user may have made it since, for instance in /tmp, where only its owner can exchange it
+    check_owner(request.prefix or prefix, prefix, was_read=record is not None)
     packs = dict(request.packs)
     if record:
         check_other_files(prefix, record)

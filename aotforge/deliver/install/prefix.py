@@ -81,15 +81,29 @@ def _checked(record: InstallRecord) -> InstallRecord:
     return record
 
 
-def check_owner(prefix: Path) -> None:
-    """Raises InstallError for a folder, or a link to one, of another user: its record proves nothing, and its files may change later."""
-    for path in (prefix, real_prefix(prefix)):
-        if fault := owner_fault(path):
+def check_owner(prefix: Path, real: Path, *, was_read: bool = False) -> None:
+    """Raises InstallError when `prefix` or `real`, where it leads, is of another user: its record proves nothing, and its files may
+    change later. The same when one that was followed, or `was_read`, is gone: it may have been such a one."""
+    followed = real != real_prefix(prefix.parent) / prefix.name
+    for path, needed in ((prefix, followed), (real, was_read)):
+        if fault := _fault(path, needed=needed):
             raise InstallError(
                 f"{path} {fault}",
                 cause="another user made it, and can replace what is in it at any time",
                 hint="choose another folder, or install as that user",
             )
+
+
+def _fault(path: Path, *, needed: bool) -> str:
+    """Whether it exists and who owns it, in one look: another user may make and remove it between two."""
+    try:
+        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return "was removed while it was looked at" if needed else ""
+    try:
+        return owner_fault(handle)
+    finally:
+        os.close(handle)
 
 
 def check_other_files(prefix: Path, record: InstallRecord) -> None:
@@ -105,17 +119,16 @@ def check_other_files(prefix: Path, record: InstallRecord) -> None:
 
 def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
     """Files that were changed or removed since, and files and folders that not every user may read, or that others may write."""
-    owner = prefix.stat().st_uid
     folders = {prefix / parent for name in record.files for parent in Path(name).parents}
     changed = [
         name
         for name, content in sorted(record.files.items())
-        if _content(prefix / name) != content or _is_open(prefix / name, owner)
+        if _content(prefix / name) != content or _is_open(prefix / name)
     ]
     return changed + [
         path.relative_to(prefix).as_posix()
         for path in sorted({*folders, prefix / RECORD})
-        if (path.is_dir() and path.stat().st_mode & 0o555 != 0o555) or _is_open(path, owner)
+        if (path.is_dir() and path.stat().st_mode & 0o555 != 0o555) or _is_open(path)
     ]
 
 
@@ -146,13 +159,13 @@ def _entries(prefix: Path) -> set[str]:
     return {path.relative_to(prefix).as_posix() for path in found}
 
 
-def _is_open(path: Path, owner: int) -> bool:
+def _is_open(path: Path) -> bool:
     """True for what others can change, or have made: an earlier version installed with the caller's umask."""
     try:
         status = path.lstat()
     except OSError:
         return False
-    return status.st_uid != owner or (not path.is_symlink() and bool(status.st_mode & 0o022))
+    return bool(owner_fault(path)) or (not path.is_symlink() and bool(status.st_mode & 0o022))
 
 
 def _content(path: Path) -> str:

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import install
-from aotforge.deliver.install.prefix import RECORD, uninstall
+from aotforge.deliver.install.prefix import RECORD, real_prefix, uninstall
 from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, OutputError, TrustError
 from aotforge.formats.archive import sha256_file
@@ -33,6 +34,7 @@ from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish,
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web
 
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 GFX90A = {"gfx90a": "amd-gfx90a"}
 
 
@@ -147,7 +149,7 @@ def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
         try_install(store, root, tmp_path, InstallRequest(packs=PACKS, prefix=tmp_path / "file"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@root_only
 @pytest.mark.parametrize("what", ["folder", "link"])
 def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path: Path, what: str) -> None:
     """Planted in /tmp, with another library and a record that fits it, it passed for an intact installation."""
@@ -163,6 +165,65 @@ def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path:
     os.chown(place, 64042, 64042, follow_symlinks=False)
     with pytest.raises(InstallError, match="prefix belongs to user 64042, not to user 0"):
         try_install(store, keys.roots[0], tmp_path)
+
+
+@pytest.fixture
+def planted(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> Path:
+    """An installation with another library and a record that fits it, of another user; not yet at its place."""
+    place, made = tmp_path / "prefix", tmp_path / "planted"
+    try_install(store, keys.roots[0], tmp_path)
+    library, record = place / "lib" / "libaotriton_v2.so.0.11.2", place / RECORD
+    good = hashlib.sha256(library.read_bytes()).hexdigest()
+    library.write_bytes(b"planted")
+    record.write_text(record.read_text().replace(good, hashlib.sha256(b"planted").hexdigest()))
+    place.rename(made)
+    for path in (made, *made.rglob("*")):
+        os.chown(path, 64042, 64042, follow_symlinks=False)
+    return made
+
+
+@root_only
+@pytest.mark.parametrize("name", ["output_lock", "read_record"])
+def test_a_prefix_that_another_user_makes_after_its_check(
+    store: DirectoryStore,
+    keys: KeySet,
+    tmp_path: Path,
+    planted: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """In /tmp, which has the sticky bit: made after the first look at its owner; gone again at the second."""
+    place, plain = tmp_path / "prefix", getattr(install_release, name)
+
+    def exchange(prefix: Path) -> object:
+        planted.rename(place)
+        done = plain(prefix)
+        if name == "read_record":
+            place.rename(planted)
+        return done
+
+    monkeypatch.setattr(install_release, name, exchange)
+    with pytest.raises(InstallError, match=r"prefix (belongs to user 64042|was removed)"):
+        try_install(store, keys.roots[0], tmp_path)
+
+
+@root_only
+def test_a_link_that_another_user_makes_for_a_moment(
+    store: DirectoryStore, keys: KeySet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "prefix"
+
+    def resolve(prefix: Path) -> Path:
+        place.symlink_to("elsewhere")
+        os.chown(place, 64042, 64042, follow_symlinks=False)
+        real = real_prefix(prefix)
+        place.unlink()
+        return real
+
+    monkeypatch.setattr(install_release, "real_prefix", resolve)
+    with pytest.raises(InstallError, match="prefix was removed"):
+        try_install(store, keys.roots[0], tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_yanked(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
