@@ -1,28 +1,26 @@
-"""Ratios to AOTriton's kernels: each is of one case, and the former setting that it is a ratio to is one of the kernel's."""
+"""AOTriton's kernels as data: every case once, within its bounds; numbers of another model are named."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import pytest
 import yaml
 
-from benchmarks.reference_kernels import DATA, NAMES, former, needed, shape_of
+from benchmarks import reference_kernels
+from benchmarks.reference_kernels import DATA, PRODUCTS, main, model_digest, needed
 
-ROWS = yaml.safe_load(DATA.read_text(encoding="utf-8"))["kernels"]
-SHAPE = {"seqlen_q": 512, "seqlen_k": 512}
+FILE = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx1100")
 
 
 def test_a_case_has_one_row() -> None:
-    cases = [(row["arch"], row["kernel"], row["width"], row["mask"]) for row in ROWS]
-    assert len(cases) == len(set(cases)) == 44
-    assert all(row[name] > 0 for row in ROWS for name in ("instructions", "pipe", "estimate", "flops"))
+    cases = [(row["arch"], row["kernel"], row["width"], row["mask"]) for row in FILE["kernels"]]
+    assert cases == list(product(ARCHS, PRODUCTS, (64, 128), ("full", "window")))
 
 
-@pytest.mark.parametrize(("kernel", "held"), [("attn_fwd", {"STEP": "0"}), ("bwd_dq", {"HOLD": "1"})])
-def test_the_former_programs_held_their_block(kernel: str, held: dict[str, str]) -> None:
-    row = next(row for row in ROWS if row["kernel"] == kernel)
-    setting = former(row)
-    assert held.items() <= setting.items() and setting["PART"] == str(row["width"])
-    assert [int(setting[name]) for name in NAMES] == row["former"]
+def test_no_kernel_is_faster_than_its_longest_pipe_or_does_less_than_is_needed() -> None:
+    assert all(0 < row["pipe"] <= row["estimate"] and row["flops"] >= 1 for row in FILE["kernels"])
 
 
 def test_needed_flops_are_two_of_each_product_and_half_under_a_causal_mask() -> None:
@@ -31,6 +29,15 @@ def test_needed_flops_are_two_of_each_product_and_half_under_a_causal_mask() -> 
     assert needed("bwd_dq", "window", 64, 3) == 2 * 3 * 6 * 64
 
 
-def test_a_causal_call_has_a_window() -> None:
-    assert shape_of({"mask": "full"}, SHAPE) == {"seqlen_q": "512", "seqlen_k": "512"}
-    assert shape_of({"mask": "window"}, SHAPE)["window_right"] == "0"
+@pytest.mark.parametrize("changed", [False, True])
+def test_numbers_of_another_model_are_named(
+    changed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = "another" if changed else FILE["model"]
+    monkeypatch.setattr(reference_kernels, "model_digest", lambda: now)
+    main("no arch")
+    assert capsys.readouterr().out.startswith("Not comparable: ") == changed
+
+
+def test_the_model_has_a_digest_of_the_same_form() -> None:
+    assert len(model_digest()) == len(FILE["model"])
