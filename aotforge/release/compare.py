@@ -12,11 +12,11 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.memory_sink import archive_bounds
-from aotforge.formats.untrusted_file import open_regular
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive, read_tar
+from aotforge.formats.zip_archive import open_zip, read_member
 
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
-"""Damaged, encrypted, of an unknown compression, truncated."""
+"""Damaged, encrypted, of another form, truncated."""
 
 _NAME, _VALUE, _FIELDS, _JOBS = 300, 2000, 1000, 1 << 16
 """Characters of a name and of a value, named values of origin or toolchain, and compile jobs of a release. A name is repeated for each
@@ -168,16 +168,11 @@ def _members(path: Path) -> dict[str, str]:
 
 
 def _zip_members(path: Path) -> dict[str, str]:
-    bound = archive_bounds(path).size
-    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-        if (total := sum(info.file_size for info in archive.infolist())) > bound:
-            raise UnsafeArchiveError(f"it unpacks to {total} bytes, more than the expected {bound}")
-        members = {}
-        for info in archive.infolist():
-            with archive.open(info) as stream:  # not more than file_size bytes
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
-            members[info.filename] = f"{info.external_attr >> 16:o} {info.date_time} {digest}"
-        return members
+    with open_zip(path) as archive:
+        return {
+            info.filename: f"{info.external_attr >> 16:o} {info.date_time} {hashlib.sha256(read_member(archive, info)).hexdigest()}"
+            for info in archive.infolist()
+        }
 
 
 class _DigestSink(NoSink):

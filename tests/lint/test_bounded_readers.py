@@ -70,7 +70,6 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/plan/context.py", "ast.literal_eval", _CODE),
     ("aotforge/plan/model.py", "json.loads", _OWN),
     ("aotforge/publish/trust.py", "json.loads", "metadata whose signatures were verified"),
-    ("aotforge/release/compare.py", "zipfile.ZipFile", "compares any zip; the bytes of its members are bounded before"),
     ("aotforge/release/console_wheel.py", "tomllib.loads", "pyproject.toml of the checkout"),
     ("aotforge/release/hf_kernel.py", "aotforge.formats.elf.read_elf", "the library of this build"),
     ("aotforge/release/layout.py", "json.loads", "a text of the same function"),

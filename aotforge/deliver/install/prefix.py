@@ -139,10 +139,14 @@ def write_record(staged: Path, record: InstallRecord) -> None:
 
 
 def uninstall(prefix: Path) -> tuple[str, int]:
-    """Removes an installation; returns its release and number of files. Raises InstallError when it has other files."""
-    prefix = real_prefix(prefix)
+    """Removes an installation; returns its release and number of files.
+
+    Raises InstallError when it has other files, or when it or a link to it is of another user.
+    """
+    named, prefix = prefix, real_prefix(prefix)
     with output_lock(prefix):
         record = read_record(prefix)
+        check_owner(named, prefix, was_read=record is not None)
         if record is None:
             raise InstallError(f"nothing is installed in {prefix}", hint="check the folder")
         check_other_files(prefix, record)

@@ -163,8 +163,9 @@ def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path:
         place.rename(tmp_path / "own")
         place.symlink_to("own")
     os.chown(place, 64042, 64042, follow_symlinks=False)
-    with pytest.raises(InstallError, match="prefix belongs to user 64042, not to user 0"):
-        try_install(store, keys.roots[0], tmp_path)
+    for act in (lambda: try_install(store, keys.roots[0], tmp_path), lambda: uninstall(place)):
+        with pytest.raises(InstallError, match="prefix belongs to user 64042, not to user 0"):
+            act()
 
 
 @pytest.fixture
