@@ -34,7 +34,8 @@ def root(tmp_path: Path) -> Path:
     )
     rules = root / "add" / "rules.py"
     text = rules.read_text().replace('dtypes("fp16", "bf16", "fp32")', 'dtypes("fp32")')
-    rules.write_text(text.replace("num_stages=1)", 'num_stages=1, options={"debug": True})'))
+    assert text.count("num_stages=self.num_stages)") == 1
+    rules.write_text(text.replace("=self.num_stages)", '=self.num_stages, options={"debug": True})'))
     return root
 
 
