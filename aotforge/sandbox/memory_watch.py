@@ -106,8 +106,11 @@ class MemoryWatch:
 
     def join(self) -> Callable[[], None]:
         """A function that names the calling process as the one to watch."""
-        end = self._write
-        return lambda: (os.write(end, struct.pack("=q", os.getpid())), None)[1]
+
+        def join() -> None:
+            os.write(self._write, struct.pack("=q", os.getpid()))
+
+        return join
 
     def _watch(self) -> None:
         named = os.read(self._read, 8)

@@ -88,7 +88,8 @@ class ReleasePrograms:
             closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
             MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES) as watch,
         ):
-            for file, content in ((given, text.encode()), (refused, refused_system_calls())):
+            calls = refused_system_calls()
+            for file, content in ((given, text.encode()), (refused, calls)):
                 file.write(content)
                 file.seek(0)
             options: dict[str, Any] = {
@@ -100,7 +101,7 @@ class ReleasePrograms:
             }
             try:
                 if self.sandbox:
-                    filtered = ["--seccomp", str(refused.fileno())] if refused_system_calls() else []
+                    filtered = ["--seccomp", str(refused.fileno())] if calls else []
                     words = [
                         *self.sandbox,
                         *filtered,

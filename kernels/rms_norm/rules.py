@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
-from aotforge.base.tuning import tuning
+from aotforge.base.row_settings import ROW, row_settings
 from aotforge.rules import (
     Argument,
     Choice,
     Family,
     Form,
     Function,
-    Functional,
     Kernel,
     Operator,
     Parameter,
-    Setting,
-    Target,
     Term,
     Value,
     batch_values,
@@ -37,37 +34,6 @@ RMS_NORM_ROWS = Operator(
     ),
 )
 
-_ANY = 2**31 - 1
-_COLUMNS = (64, 128, 512, 1024, 2048, 4096, 8192, 16384)
-"""Rows up to each of these numbers of columns have an image, others are read in blocks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tuned:
-    """`rows` of a program, each of at most `most_columns`, or in blocks of `block` columns."""
-
-    rows: int = 1
-    most_columns: int = 0
-    block: int = 0
-    num_warps: int = 4
-    num_stages: int = 1
-
-    def setting(self, **constants: int | bool) -> Setting:
-        """With the constants that the rows' kernel has beside ROWS."""
-        return Setting(
-            constants={"ROWS": self.rows, **constants}, num_warps=self.num_warps, num_stages=self.num_stages
-        )
-
-
-def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    columns = functional["row"]
-    table = tuning().rows("rms_norm.rms_norm_rows", target.arch, target.warp_size, Tuned)
-    if columns == "any":
-        return tuple(row.setting(BLOCK=row.block, LOOP=True) for row in table if row.block)[:1]
-    fitting = (row for row in table if row.most_columns >= int(columns))
-    return tuple(row.setting(BLOCK=int(columns), LOOP=False) for row in fitting)[:1]
-
-
 _KERNEL = Kernel(
     name="rms_norm_rows",
     source="rms_norm.py",
@@ -75,9 +41,7 @@ _KERNEL = Kernel(
     operator="rms_norm_rows",
     choices=(
         Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16", "fp32")),
-        Choice(
-            name="row", key="columns", options={**{row: row for row in _COLUMNS}, "any": _ANY}, ladder=True
-        ),
+        ROW,
     ),
     arguments=(
         *(
@@ -97,7 +61,7 @@ _KERNEL = Kernel(
             for value in _BATCH
         ),
     ),
-    settings=_settings,
+    settings=partial(row_settings, "rms_norm.rms_norm_rows"),
     grid=((Term(value="n", divisor="ROWS"),),),
 )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
+from aotforge.base.row_settings import ROW, TunedRows, row_settings
 from aotforge.base.tuning import tuning
 from aotforge.rules import (
     Argument,
@@ -50,39 +51,9 @@ SOFTMAX_COLUMNS = Operator(
     ),
 )
 
-_ANY = 2**31 - 1
-_COLUMNS = (64, 128, 512, 1024, 2048, 4096, 8192, 16384)
-"""Rows up to each of these numbers of columns have an image, others are read in blocks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tuned:
-    """`rows` of a program, each of at most `most_columns`, or in blocks of `block` columns."""
-
-    rows: int = 1
-    most_columns: int = 0
-    block: int = 0
-    num_warps: int = 4
-    num_stages: int = 1
-
-    def setting(self, **constants: int | bool) -> Setting:
-        """With the constants that the rows' kernel has beside ROWS."""
-        return Setting(
-            constants={"ROWS": self.rows, **constants}, num_warps=self.num_warps, num_stages=self.num_stages
-        )
-
-
-def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    columns = functional["row"]
-    table = tuning().rows("softmax.softmax_rows", target.arch, target.warp_size, Tuned)
-    if columns == "any":
-        return tuple(row.setting(BLOCK=row.block, LOOP=True) for row in table if row.block)[:1]
-    fitting = (row for row in table if row.most_columns >= int(columns))
-    return tuple(row.setting(BLOCK=int(columns), LOOP=False) for row in fitting)[:1]
-
 
 def _columns(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    table = tuning().rows("softmax.softmax_columns", target.arch, target.warp_size, Tuned)
+    table = tuning().rows("softmax.softmax_columns", target.arch, target.warp_size, TunedRows)
     return tuple(row.setting(BLOCK=row.block) for row in table[:1])
 
 
@@ -113,12 +84,7 @@ _KERNELS = (
         operator="softmax_rows",
         choices=(
             _DTYPE,
-            Choice(
-                name="row",
-                key="columns",
-                options={**{row: row for row in _COLUMNS}, "any": _ANY},
-                ladder=True,
-            ),
+            ROW,
         ),
         arguments=(
             *_TENSOR_ARGUMENTS,
@@ -126,7 +92,7 @@ _KERNELS = (
             Argument(name="columns", type="i32", value="columns", divisible_by=8),
             *_batch(first=0),
         ),
-        settings=_settings,
+        settings=partial(row_settings, "softmax.softmax_rows"),
         grid=((Term(value="n", divisor="ROWS"),),),
     ),
     Kernel(
