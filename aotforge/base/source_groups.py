@@ -58,6 +58,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "verify/*.py",
         "!verify/report.py",
     ),
+    # in addition, what the estimates of `./dev cost` and `./dev tune` are made by
+    "cost model": (
+        "devtools/cost/*.py",
+        "compile/image_set.py",
+        "targets/amd/code_object.py",
+        "targets/amd/occupancy.py",
+    ),
     # in addition, where this machine's processor executes images
     "native verifier": ("verify/native/*.py", "targets/cpu/image.py", "targets/cpu/levels.py"),
     # the lowering of Triton's IR to machine code for x86-64: part of the job keys

@@ -17,7 +17,7 @@ from typing import Protocol
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
-from aotforge.base.source_groups import files_digest, group_digest
+from aotforge.base.source_groups import group_digest
 from aotforge.devtools.cost.candidates import (
     Candidate,
     CostRequest,
@@ -33,7 +33,6 @@ from aotforge.errors import AotforgeError, CompileError, ExecutionError, Resourc
 from aotforge.rules import Setting
 
 _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
-_COST = Path(__file__).parents[1] / "cost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +135,7 @@ class EstimateStore:
 
 def model_digest() -> str:
     """Digests of the sources that make estimates."""
-    model = {path.name: path for path in sorted(_COST.glob("*.py"))}
-    return group_digest("verifier") + files_digest(model)
+    return group_digest("verifier") + group_digest("cost model")
 
 
 def _parsed(data: bytes, key: str) -> TunedCost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from aotforge.base import source_groups
 from aotforge.base.architectures import load_architectures
+from aotforge.base.source_groups import PACKAGE, group_files
 from aotforge.base.tuning import Found, load_tuning, tuning
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
@@ -138,6 +141,30 @@ def test_rules_whose_own_choice_spills_are_compared_with(
     assert "share of the best setting" in report.lines()[0] and "too much LDS" in report.lines()[1]
     with pytest.raises(UnsupportedError, match="nothing to keep"):
         write_found(report, tmp_path, date="2026-11-23", triton="3.9.0")
+
+
+def test_stored_estimates_hold_for_the_occupancy_rules_that_made_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every module of the targets that the cost model takes part of is in the digest."""
+    covered = set(group_files("verifier")) | set(group_files("cost model"))
+    taken = {
+        found.replace(".", "/") + ".py"
+        for path in (PACKAGE / "devtools" / "cost").glob("*.py")
+        for found in re.findall(
+            r"^from aotforge\.((?:targets|compile)\.[\w.]+)", path.read_text(), re.MULTILINE
+        )
+    }
+    # where they only call the compiler, or name a type, an estimate does not change
+    assert taken - covered <= {"compile/cache.py", "compile/compile_plan.py", "compile/model.py"}
+    before = tool.model_digest()
+    changed = group_files("cost model") | {"targets/amd/occupancy.py": Path(__file__)}
+    monkeypatch.setattr(
+        source_groups,
+        "group_files",
+        lambda group, package: changed if group == "cost model" else group_files(group),
+    )
+    assert tool.model_digest() != before
 
 
 def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str]) -> TuneReport:
