@@ -104,6 +104,7 @@ class Backend(Protocol):
 
     `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage that gives the assembly
     text (the last one gives the image), `options` those that a Setting may have. `framework`: the name of frameworks' builds for it.
+    `cuts_sums_off`: its matrix units cut sums of half-precision products off where others round them.
     """
 
     vendor: Vendor
@@ -113,6 +114,7 @@ class Backend(Protocol):
     text_stage: str
     options: BackendOptions
     framework: str
+    cuts_sums_off: bool
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""

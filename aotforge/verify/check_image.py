@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
-from aotforge.verify.compare import Comparison
+from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
@@ -171,15 +171,18 @@ def check_use(use: Use, executor: Executor, cases: Sequence[Case], results: Resu
                 if executor.device:  # after a fault a device executes nothing more for this process
                     return
                 continue
-            _compare(invocation, name, results)
+            _compare(invocation, name, results, cuts_sums_off=executor.cuts_sums_off)
 
 
-def _compare(invocation: Invocation, name: str, results: Results) -> None:
-    expected = invocation.expected()
+def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_off: bool) -> None:
+    every = invocation.expected()
     for output, tensor in invocation.outputs.items():
-        found = expected[output].compare(tensor.values())
+        expected = every[output]
+        if cuts_sums_off and isinstance(expected, Expected):
+            expected = expected.with_cut_off_sums
+        found = expected.compare(tensor.values())
         results.add(output, found, name)
-        if expected[output].is_informative:
+        if expected.is_informative:
             results.informative.add(output)
         if not tensor.intact():
             results.failures.append(f"{name}: elements outside of {output} were written")

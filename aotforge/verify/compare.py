@@ -9,9 +9,11 @@
 Integers and bool have no rounding: every element must be the reference's (`Exact`).
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -119,11 +121,23 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Expectation of an output of type `dtype`: reference with bounds, and the same computation in the same precision."""
+    """Expectation of an output of type `dtype`: reference with bounds, and the same computation in the same precision.
+
+    `cut_off`: more of the latter, whose sums are cut off instead of rounded (`Backend.cuts_sums_off`); None where an output has
+    no matrix product.
+    """
 
     bounded: Bounded
     same_precision: Sequence[Float]
     dtype: DType
+    cut_off: Callable[[], Sequence[Float]] | None = None
+
+    @cached_property
+    def with_cut_off_sums(self) -> Expected:
+        """The expectation of hardware whose matrix units cut sums off: any of its other sums may be rounded."""
+        if self.cut_off is None:
+            return self
+        return replace(self, same_precision=[*self.same_precision, *self.cut_off()], cut_off=None)
 
     def compare(self, actual: Float) -> Comparison:
         """Compare a result. Raises RulesError for unusable bounds and same-precision results."""

@@ -36,10 +36,14 @@ _INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]]
 
 
 class Executor(Protocol):
-    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the virtual GPU."""
+    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the virtual GPU.
+
+    `cuts_sums_off`: as in the arch's back end.
+    """
 
     runs: tuple[str, ...]
     device: str
+    cuts_sums_off: bool
 
     def findings(self) -> list[str]:
         """Failures that reading the image shows."""
@@ -70,6 +74,7 @@ class EmulatedImage:
 
     runs: tuple[str, ...] = ("", ", random schedule")
     device = ""
+    cuts_sums_off = False  # its matrix instructions round
 
     def __init__(self, task: ImageTask, cache: Path) -> None:
         self._task, self._program = task, Emulator(task.arch, cache=cache).load(task.binary, task.asm)
@@ -111,12 +116,11 @@ class DeviceImage:
         device, reason = find_device(task.arch)
         if device is None:
             raise ExecutionError(f"no device of {task.arch}: {reason}")
-        self.device = str(device)
+        backend = backend_of_arch(task.arch)
+        self.device, self.cuts_sums_off = str(device), backend.cuts_sums_off
         self._resources = task.resources
         self._context = _context(device)
-        self._function = self._context.function(
-            task.binary, backend_of_arch(task.arch).read(task.binary).symbol
-        )
+        self._function = self._context.function(task.binary, backend.read(task.binary).symbol)
 
     def findings(self) -> list[str]:
         """None: the machine code is not read."""

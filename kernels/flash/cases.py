@@ -4,7 +4,7 @@ the float64 reference, rounded as it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from aotforge.verify.compare import Bounded, Exact, Expected
 from aotforge.verify.invocation import Case, Invocation
-from aotforge.verify.tensors import Guarded, dtype_of
+from aotforge.verify.tensors import Float, Guarded, dtype_of
 
 from .call import DENSE, Bias, Dropout, arrays_of, tensor_of, values_of
 from .call import Case as Problem
@@ -108,5 +108,14 @@ def _stored(problem: Problem, name: str, expected: Expected) -> Expected:
     if name not in {"L", "D"} or not problem.lse_swapped:
         return expected
     value, error = (np.swapaxes(x, 1, 2) for x in (expected.bounded.value, expected.bounded.error))
-    swapped = [np.swapaxes(one, 1, 2) for one in expected.same_precision]
-    return Expected(bounded=Bounded(value=value, error=error), same_precision=swapped, dtype=expected.dtype)
+    cut_off = expected.cut_off
+    return replace(
+        expected,
+        bounded=Bounded(value=value, error=error),
+        same_precision=_swapped(expected.same_precision),
+        cut_off=None if cut_off is None else lambda: _swapped(cut_off()),
+    )
+
+
+def _swapped(results: Sequence[Float]) -> list[Float]:
+    return [np.swapaxes(one, 1, 2) for one in results]

@@ -6,7 +6,7 @@ A call of variable length is computed sequence by sequence, as if each were a ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -37,7 +37,9 @@ INPUTS: Mapping[str, str] = {
 _ORDERS = (Order(), Order(1), Order(4), Order(16), Order(64))
 """A kernel may add in any order. One product at a time is a matrix instruction that rounds after each, or a chain of scalar ones; all at
 once is one sum of everything."""
-_BINARY = (Order(1), Order(16), Order(1, 7), Order(1, 11))
+_CUT_OFF = Order(16, bits=25)
+"""Of matrix units that cut sums off, as measured on hardware."""
+_BINARY = (Order(1), Order(16), Order(1, 7), Order(1, 11), _CUT_OFF)
 """The orders whose exponentials are powers of two: a kernel may use either base, and scores round differently in each."""
 _STRIDED = tuple(Order(1, stride) for stride in (3, 7, 11))
 """More orders of float32. Its largest error is that of few sums: adding neighbours first can be lucky by a factor of two to three."""
@@ -73,24 +75,24 @@ def expected_of(kernel: str, problem: Problem) -> Mapping[str, Expected]:
     known = known_of(problem)
     names = outputs_of(kernel, problem)
     values, errors = ({name: np.zeros(problem.shape(name)) for name in names} for _ in range(2))
-    # one set of results in every order of addition
-    stored = [dict.fromkeys(names, np.zeros(0)) for _ in _orders(kernel, problem)]
-    for result in stored:
-        result.update({name: np.zeros(problem.shape(name)) for name in names})
     for part in problem.parts():
-        own = part.all_of(known)
-        bounded = _bounded(kernel, problem, own, part)
-        same = _same_precision(kernel, problem, own, part)
+        bounded = _bounded(kernel, problem, part.all_of(known), part)
         for name in names:
             part.of(name, values[name])[...] = bounded[name].value
             part.of(name, errors[name])[...] = bounded[name].error
-            for result, one in zip(stored, same, strict=True):
-                part.of(name, result[name])[...] = one[name]
+    stored = _stored(kernel, problem, _orders(kernel, problem))
+    # float32 products are no task of these matrix units
+    has_products = kernel != "bwd_preprocess" and problem.dtype != "fp32"
+
+    def cut_off(name: str) -> list[Float]:
+        return [result[name] for result in _stored(kernel, problem, (_CUT_OFF,))]
+
     return {
         name: Expected(
             bounded=Bounded(value=values[name], error=errors[name]),
             same_precision=[result[name] for result in stored],
             dtype="fp32" if name in {"L", "D"} else problem.dtype,
+            cut_off=partial(cut_off, name) if has_products else None,
         )
         for name in names
     }
@@ -100,6 +102,19 @@ def _orders(kernel: str, problem: Problem) -> tuple[Order, ...]:
     if kernel == "bwd_preprocess":
         return _ORDERS + _STRIDED_ROWS
     return _ORDERS + (_STRIDED if problem.dtype == "fp32" else ())
+
+
+@lru_cache(maxsize=64)
+def _stored(kernel: str, problem: Problem, orders: tuple[Order, ...]) -> list[dict[str, Float]]:
+    """The outputs in every order of addition."""
+    known, names = known_of(problem), outputs_of(kernel, problem)
+    results = [{name: np.zeros(problem.shape(name)) for name in names} for _ in orders]
+    for part in problem.parts():
+        same = _same_precision(kernel, problem, part.all_of(known), part, orders)
+        for result, one in zip(results, same, strict=True):
+            for name in names:
+                part.of(name, result[name])[...] = one[name]
+    return results
 
 
 def _bounded(kernel: str, problem: Problem, own: Mapping[str, Float], part: Part) -> dict[str, Bounded]:
@@ -115,14 +130,13 @@ def _bounded(kernel: str, problem: Problem, own: Mapping[str, Float], part: Part
 
 
 def _same_precision(
-    kernel: str, problem: Problem, own: Mapping[str, Float], part: Part
+    kernel: str, problem: Problem, own: Mapping[str, Float], part: Part, orders: tuple[Order, ...]
 ) -> list[dict[str, Float]]:
     if kernel == "bwd_preprocess":
-        orders = _orders(kernel, problem)
         return [{"D": same_precision.preprocess(own["Out"], own["DO"], order=order)} for order in orders]
     q, k, v, options, dtype = own["Q"], own["K"], own["V"], problem.options(own, part), problem.dtype
     results = []
-    for order in _orders(kernel, problem):
+    for order in orders:
         if kernel == "attn_fwd":
             forward = same_precision.attention(
                 q, k, v, options, dtype=dtype, order=order, binary=order in _BINARY

@@ -35,11 +35,13 @@ _ZERO = np.float32(-1000.0)
 class Order:
     """Of additions: `products` at a time (None: all at once), each time of every `stride`-th.
 
-    A stride with a factor in common with the number of products is 1.
+    A stride with a factor in common with the number of products is 1. `bits`: of each product and of the sum so far, matrix units keep
+    this many bits below the leading bit of the largest among them, and of the new sum as many as float32 has. None: sums are rounded.
     """
 
     products: int | None = None
     stride: int = 1
+    bits: int | None = None
 
 
 def rounded(x: Single, dtype: DType) -> Single:
@@ -120,7 +122,7 @@ def _attend(
         correction = _exp(top - shift, binary, scaled)
         total = _to_single(total * correction + p.sum(axis=1, dtype=np.float64))
         kept = p if keep is None else np.where(keep[:, keys], p, np.float32(0.0))
-        out = _to_single(out * correction[:, None] + np.float64(rounded(kept, dtype)) @ v[keys])
+        out = _added(out * correction[:, None], np.float64(rounded(kept, dtype)), np.float64(v[keys]), order)
         top = above
     empty = total == 0
     divisor = np.where(empty, np.float32(1.0), total)
@@ -138,8 +140,20 @@ def _product(a: Single, b: Single, order: Order) -> Single:
     left, right = a.astype(np.float64), b.astype(np.float64)
     total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
     for inner in _blocks(a.shape[1], order):
-        total = _to_single(total + left[:, inner] @ right[inner])
+        total = _added(total, left[:, inner], right[inner], order)
     return total
+
+
+def _added(total: Single, left: Double, right: Double, order: Order) -> Single:
+    """total + left @ right, whose products are those that are added at a time."""
+    if order.bits is None:
+        return _to_single(total + left @ right)
+    terms = np.concatenate([np.float64(total)[..., None], left[:, None, :] * right.T], axis=2)
+    # frexp's exponent is one more than that of the leading bit
+    last = np.frexp(np.abs(terms).max(axis=2))[1] - 1 - order.bits
+    exact = np.ldexp(np.trunc(np.ldexp(terms, -last[..., None])).sum(axis=2), last)
+    near = _to_single(exact)
+    return np.where(np.abs(near) > np.abs(exact), np.nextafter(near, np.float32(0.0)), near)
 
 
 def _exp(x: Single, binary: bool, scaled: bool) -> Single:

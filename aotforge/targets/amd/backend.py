@@ -49,6 +49,7 @@ class AmdBackend:
     text_stage = "amdgcn"
     options = OPTIONS
     framework = "rocm"
+    cuts_sums_off = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""

@@ -76,6 +76,7 @@ class CpuBackend:
     text_stage = "asm"
     options = OPTIONS
     framework = "cpu"
+    cuts_sums_off = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""

@@ -45,10 +45,10 @@ class LoadedImage(DeviceImage):
 
     def __init__(self, task: ImageTask, device: Device) -> None:
         """Raises ExecutionError for an image that the driver refuses, CodeObjectError for one that cannot be read."""
-        self.device = str(device)
+        backend = backend_of_arch(task.arch)
+        self.device, self.cuts_sums_off = str(device), backend.cuts_sums_off
         self._resources, self._context = task.resources, DeviceContext(device)
-        symbol = backend_of_arch(task.arch).read(task.binary).symbol
-        self._function = self._context.function(task.binary, symbol)
+        self._function = self._context.function(task.binary, backend.read(task.binary).symbol)
 
     def milliseconds(self, use: Use, launch: Launch, invocation: Invocation, repeat: int) -> float:
         """The median time of `repeat` launches. Raises ExecutionError."""
@@ -93,6 +93,7 @@ class ComparedImage:
         self, image: DeviceImage, virtual: EmulatedImage | None, launching: Callable[[str], None]
     ) -> None:
         self._image, self._virtual, self._launching = image, virtual, launching
+        self.cuts_sums_off = image.cuts_sums_off
         self.device, self.bits, self.virtual_failure, self._case = image.device, Bits(), "", ""
 
     def noted(self, cases: Sequence[Case]) -> list[Case]:

@@ -38,6 +38,7 @@ class NativeImage:
     """
 
     runs: tuple[str, ...] = ("", ", backwards")
+    cuts_sums_off = False
 
     def __init__(self, task: ImageTask) -> None:
         """Raises UnsupportedError when this processor lacks the level, ExecutionError, CodeObjectError."""

@@ -164,6 +164,7 @@ def test_marked_cases_are_for_images_that_no_other_case_reaches(
     class Recorder:
         runs: tuple[str, ...] = ("",)
         device = ""
+        cuts_sums_off = False
 
         def findings(self) -> list[str]:
             return []
@@ -180,3 +181,39 @@ def test_marked_cases_are_for_images_that_no_other_case_reaches(
     check_image.check_use(Mock(), Recorder(), [case(name) for name in ("small", "large", "larger")], results)
     assert results.cases == executed and not results.failures
     assert made == (["small"] if "small" in serves else ["small", "large", "larger"])
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_cut_off_sums_are_expected_of_hardware_that_cuts_them_off(
+    monkeypatch: pytest.MonkeyPatch, cuts: bool
+) -> None:
+    value = np.linspace(1.0, 2.0, 16).reshape(4, 4)
+    expected = Expected(
+        bounded=Bounded(value=value, error=np.full(value.shape, 1e-3)),
+        same_precision=[value + 1e-6],
+        dtype="fp32",
+        cut_off=lambda: [value - 1e-5],
+    )
+    out = Guarded((4, 4), "fp32", Layout())
+
+    class Device(EmulatedImage):
+        runs: tuple[str, ...] = ("",)
+        cuts_sums_off = cuts
+
+        def __init__(self) -> None:
+            pass
+
+        def run(self, *_: object, **__: object) -> Counter[str]:
+            out.bits()[...] = (value - 1.5e-5).astype(np.float32).view(np.uint32)
+            return Counter(v_mov_b32=1)
+
+    monkeypatch.setattr(check_image, "launch_of", lambda *_: Launch(grid=(1, 1, 1), arguments={}))
+    results = Results()
+    one = Case(
+        name="sums",
+        make=lambda: Invocation(
+            values={}, inputs={}, outputs={"out": out}, expected=lambda: {"out": expected}
+        ),
+    )
+    check_image.check_use(Mock(), Device(), [one], results)
+    assert ("the same precision" in results.failure) != cuts

@@ -82,6 +82,7 @@ def checked(
 
 class _AnyImage:
     symbol = "k"
+    cuts_sums_off = False
 
     def read(self, binary: bytes) -> _AnyImage:
         return self
