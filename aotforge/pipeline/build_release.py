@@ -135,6 +135,10 @@ def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:
     ]
 
 
+_TO_LANES = "to lanes of registers"
+"""The end of `image_set.spills` without scratch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildReport(AssembledReport):
     """A build. Numbers of images: `compiled`, `cached`, `shared` (compiled by another build meanwhile), `executed` on the
@@ -182,7 +186,13 @@ class BuildReport(AssembledReport):
         if self.release.verified:
             lines.append(f"all verified: {self.executed} executed, {self.known} known before")
         lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
-        return lines + [f"spills: {text}" for text in self.spills]
+        lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
+        moved = sum(text.endswith(_TO_LANES) for text in self.spills)
+        if moved:
+            lines.append(
+                f"{moved} images spill scalar registers to lanes of other registers, not to memory; --json lists them"
+            )
+        return lines
 
 
 class EventCounter:
