@@ -1,9 +1,11 @@
 """Checks of a cache folder, whose content is executed: only this user and root may write it."""
 
+import errno
 import grp
 import os
 import pwd
 import stat
+import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -16,6 +18,16 @@ _REFUSED = ';"$\\'
 
 _ALL_USERS = ["0", "0", "4294967295"]
 """/proc/self/uid_map where every user of the machine has the same number here."""
+
+ACCESS_ACL, DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
+"""Extended attributes of a folder's ACL, and of the one that new entries get."""
+
+_ACL_ENTRY = struct.Struct("<HHI")
+_ACL_ENTRIES_AT = 4
+_MAY_WRITE = 2
+_OTHERS = {ACCESS_ACL: {0x02, 0x08}, DEFAULT_ACL: {0x02, 0x04, 0x08, 0x20}}
+"""Tags whose rights the mode does not show: named users and groups, in new entries also their group and all others (ACL_USER, ACL_GROUP,
+ACL_GROUP_OBJ and ACL_OTHER of Linux' posix_acl.h)."""
 
 _CAUSE = "native code there could be replaced, which this process would execute"
 
@@ -38,6 +50,12 @@ def check_cache(folder: Path) -> None:
             f"cache folder {folder} has mode {mode:o}: other users can write to it",
             cause=_CAUSE,
             hint=f"remove it and build again, or, if only users that you trust could write, chmod -R go-w {folder}",
+        )
+    if status and acl_grants_write(folder, DEFAULT_ACL):
+        raise CacheError(
+            f"cache folder {folder} has an ACL that lets other users write to new files in it",
+            cause=_CAUSE,
+            hint=f"remove it and build again where no folder above has such an ACL, or setfacl -R -b {folder}",
         )
     if fault := replaceable(folder):
         raise CacheError(
@@ -73,10 +91,23 @@ def replaceable(path: Path) -> str:
         if link or status.st_mode & stat.S_ISVTX:
             continue
         if status.st_mode & 0o002 or (
-            status.st_mode & 0o020 and not _is_private(status.st_gid, os.geteuid())
+            status.st_mode & 0o020
+            # with an ACL these bits are the most that its users and groups may do
+            and (not _is_private(status.st_gid, os.geteuid()) or acl_grants_write(step, ACCESS_ACL))
         ):
             return f"{step} has mode {stat.S_IMODE(status.st_mode):o}: others can replace what is in it"
     return ""
+
+
+def acl_grants_write(path: Path, attribute: str) -> bool:
+    """Whether a POSIX ACL of the folder, ACCESS_ACL or DEFAULT_ACL, lets others write, whatever its mask is; also when it cannot be
+    read."""
+    try:
+        acl = os.getxattr(path, attribute)
+    except OSError as error:
+        return error.errno not in {errno.ENODATA, errno.ENOTSUP}
+    entries = _ACL_ENTRY.iter_unpack(acl[_ACL_ENTRIES_AT:])
+    return any(tag in _OTHERS[attribute] and rights & _MAY_WRITE for tag, rights, _ in entries)
 
 
 def module_path_fault() -> str:

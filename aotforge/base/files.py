@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from aotforge.base.cache_trust import replaceable
+from aotforge.base.cache_trust import DEFAULT_ACL, replaceable
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 PART = ".part-"
@@ -140,11 +140,15 @@ def make_folders(path: Path) -> None:
 
 
 def open_up(folder: Path | str, *, parent: int | None = None) -> None:
-    """Makes a new folder readable by all; by its descriptor, because the name may lead elsewhere by now. Raises OSError."""
+    """Makes a new folder readable by all, and new entries writable by this user only, whatever the ACL of the folder above; by its
+    descriptor, because the name may lead elsewhere by now. Raises OSError."""
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if os.fstat(handle).st_uid == os.geteuid():
-            Path(f"/proc/self/fd/{handle}").chmod(_FOLDER_MODE)
+            opened = Path(f"/proc/self/fd/{handle}")
+            with suppress(OSError):  # there is none, or the file system has none
+                os.removexattr(opened, DEFAULT_ACL)
+            opened.chmod(_FOLDER_MODE)
     finally:
         os.close(handle)
 

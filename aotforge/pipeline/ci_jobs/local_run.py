@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import check_output_place, make_output_place, staged_folder
+from aotforge.base.files import check_output_place, make_folders, make_output_place, staged_folder
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -61,7 +61,7 @@ class LocalRun:
             check_output_place(self._artefact(find_job(jobs, one)) / "file")
         shutil.rmtree(place, ignore_errors=True)
         checkout = place / "checkout"
-        checkout.parent.mkdir(parents=True)
+        make_folders(checkout.parent)
         git(self.root, "clone", "--quiet", "--no-checkout", "--", str(self.root), str(checkout))
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
         for need in job.needs:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.cache_trust import ACCESS_ACL, DEFAULT_ACL
+from tests.support.acl import set_acl
 from tests.support.families import PROJECT
 from tests.support.other_user import USER
 
@@ -96,6 +98,28 @@ def test_a_home_that_a_shared_group_can_write_is_refused(tmp_path: Path, place: 
     (tmp_path / "executed").unlink()
     assert f"{folder.resolve()} can be written by group {USER}" in refusal(home, "--help")
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "attribute", "fault"),
+    [
+        ("", ACCESS_ACL, "has an ACL"), ("", DEFAULT_ACL, "has an ACL"), ("..", DEFAULT_ACL, ""),
+        ("..", ACCESS_ACL, "can be written by group"), ("venv-*/bin", ACCESS_ACL, "can be written by group"),
+    ],
+)  # fmt: skip
+def test_a_home_that_another_user_can_write_by_an_acl_is_refused(
+    tmp_path: Path, place: str, attribute: str, fault: str
+) -> None:
+    """The mode shows the rights of the ACL's users as those of the folder's group."""
+    home = planted_home(tmp_path)
+    (folder,) = home.glob(place) if place not in ("", "..") else [home / place]
+    set_acl(folder, USER, attribute=attribute)
+    if fault:
+        assert f"{folder.resolve()} {fault}" in refusal(home, "--help")
+    else:
+        environment = os.environ | {"AOTFORGE_HOME": str(home)}
+        subprocess.run([str(PROJECT / "dev"), "--help"], env=environment, check=True)
+    assert (tmp_path / "executed").exists() is not bool(fault)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.cache_trust import check_cache, replaceable
+from aotforge.base.cache_trust import DEFAULT_ACL, check_cache, replaceable
+from aotforge.base.files import make_folders
 from aotforge.cli.command import cache_folder
 from aotforge.errors import CacheError
+from tests.support.acl import set_acl
 
 OTHER = 64042
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -34,6 +36,9 @@ def _share_with_group(path: Path) -> None:
         (lambda base: (base / "shared").chmod(0o1777), ""),
         (lambda base: _share_with_group(base / "shared"), "mode 775"),
         (lambda base: (base / "shared").chmod(0o775), ""),
+        (lambda base: set_acl(base / "shared", OTHER), "mode 775"),
+        (lambda base: set_acl(base / "shared", OTHER, 5), ""),
+        (lambda base: set_acl(base / "shared", OTHER, attribute=DEFAULT_ACL), ""),
         (lambda base: None, ""),
     ],
 )
@@ -81,3 +86,17 @@ def test_a_missing_cache_in_a_folder_of_all_is_made_at_once(tmp_path: Path) -> N
     tmp_path.chmod(0o1777)
     made = cache_folder(str(tmp_path / "shared/cache"))
     assert [path.stat().st_mode & 0o7777 for path in (made, made.parent)] == [0o755, 0o755]
+
+
+def test_an_acl_for_new_entries(tmp_path: Path) -> None:
+    """Folders that are made in a cache would get it, whatever the umask."""
+    set_acl(tmp_path, OTHER, 5, attribute=DEFAULT_ACL)
+    check_cache(tmp_path)
+    set_acl(tmp_path, OTHER, attribute=DEFAULT_ACL)
+    with pytest.raises(CacheError, match="has an ACL that lets other users write to new files in it"):
+        check_cache(tmp_path)
+    made = tmp_path / "a" / "cache"
+    make_folders(made)
+    (made / "entry").mkdir()
+    assert [path.stat().st_mode & 0o022 for path in (made, made / "entry")] == [0, 0]
+    check_cache(made)
