@@ -30,13 +30,13 @@ def sanitized_readers() -> Objects:
 class Readers:
     """The program `readers`: bytes of a dispatch file or container in, one line with the result out."""
 
-    def __init__(self, objects: Objects, folder: Path, *, sanitized: bool = False) -> None:
+    def __init__(self, program: Path, folder: Path, *, sanitized: bool = False) -> None:
         self._file = folder / "bytes"
         # AddressSanitizer reserves terabytes of address space
         limit = [] if sanitized else ["prlimit", f"--as={_MEMORY}"]
         options = {"ASAN_OPTIONS": f"max_allocation_size_mb={_MEMORY >> 20}"}
         self._process = subprocess.Popen(
-            [*limit, objects.program("readers")], env=os.environ | options,
+            [*limit, program], env=os.environ | options,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
 

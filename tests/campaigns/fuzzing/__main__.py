@@ -1,18 +1,20 @@
-"""`python -m tests.campaigns.fuzzing --minutes N [TARGET...]`: fuzz the targets; record the results with --write."""
+"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; record the results with --write."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.campaigns.fuzzing.fuzz import Outcome, folder_of, fuzz
-from tests.campaigns.fuzzing.libfuzzer import FUZZERS, run_fuzzer
-from tests.campaigns.fuzzing.results import NAMES, digest_of, record
-from tests.campaigns.fuzzing.targets import TARGETS
+from tests.campaigns.fuzzing import programs
+from tests.campaigns.fuzzing.fuzz import folder_of
+from tests.campaigns.fuzzing.results import NAMES, record
+from tests.campaigns.fuzzing.shares import Share, changed, keep, read_shares, run_shares, total
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,45 +23,85 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "target", nargs="*", choices=[*NAMES, []], help=f"of: {'; '.join(NAMES)}. Default: all"
     )
-    parser.add_argument("--minutes", type=float, default=2.0, help="of CPU time, per target")
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="of CPU time, per target: the sum of its processes"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="processes at a time; with more than targets, several of each target",
+    )
+    parser.add_argument(
+        "--elapsed",
+        type=float,
+        default=math.inf,
+        metavar="MINUTES",
+        help="elapsed time that a process takes at most",
+    )
     parser.add_argument("--seed", type=int, default=None, help="default: another one every time")
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     parser.add_argument(
         "--write", action="store_true", help="keep new inputs and add the result to docs/fuzzing.md"
     )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="leave the processes' results in this new folder, for --import",
+    )
+    parser.add_argument(
+        "--import",
+        type=Path,
+        nargs="+",
+        dest="imported",
+        metavar="FOLDER",
+        help="take results of runs elsewhere: fuzz nothing",
+    )
+    parser.add_argument(
+        "--export-programs",
+        type=Path,
+        metavar="FOLDER",
+        help=f"build the C++ programs for a machine without compilers, where {programs.VARIABLE} names them",
+    )
     options = parser.parse_args(arguments)
+    if options.export_programs:
+        programs.export(options.export_programs)
+        return 0
+    names = options.target or NAMES
+    with tempfile.TemporaryDirectory(prefix="aotforge-fuzz-") as scratch:
+        folders = options.imported or [options.results or Path(scratch)]
+        if not options.imported:
+            seed = options.seed or random.randrange(1, 2**31)
+            run_shares(
+                names,
+                folders[0],
+                minutes=options.minutes,
+                jobs=options.jobs,
+                elapsed=options.elapsed,
+                seed=seed,
+            )
+        shares = {name: some for name, some in read_shares(folders).items() if name in names}
+        if old := changed(shares):
+            print(f"not of these sources: {', '.join(old)}", file=sys.stderr)  # noqa: T201 - a command's result
+            return 1
+        return bool(_report(shares, options.findings, write=options.write))
+
+
+def _report(shares: Mapping[str, Sequence[Share]], findings: Path, *, write: bool) -> int:
+    """Prints the row of each target, leaves findings in their folder, and records both with `write`. The number of findings."""
     count = 0
-    for name in options.target or NAMES:
-        sources = digest_of(name)
-        found = _run(
-            name,
-            seconds=options.minutes * 60,
-            seed=options.seed or random.randrange(1, 2**31),
-            keep=options.write,
-        )
-        row = {
-            "minutes": round(found.seconds / 60, 2),
-            "runs": found.runs,
-            "corpus": found.corpus,
-            "lines": found.lines,
-            "findings": len(found.findings),
-            "sources": sources,
-        }
-        print(name, json.dumps(row), flush=True)  # noqa: T201 - a command's result
-        for number, (data, error) in enumerate(found.findings):
-            options.findings.mkdir(parents=True, exist_ok=True)
-            (options.findings / f"{folder_of(name).name}-{number}").write_bytes(data)
+    for name, some in shares.items():
+        row = total(some) | (keep(name, some) if write else {})
+        print(name, json.dumps(row), flush=True)  # noqa: T201
+        for data, error in [finding for share in some for finding in share.findings()]:
+            findings.mkdir(parents=True, exist_ok=True)
+            (findings / f"{folder_of(name).name}-{count}").write_bytes(data)
             print(f"  {error}", file=sys.stderr)  # noqa: T201
-        if options.write and digest_of(name) == sources:  # else they were edited meanwhile
+            count += 1
+        if write:
             record(name, row)
-        count += len(found.findings)
-    return bool(count)
-
-
-def _run(name: str, *, seconds: float, seed: int, keep: bool) -> Outcome:
-    if name in FUZZERS:
-        return run_fuzzer(name, seconds=seconds, seed=seed, keep=keep)
-    return fuzz(name, TARGETS[name], seconds=seconds, seed=seed, keep=keep)
+    return count
 
 
 if __name__ == "__main__":

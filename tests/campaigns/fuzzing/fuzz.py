@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 import sys
@@ -23,10 +24,9 @@ _LARGEST = 1 << 16
 
 @dataclass(kw_only=True)
 class Outcome:
-    """Of one target: executions, inputs kept, lines or edges executed, inputs that raised with the error, seconds of CPU time."""
+    """Of one target: executions, lines or edges executed, inputs that raised with the error, seconds of CPU time."""
 
     runs: int
-    corpus: int
     lines: int
     findings: list[tuple[bytes, str]]
     seconds: float = 0.0
@@ -48,17 +48,24 @@ def replay(run: Run, inputs: Sequence[bytes]) -> None:
         run(data)
 
 
-def fuzz(name: str, target: Target, *, seconds: float, seed: int, keep: bool) -> Outcome:
-    """Mutates seeds and kept inputs for some seconds of CPU time; with `keep`, inputs with new lines are added to the corpus."""
+def fuzz(
+    name: str, target: Target, *, seconds: float, seed: int, kept: Path, elapsed: float = math.inf
+) -> Outcome:
+    """Mutates seeds and kept inputs for some seconds of CPU time, or of elapsed time; inputs with new lines are added to the folder `kept`.
+    The input that runs is in the file "running" beside it: what ends the process, or does not end, can be found there."""
     dice, lines = random.Random(seed), set[tuple[str, int]]()
+    kept.mkdir(parents=True, exist_ok=True)
+    running = kept.with_name("running")
+    end = time.monotonic() + elapsed
     with target.open() as (seeds, run):
         known = [*seeds, *stored(name)]
         for data in known:
             lines |= _lines(run, data, target.modules)
-        outcome = Outcome(runs=len(known), corpus=len(known), lines=0, findings=[])
+        outcome = Outcome(runs=len(known), lines=0, findings=[])
         began = time.process_time()
-        while (spent := time.process_time() - began) < seconds:
+        while (spent := time.process_time() - began) < seconds and time.monotonic() < end:
             data = _made(dice, known)
+            running.write_bytes(data)
             outcome.runs += 1
             try:
                 new = _lines(run, data, target.modules) - lines
@@ -69,11 +76,28 @@ def fuzz(name: str, target: Target, *, seconds: float, seed: int, keep: bool) ->
             if new:
                 lines |= new
                 known.append(data)
-                if keep:
-                    folder_of(name).mkdir(parents=True, exist_ok=True)
-                    (folder_of(name) / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
-    outcome.corpus, outcome.lines, outcome.seconds = len(known), len(lines), spent
+                _add(kept, data)
+    outcome.lines, outcome.seconds = len(lines), spent
     return outcome
+
+
+def keep_from(name: str, target: Target, folders: Sequence[Path]) -> tuple[int, int]:
+    """Adds those of the inputs in these folders that execute new lines to the corpus, the smallest first. Numbers of inputs in it, and of lines."""
+    lines = set[tuple[str, int]]()
+    found = {path.read_bytes() for folder in folders for path in folder.iterdir()}
+    with target.open() as (seeds, run):
+        for data in (*seeds, *stored(name)):
+            lines |= _lines(run, data, target.modules)
+        for data in sorted(found, key=lambda data: (len(data), data)):
+            if new := _lines(run, data, target.modules) - lines:
+                lines |= new
+                folder_of(name).mkdir(parents=True, exist_ok=True)
+                _add(folder_of(name), data)
+    return len(stored(name)), len(lines)
+
+
+def _add(folder: Path, data: bytes) -> None:
+    (folder / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
 
 
 def _made(dice: random.Random, known: Sequence[bytes]) -> bytes:

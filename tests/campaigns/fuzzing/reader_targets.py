@@ -33,11 +33,12 @@ from aotforge.targets.cpu.mlir import parse
 from aotforge.virtual_gpu.emulator.assembly import check_text
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.listing import parse_listing
+from tests.campaigns.fuzzing.programs import readers as built_readers
 from tests.campaigns.fuzzing.target import Run, Target, folder
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.hostile import member, refit, tar_bytes, zipped
 from tests.support.publishing import make_release
-from tests.support.readers import Readers, python_reads, sanitized_readers
+from tests.support.readers import Readers, python_reads
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
 
 _BOUNDS = TarFacts(sha256="", size=1 << 16, members=50)
@@ -208,7 +209,7 @@ _PACK = SmallPack(
 def packs_by_both_readers() -> Iterator[tuple[Sequence[bytes], Run]]:
     """Dispatch data and containers: both readers accept, or both refuse; C++ under ASan and UBSan. The first byte chooses the kind."""
     with folder() as scratch:
-        readers = Readers(sanitized_readers(), scratch, sanitized=True)
+        readers = Readers(built_readers(), scratch, sanitized=True)
 
         def run(data: bytes) -> None:
             kind = "dispatch" if not data or data[0] % 2 == 0 else "container"

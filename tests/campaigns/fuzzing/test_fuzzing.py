@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -34,15 +35,17 @@ def test_kept_inputs_and_mutations_of_seeds(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
-def test_campaign(name: str) -> None:
-    assert fuzz(name, TARGETS[name], seconds=120, seed=random.randrange(2**32), keep=False).findings == []
+def test_campaign(name: str, tmp_path: Path) -> None:
+    found = fuzz(name, TARGETS[name], seconds=120, seed=random.randrange(2**32), kept=tmp_path / "corpus")
+    assert found.findings == []
 
 
 @pytest.mark.slow
 @pytest.mark.compiler
 @pytest.mark.parametrize("name", FUZZERS)
-def test_campaign_of_the_library(name: str) -> None:
-    assert run_fuzzer(name, seconds=120, seed=random.randrange(1, 2**31), keep=False).findings == []
+def test_campaign_of_the_library(name: str, tmp_path: Path) -> None:
+    seed = random.randrange(1, 2**31)
+    assert run_fuzzer(name, seconds=120, seed=seed, kept=tmp_path / "corpus").findings == []
 
 
 def test_minutes_add_up_while_the_tested_sources_are_the_same() -> None:
@@ -59,7 +62,7 @@ def test_every_recorded_result_is_of_a_target() -> None:
     assert set(json.loads(RESULTS.read_text())) <= set(NAMES)
 
 
-def test_an_exception_is_a_finding() -> None:
+def test_an_exception_is_a_finding(tmp_path: Path) -> None:
     @contextmanager
     def opened() -> Iterator[tuple[Sequence[bytes], Run]]:
         def run(data: bytes) -> None:
@@ -70,10 +73,9 @@ def test_an_exception_is_a_finding() -> None:
 
     seeds = count(1)
     findings: list[tuple[bytes, str]] = []
+    target = Target(open=opened, modules=())
     while not findings:  # however slow this machine is
-        findings = fuzz(
-            "planted", Target(open=opened, modules=()), seconds=0.2, seed=next(seeds), keep=False
-        ).findings
+        findings = fuzz("planted", target, seconds=0.2, seed=next(seeds), kept=tmp_path / "corpus").findings
     assert all(b"\xff" in data and "planted" in error for data, error in findings)
 
 

@@ -19,7 +19,7 @@ def objects() -> Objects:
 @pytest.fixture
 def readers(objects: Objects, tmp_path: Path) -> Iterator[Readers]:
     """The library's readers of packs, as a program."""
-    started = Readers(objects, tmp_path)
+    started = Readers(objects.program("readers"), tmp_path)
     yield started
     started.close()
 

@@ -30,7 +30,7 @@ def sanitized() -> Objects:
 
 @pytest.fixture
 def readers(sanitized: Objects, tmp_path: Path) -> Iterator[Readers]:
-    started = Readers(sanitized, tmp_path, sanitized=True)
+    started = Readers(sanitized.program("readers"), tmp_path, sanitized=True)
     yield started
     started.close()
 
