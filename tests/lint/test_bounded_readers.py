@@ -23,9 +23,9 @@ PARSERS = frozenset({
     "zlib.decompressobj", "bz2.open", "bz2.decompress", "lzma.open", "lzma.decompress", "zstandard.ZstdDecompressor", "zstandard.decompress",
     "pickle.load", "pickle.loads", "marshal.load", "marshal.loads", "msgpack.unpackb", "plistlib.loads", "ast.parse", "ast.literal_eval",
     "yaml.load", "yaml.safe_load", "yaml.compose", "xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring",
-    "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json",
+    "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json", "memfd_create",
 })  # fmt: skip
-"""Functions by module, and methods of any object by name."""
+"""Functions by module, and methods of any object by name. A file in memory is here because a child can write to it without end."""
 
 _MODULES = re.compile(rf"\b({'|'.join({name.split('.')[-2:][0] for name in PARSERS})})\b")
 
@@ -49,6 +49,8 @@ _CODE = "source code of the checkout or of installed packages, which are execute
 _SIDE = "workers of a build are one side with it, see docs/threat-model.md"
 _IMAGE = "images of a pack, whose symbols its reader has counted, or of this build"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("aotforge/sandbox/executors/local.py", "memfd_create", "sealed: it cannot grow"),
+    ("aotforge/compile/pool.py", "memfd_create", "of a worker of this user, or in a container, whose memory is limited"),
     ("aotforge/compile/*.py", "json.loads", f"{_OWN}; or of a shared cache, whose signed index has its digest"),
     ("aotforge/compile/cache_entry.py", "zstandard.ZstdDecompressor", f"{_OWN}; or of a shared cache, as above"),
     ("aotforge/conformance/checks/names.py", "json.JSONDecoder", "clang's output, whose size is bounded: a low finding of the ninth review"),

@@ -418,9 +418,11 @@ def main() -> None:
     try:
         serve()
     except BaseException as error:  # noqa: BLE001 - whatever it is, nothing may be left running
-        sys.stderr.write(f"agent: {type(error).__name__}: {error}\n")
-        sys.stderr.flush()
-        exit_all(1)
+        try:
+            sys.stderr.write(f"agent: {type(error).__name__}: {error}\n")
+            sys.stderr.flush()
+        finally:  # the step may have filled it
+            exit_all(1)
 
 
 if __name__ in ("__main__", "aotforge_agent"):

@@ -19,12 +19,13 @@ from aotforge.sandbox.executors.containers import SPARE_PROCESSES, ContainerExec
 from aotforge.sandbox.executors.executor import Capacity
 from aotforge.sandbox.executors.owner import LABEL
 from aotforge.sandbox.executors.session import UID, AgentExit, agent_command
-from aotforge.sandbox.executors.step import RootFS, Step
+from aotforge.sandbox.executors.step import OutputTail, RootFS, Step
 
 _ERRORS = (DockerException, RequestException, OSError)
 _HEAD = struct.Struct(">BxxxI")
 _STDOUT = 1
 _REQUEST_SECONDS = 600
+_LOG_TAIL = 2000
 _shortened = partial(textwrap.shorten, width=300, placeholder=" ...")
 _DENIED = (
     "this user may not use the Docker daemon",
@@ -48,7 +49,7 @@ class DockerChannel:
         with suppress(AttributeError):
             self._socket.settimeout(None)
         self._buffer = bytearray()
-        self._errors = bytearray()
+        self._errors = OutputTail(_LOG_TAIL)
 
     def send(self, data: bytes) -> None:
         """Writes all of `data`."""
@@ -66,7 +67,7 @@ class DockerChannel:
                 del self._buffer[:end]
                 if stream == _STDOUT:
                     return data
-                self._errors += data
+                self._errors.add(data)
             piece = self._socket.recv(1 << 18)
             if not piece:
                 return b""
@@ -91,7 +92,7 @@ class DockerChannel:
             return AgentExit(limit="memory")
         if state.get("Running"):
             return AgentExit(text="the connection to the daemon was lost")
-        text = bytes(self._errors[-2000:]).decode("utf-8", "replace").strip()
+        text = self._errors.text()
         status = f"its container exited with {state.get('ExitCode')} {state.get('Error')} {text}"
         return AgentExit(text=status.strip())
 

@@ -43,7 +43,7 @@ UID = 64042
 """UID of steps inside a container. Unique, so that per-user limits are not shared."""
 
 _FRAME = struct.Struct("<cI")
-_FRAME_LIMIT = 1 << 26
+_FRAME_LIMIT = 1 << 20
 _PATIENCE_SECONDS = 20.0
 _HEARTBEATS_PER_TIMEOUT = 10
 
@@ -114,8 +114,7 @@ class Session:
     def __init__(self, channel: Channel, step: Step, config: AgentConfig, on_output: OnOutput) -> None:
         self._channel, self._step, self._config, self._on_output = channel, step, config, on_output
         self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(maxsize=64)
-        self._outputs: list[bytes] = []
-        self._output_bytes = 0
+        self._outputs = bytearray()
         self._over = threading.Event()
         self.has_result = False
         """The agent reported a result; it stays for inspection if it is configured to."""
@@ -139,10 +138,9 @@ class Session:
                     self.has_result = True
                     return self._result(self._report(payload))
                 if kind == b"O":
-                    self._output_bytes += len(payload)
-                    if self._output_bytes > self._step.limits.output_bytes:
+                    self._outputs += payload
+                    if len(self._outputs) > self._step.limits.output_bytes:
                         raise limit_error(self._step.name, "outputs", self._step.limits)
-                    self._outputs.append(payload)
                 elif kind in b"12":
                     self._on_output("stdout" if kind == b"1" else "stderr", payload)
         finally:
@@ -177,7 +175,7 @@ class Session:
         return StepResult(
             status=status,
             signal=report.signal,
-            outputs=b"".join(self._outputs),
+            outputs=bytes(self._outputs),
             cpu_seconds=report.cpu_seconds,
             peak_bytes=report.peak_bytes,
             oom_kills=count["oom_kills"],

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import random
 import struct
+import sys
+import tracemalloc
 from collections.abc import Iterator, Mapping
 
 import pytest
 
 from aotforge.compile.pool import Frames, frame
 from aotforge.errors import AotforgeError, ExecutorError, LimitError
+from aotforge.sandbox.executors.docker import DockerChannel
+from aotforge.sandbox.executors.local import ProcessChannel
 from aotforge.sandbox.executors.session import AgentConfig, AgentExit, Session
 from aotforge.sandbox.executors.step import OutputTail, Step, StepLimits, StepResult
 from tests.support.fuzzing import mutated
@@ -84,6 +88,16 @@ def test_outputs_are_bounded() -> None:
         run(parts * 2 + report())
 
 
+def test_small_parts_of_outputs_take_no_more_than_their_bytes() -> None:
+    data = framed(b"O", b"x") * 20_000 + report()
+    tracemalloc.start()
+    try:
+        assert len(run(data, output_bytes=1 << 20, piece=1 << 16)[0].outputs) == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 600_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -100,8 +114,8 @@ CUT = (
     b"",
     b"X",
     report()[:-1],
-    struct.pack("<cI", b"1", 1 << 26) + b"x",
-    struct.pack("<cI", b"1", (1 << 26) + 1),
+    struct.pack("<cI", b"1", 1 << 20) + b"x",
+    struct.pack("<cI", b"1", (1 << 20) + 1) + bytes((1 << 20) + 1) + report(),
 )
 
 
@@ -157,3 +171,47 @@ def test_the_end_of_an_endless_output_is_kept() -> None:
     for number in range(1000):
         tail.add(b"%d " % number)
     assert tail.text() == "7 998 999 "
+
+
+class Attached:
+    """A socket of the Docker Engine with the stderr of a container, of 64 MiB."""
+
+    def __init__(self) -> None:
+        self._frame = struct.pack(">BxxxI", 2, 1 << 16) + bytes(1 << 16)
+        self._left = 1024
+
+    def recv(self, size: int) -> bytes:
+        self._left -= 1
+        return self._frame if self._left >= 0 else b""
+
+
+def test_the_agents_stderr_in_a_container_is_bounded() -> None:
+    """A step has the agent's user, and writes to its /proc/PID/fd/2: the container's memory does not include it."""
+    tracemalloc.start()
+    try:
+        assert DockerChannel(None, "", Attached()).receive() == b""
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+FLOOD = """
+import os, sys
+os.write(2, b"first")
+log, written = os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND), 0
+try:
+    while written < 16 << 20:
+        written += os.write(log, bytes(1 << 20))
+except OSError:
+    pass
+os.write(1, b"%d" % written)
+"""
+
+
+def test_the_agents_stderr_in_a_process_is_bounded() -> None:
+    channel = ProcessChannel("agent", [sys.executable, "-I", "-c", FLOOD], what="a step")
+    try:
+        assert int(channel.receive()) <= 1 << 16
+        assert channel.ended().text == "it exited with 0: first"
+    finally:
+        channel.close()
