@@ -98,11 +98,6 @@ class ReleasePage:
         wanted = f"{ATTENTION}[{self.packs[0].archs[0]}]=={wheel_version(self.document['release'])}"
         return f"pip install --index-url {shlex.quote(f'{self.base_url}{FOLDER}/')} {shlex.quote(wanted)}"
 
-    @property
-    def root_source(self) -> str:
-        """The address of the first root of trust there, as a word of a shell command."""
-        return shlex.quote(f"{self.base_url}tuf/1.root.json")
-
 
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
     """Writes `folder`/index.html for its finalized releases, the newest first, and an index of their wheels if there are any.

@@ -11,8 +11,7 @@ from aotforge.formats.untrusted_file import parse_json
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, Publication, Yank
 from aotforge.publish.keys import KeySet
-from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index, put_or_compare, root_name
-from aotforge.publish.stores.reading import read_small
+from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index, put_or_compare
 from aotforge.publish.stores.store import Reader, Store
 from aotforge.publish.trust import TrustedIndex
 from aotforge.publish.upload import publish_errors, upload_object
@@ -60,7 +59,8 @@ def mirror(
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
-    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same keys.
+    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same keys. One who trusts an older
+    root than the one before ours cannot read the copy.
 
     Existing objects are read and compared. Raises PublishError, TrustError.
     """
@@ -79,7 +79,7 @@ def mirror(
             path = fetch_file(reader, name, file, Path(scratch), on_bytes=count)
             upload_object(store, name, path, file, done, on_bytes=count)
             path.unlink()
-        _copy_index(reader, trusted, store)
+        _copy_index(trusted, store)
     return done
 
 
@@ -115,14 +115,12 @@ def _number(name: str) -> int:
     return int(name.rpartition("/")[2].split(".")[0])
 
 
-def _copy_index(reader: Reader, trusted: TrustedIndex, store: Store) -> None:
-    """Roots from the first one on, because readers may trust an older one than ours, then the rest, timestamp last."""
+def _copy_index(trusted: TrustedIndex, store: Store) -> None:
+    """Roots from the trusted one on, then the rest, timestamp last: an older root of the source could name any keys."""
     roots = sorted((name for name in trusted.metadata if ".root." in name), key=_number)
-    earlier = [root_name(version) for version in range(1, _number(roots[0]))]
     others = [name for name in trusted.metadata if name not in {TIMESTAMP, *roots}]
-    for name in (*earlier, *roots, *others):
-        data = trusted.metadata.get(name) or read_small(reader, name, limit=LIMIT)
-        if not put_or_compare(store, name, data):
+    for name in (*roots, *others):
+        if not put_or_compare(store, name, trusted.metadata[name]):
             raise PublishError(
                 f"{store.url}/{name} exists with other bytes",
                 cause="another index was published there",

@@ -224,8 +224,21 @@ def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
     assert len(targets["signatures"]) == 1
     assert released_names(store, old.roots[0], tmp_path / "trust0") == ("0.11.2b-r1", "0.11.2b-r2")
     copy = DirectoryStore(tmp_path / "copy")
-    mirror(store, trusted_index(store, new.roots[-1], tmp_path / "trust6"), copy)
+    mirror(store, trusted_index(store, old.roots[0], tmp_path / "trust0"), copy)
     assert released_names(copy, old.roots[0], tmp_path / "trust-copy") == ("0.11.2b-r1", "0.11.2b-r2")
+
+
+def test_a_mirror_has_no_root_that_was_not_verified(tmp_path: Path) -> None:
+    """The source could put its own key into a root before the trusted one, whose successors would still be valid."""
+    source, own = DirectoryStore(tmp_path / "source"), DirectoryStore(tmp_path / "own")
+    publish(make_release(tmp_path / "r1"), source, make_keys(tmp_path / "keys"))
+    rotate_keys(tmp_path / "keys", "timestamp", now=NOW)
+    keys = load_keys(tmp_path / "keys", {})
+    renew_index(source, keys, now=NOW)
+    (tmp_path / "source/tuf/1.root.json").write_text("any keys")
+    mirror(source, trusted_index(source, keys.roots[1], tmp_path / "trust"), own)
+    assert sorted(name for name in own.names("tuf/") if "root" in name) == ["tuf/2.root.json"]
+    assert released_names(own, keys.roots[0], tmp_path / "trust-own") == ("0.11.2b-r1",)
 
 
 def test_someone_elses_index(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
