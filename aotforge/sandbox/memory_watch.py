@@ -23,8 +23,14 @@ _REFUSED = {
     "shmget": 29,
     "socket": 41,
     "socketpair": 53,
+    "semget": 64,
+    "msgget": 68,
     "mount": 165,
+    "mq_open": 240,
     "unshare": 272,
+    "splice": 275,
+    "tee": 276,
+    "vmsplice": 278,
     "setns": 308,
     "memfd_create": 319,
     "io_uring_setup": 425,
@@ -50,8 +56,8 @@ _ALLOW, _NO_SUCH_CALL = 0x7FFF0000, 0x00050000 | 38
 
 def refused_system_calls() -> bytes:
     """A seccomp filter, a `sock_filter` per 8 bytes: calls fail with ENOSYS that make memory which no process need have mapped (files in
-    memory, shared memory, sockets, file systems), or a user namespace, where such calls are permitted again, and so do all calls of
-    other instruction sets. Empty on a machine that is not x86-64.
+    memory, shared memory, semaphores, messages, huge pages in pipes, sockets, file systems), or a user namespace, where such calls are
+    permitted again, and so do all calls of other instruction sets. Empty on a machine that is not x86-64.
     """
     if platform.machine() != "x86_64":
         return b""
@@ -81,7 +87,8 @@ def refused_system_calls() -> bytes:
 
 class MemoryWatch:
     """Kills a process and its descendants when they have more than `memory_bytes` together (private memory, shared memory, page tables
-    and swap) or are more than `processes`, which the kernel does not count for root.
+    and swap) or more than `processes` threads, which the kernel does not count for root; also when the kernel's own memory,
+    whose owner is not known, has grown by `memory_bytes`.
 
     It looks every 50 ms. `join` is for `preexec_fn` of the process.
     """
@@ -117,21 +124,33 @@ class MemoryWatch:
         if len(named) < 8:
             return
         (root,) = struct.unpack("=q", named)
+        most = _kernel_bytes() + self._memory
         while not self._ended.wait(_SECONDS):
-            found = _with_descendants(root)
-            if len(found) > self._processes or sum(map(_bytes_of, found)) > self._memory:
+            found, threads = _with_descendants(root)
+            taken = sum(map(_bytes_of, found))
+            if threads > self._processes or taken > self._memory or _kernel_bytes() > most:
                 for process in found:
                     with suppress(OSError):
                         os.kill(process, signal.SIGKILL)
 
 
-def _with_descendants(process: int) -> list[int]:
-    found = [process]
+def _with_descendants(process: int) -> tuple[list[int], int]:
+    """Processes, and the number of their threads."""
+    found, threads = [process], 0
     for parent in found:
         for path in Path(f"/proc/{parent}/task").glob("*/children"):
+            threads += 1
             with suppress(OSError):
                 found += map(int, path.read_text(encoding="ascii").split())
-    return found
+    return found, threads
+
+
+def _kernel_bytes() -> int:
+    """The kernel's memory that it cannot free: of semaphores, locks, mappings, stacks of threads."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return sum(
+        int(line.split()[1]) << 10 for line in lines if line.startswith(("SUnreclaim:", "KernelStack:"))
+    )
 
 
 def _bytes_of(process: int) -> int:
