@@ -72,6 +72,15 @@ def test_nothing_is_wrong(place: Place) -> None:
 
 
 @pytest.mark.parametrize("seen", [False, True])
+def test_mirrors_get_every_verified_file(place: Place, seen: bool) -> None:
+    if seen:
+        place.seen()
+    index = trusted_index(place.store, place.keys.roots[0], place.folder / "trust")
+    names = ("1.root.json", "timestamp.json", "1.snapshot.json", "1.targets.json")
+    assert index.metadata == {f"tuf/{name}": place.path(f"tuf/{name}").read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("name", ["timestamp", "1.snapshot", "1.targets"])
 def test_changed_metadata(place: Place, name: str, seen: bool) -> None:
     """A sum in the index is changed; a client that remembers the right one does not even look."""

@@ -90,6 +90,14 @@ def test_every_pack_is_read_by_name(tmp_path: Path) -> None:
     assert first.listed == frozenset()  # the manifest does not list it
 
 
+def test_an_image_can_have_4096_labels_of_512_characters(tmp_path: Path) -> None:
+    labels = ["x" * 512] * 4096
+    found = read_release(
+        release(tmp_path, content("amd-a", {"images": [{"digest": "aa", "labels": labels, **ROW}]}))
+    )
+    assert found[0].labels == {"aa": tuple(labels)}
+
+
 def test_a_release_from_before_the_manifest(tmp_path: Path) -> None:
     (one,) = read_release(release(tmp_path, content("amd-a")))
     assert one.listed is None
