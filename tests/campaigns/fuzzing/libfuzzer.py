@@ -65,7 +65,8 @@ def keep_from(name: str, folders: Sequence[Path]) -> int:
     committed = CORPUS / FUZZERS[name][0]
     words = [
         str(fuzzer(FUZZERS[name][0])),
-        "-merge=1",
+        "-set_cover_merge=1",
+        "-use_counters=0",  # edges alone, as the table has them
         f"-max_len={_LONGEST}",
         str(committed),
         *map(str, folders),
