@@ -49,7 +49,8 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Mutants of a module: how many there are, were run, were noticed; names of those unnoticed and not equivalent."""
+    """Mutants of a module: how many there are, were run, were noticed; names of those unnoticed and not equivalent; `sources`: the digest
+    of the module's file at the time of the run."""
 
     module: str
     mutants: int
@@ -57,6 +58,7 @@ class Result:
     killed: int
     equivalent: int
     survivors: Sequence[str]
+    sources: str = ""
 
     @property
     def rate(self) -> float:
@@ -69,6 +71,15 @@ def modules(language: str) -> list[Module]:
     """Modules of `modules.toml` in one language."""
     table = tomllib.loads((_PLACE / "modules.toml").read_text())[language]
     return [Module(name=name, tests=row["tests"]) for name, row in table.items()]
+
+
+def sources_of(name: str) -> str:
+    """The digest of a module's file; of the instruction table: of its folder."""
+    if name == "isa":
+        paths = sorted((ROOT / "aotforge/virtual_gpu/emulator/isa").glob("*.py"))
+    else:
+        paths = [ROOT / name if "/" in name else ROOT / "runtime/src" / name]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
 def equivalents() -> dict[str, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
+from tests.campaigns.mutation import __main__ as main_module
 from tests.campaigns.mutation import campaign, run_cpp, run_isa, run_python
 from tests.campaigns.mutation.campaign import (
     AIMS,
@@ -14,6 +16,7 @@ from tests.campaigns.mutation.campaign import (
     ROOT,
     SAMPLES,
     SEED,
+    Result,
     equivalents,
     modules,
     page,
@@ -50,6 +53,28 @@ def test_a_lower_rate_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "recorded", lambda: {result.module: result})
     assert worse([result]) == {}
     assert worse([replace(result, killed=8)]) == {result.module: (0.8, 0.9)}
+
+
+def test_modules_that_have_not_changed_since_their_run_can_be_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All are as recorded but the first of each language, whose file was another one."""
+    names = [*(module.name for language in ("cpp", "python") for module in modules(language)), "isa"]
+    row = Result(module="", mutants=1, run=1, killed=1, equivalent=0, survivors=[])
+    rows = {name: replace(row, module=name, sources=campaign.sources_of(name)) for name in names}
+    old = {modules("cpp")[0].name, modules("python")[0].name}
+    rows |= {name: replace(rows[name], sources="other") for name in old}
+    run: list[str] = []
+
+    def fake(names: Sequence[str], *, most: int, seed: int) -> Iterator[Result]:
+        run.extend(names)
+        return (rows[name] for name in names)
+
+    monkeypatch.setattr(main_module, "_RUNS", dict.fromkeys(RUNS, fake))
+    monkeypatch.setattr(main_module, "recorded", lambda: rows)
+    assert main_module.main(["--changed"]) == 0
+    assert set(run) == old and len({campaign.sources_of(name) for name in names}) == len(names)
+    assert "| 100% |" in capsys.readouterr().out
 
 
 def test_a_sample_depends_on_names_alone() -> None:
