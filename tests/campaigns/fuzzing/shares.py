@@ -67,6 +67,7 @@ def run_shares(
     def run(name: str, number: int, seed: int) -> None:
         place = folder / f"{fuzz.folder_of(name).name}-{number}"
         place.mkdir(parents=True)
+        sources = digest_of(name)
         words = [
             sys.executable,
             "-m",
@@ -86,7 +87,7 @@ def run_shares(
         running = place / "running"
         if code and running.exists():  # an input that ended the process, or did not end
             outcome = fuzz.Outcome(runs=0, lines=0, findings=[(running.read_bytes(), f"ended with {code}")])
-            _save(place, name, outcome)
+            _save(place, name, outcome, sources)
         assert (place / _RESULT).exists(), f"{name}: ended with {code} before its first input"
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -135,7 +136,7 @@ def keep(name: str, shares: Sequence[Share]) -> dict[str, int]:
 
 def _fuzz(name: str, folder: Path, limits: Limits, seed: int) -> None:
     """One share, in this process."""
-    corpus = folder / "corpus"
+    corpus, sources = folder / "corpus", digest_of(name)
     if name in FUZZERS:
         outcome = libfuzzer.run_fuzzer(
             name, seconds=limits.cpu, seed=seed, kept=corpus, elapsed=limits.elapsed
@@ -148,10 +149,10 @@ def _fuzz(name: str, folder: Path, limits: Limits, seed: int) -> None:
         outcome = fuzz.fuzz(
             name, TARGETS[name], seconds=limits.cpu, seed=seed, kept=corpus, elapsed=limits.elapsed
         )
-    _save(folder, name, outcome)
+    _save(folder, name, outcome, sources)
 
 
-def _save(folder: Path, name: str, outcome: fuzz.Outcome) -> None:
+def _save(folder: Path, name: str, outcome: fuzz.Outcome, sources: str) -> None:
     for number, (data, _) in enumerate(outcome.findings):
         (folder / f"finding-{number}").write_bytes(data)
     row = {
@@ -160,7 +161,7 @@ def _save(folder: Path, name: str, outcome: fuzz.Outcome) -> None:
         "runs": outcome.runs,
         "lines": outcome.lines,
         "errors": [error for _, error in outcome.findings],
-        "sources": digest_of(name),
+        "sources": sources,
     }
     (folder / _RESULT).write_text(json.dumps(row, indent=1) + "\n")
 

@@ -232,6 +232,17 @@ def recorded() -> dict[str, Result]:
     return {name: Result(module=name, **row) for name, row in rows.items()}
 
 
+def save_result(folder: Path, result: Result) -> None:
+    """A file for `read_results`, here or on another machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{re.sub(r'[^a-z_.]', '-', result.module)}.json").write_text(json.dumps(asdict(result)))
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Results of the modules with a file in this folder."""
+    return [Result(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+
+
 def worse(results: Iterable[Result]) -> dict[str, tuple[float, ...]]:
     """Modules whose tests notice less than they did in the recorded run: the rates now and then."""
     before = recorded()

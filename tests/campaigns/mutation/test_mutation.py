@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,22 @@ def test_modules_that_have_not_changed_since_their_run_can_be_left_out(
     assert main_module.main(["--changed"]) == 0
     assert set(run) == old and len({campaign.sources_of(name) for name in names}) == len(names)
     assert "| 100% |" in capsys.readouterr().out
+
+
+def test_results_of_runs_elsewhere_are_recorded_unless_of_other_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = modules("python")[0].name
+    row = Result(module=name, mutants=9, run=8, killed=8, equivalent=0, survivors=[], sources="other")
+    written: list[Result] = []
+    monkeypatch.setattr(main_module, "write", written.extend)
+    campaign.save_result(tmp_path, row)
+    assert main_module.main(["--import", str(tmp_path), "--write"]) == 1
+    assert written == [] and f"not of these sources: {name}" in capsys.readouterr().err
+    now = replace(row, sources=campaign.sources_of(name))
+    campaign.save_result(tmp_path, now)
+    assert main_module.main(["--import", str(tmp_path), "--write"]) == 0
+    assert written == [now]
 
 
 def test_a_sample_depends_on_names_alone() -> None:
