@@ -30,6 +30,11 @@ bool known(Event* event) {
   return world().events.count(event) != 0;
 }
 
+std::chrono::steady_clock::time_point now(const Device& device) {
+  if (!world().settings.counted) return std::chrono::steady_clock::now();
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(device.executed.load()));
+}
+
 int record(Event* event, Stream* stream) {
   Stream* found = resolve(stream);
   if (!known(event) || found == nullptr) return kInvalidHandle;
@@ -39,11 +44,11 @@ int record(Event* event, Stream* stream) {
     event->done = false;
     event->stream = found;
   }
-  const uint64_t number = submit(found, [event] {
+  const uint64_t number = submit(found, [event, device = found->device] {
     if (!known(event)) return;  // destroyed in the meantime
     const std::lock_guard<std::mutex> guard(world().lock);
     event->done = true;
-    event->when = std::chrono::steady_clock::now();
+    event->when = now(*world().devices[static_cast<size_t>(device)]);
   });
   const std::lock_guard<std::mutex> guard(world().lock);
   event->number = number;

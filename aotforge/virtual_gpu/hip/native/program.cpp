@@ -257,6 +257,7 @@ void Program::run(Device& device, int number, const LaunchShape& shape, std::vec
   const std::vector<int> results = spread(shares);
   uint64_t executed = 0;
   for (const ServeLaunch& share : shares) executed += share.executed;
+  device.executed += executed;
   const auto failed = std::find_if(results.begin(), results.end(), [](int result) { return result != 0; });
   report_launch(device, number, shape, executed, seconds_since(start), failed == results.end());
   if (failed == results.end()) return;

@@ -74,6 +74,7 @@ World::World() {
   settings.schedule = number("AOTFORGE_VIRTUAL_SCHEDULE", 0);
   settings.limit = number("AOTFORGE_VIRTUAL_LIMIT", 0);
   settings.lazy = variable("AOTFORGE_VIRTUAL_ORDER", "eager") == "lazy";
+  settings.counted = variable("AOTFORGE_VIRTUAL_CLOCK", "machine") == "instructions";
   settings.checks = number("AOTFORGE_VIRTUAL_CHECKS", 0) != 0;
   settings.record = variable("AOTFORGE_VIRTUAL_RECORD", "");
   add_devices(variable("AOTFORGE_VIRTUAL_DEVICES", "gfx908"));

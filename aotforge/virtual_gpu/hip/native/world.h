@@ -43,6 +43,7 @@ struct Device {
   int compute_units;
   uint64_t used = 0;           // bytes allocated; the world's lock
   std::atomic<int> failed{0};  // a kernel's fault: what every later call returns
+  std::atomic<uint64_t> executed{0};  // wave-instructions of all launches
 };
 
 enum class Kind { device, host, managed, registered };
@@ -93,6 +94,7 @@ struct Settings {
   unsigned threads = 1;
   uint64_t seed = 1, schedule = 0, limit = 0;  // limit 0: the emulator's default
   bool lazy = false;                           // queue.h
+  bool counted = false;                        // times of events are wave-instructions of the device, a nanosecond each
   bool checks = false;                         // beside bounds: waits, races, barriers, uninitialised data
   std::string record;
 };

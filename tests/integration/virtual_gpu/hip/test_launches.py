@@ -113,6 +113,31 @@ def test_streams_events_and_threads(play: Play, add: KernelImage, texts: Path) -
         assert added(hip, function, 50, default)
 
 
+@pytest.mark.parametrize("order", ["eager", "lazy"])
+def test_times_of_events_can_count_instructions(
+    play: Play, add: KernelImage, texts: Path, tmp_path: Path, order: str
+) -> None:
+    """A nanosecond each, on every machine the same: of two launches between events, and of none."""
+    record = tmp_path / "record"
+    hip = play(texts=str(texts), record=str(record), clock="instructions", order=order)
+    function = hip.function(add.binary, "add")
+    added(hip, function, 0)  # not between the events
+    events = [c_void_p() for _ in range(3)]
+    for event in events:
+        hip.hipEventCreate(byref(event))
+    hip.hipEventRecord(events[0], None)
+    hip.hipEventRecord(events[1], None)
+    assert added(hip, function, 1) and added(hip, function, 2)
+    hip.hipEventRecord(events[2], None)
+    hip.hipEventSynchronize(events[2])
+    took = [c_float(), c_float()]
+    for one, begin, end in zip(took, events, events[1:], strict=False):
+        hip.hipEventElapsedTime(byref(one), begin, end)
+    executed = [json.loads(line).get("instructions", 0) for line in record.read_text().splitlines()]
+    assert took[0].value == 0
+    assert took[1].value == pytest.approx(sum(executed[-2:]) / 1e6) and executed[-1] > 100
+
+
 def test_shapes_that_hip_refuses(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts))
     function = hip.function(add.binary, "add")
