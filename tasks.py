@@ -18,6 +18,7 @@ from aotforge.cli import (  # noqa: F401 - importing a module registers its task
     records,
     release,
     rootfs,
+    tune,
 )
 from aotforge.cli.program import main
 

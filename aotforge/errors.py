@@ -177,6 +177,10 @@ class ClusterError(AotforgeError, exit_code=41, kind="cluster"):
     """A Dask cluster cannot be used: no scheduler, no usable worker, or a job that was lost with its workers too often."""
 
 
+class DeviceError(AotforgeError, exit_code=42, kind="device"):
+    """No GPU of the arch on this machine, or none that its driver shows."""
+
+
 _SHOWN, _SHOWN_LENGTH = 20, 240
 """Known names that a message lists, and their length: every arch and every profile, but not every image."""
 

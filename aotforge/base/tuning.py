@@ -19,12 +19,28 @@ Cell = bool | int | str | tuple[str, ...]
 """A value of a row; cells that a row lacks have the default of the family's rules."""
 
 
+class Timed(Manifest):
+    """Where times come from: a device, the versions of its driver's parts, and how many rounds.
+
+    `milliseconds` are the rules' choice's by shape; `discarded` rounds drifted; `spread`: the share by which its slowest round exceeded its
+    fastest.
+    """
+
+    device: str
+    versions: tuple[str, ...]
+    milliseconds: tuple[float, ...]
+    rounds: int
+    discarded: int
+    spread: float
+
+
 class Found(Manifest):
-    """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best setting by estimate.
+    """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best setting by estimate, or by time.
 
     `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `registers` and `occupancy` (waves per SIMD) its image's.
     `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules' choice, over `shapes`;
-    `tried`: settings that were compared.
+    `tried`: settings that were compared. `others`, at most two, are better for some of the shapes; `loss`: what all of these lose against
+    the best setting of each shape. `timed`: they are times on a device, and there are no `cycles`.
     """
 
     arch: ArchName
@@ -40,6 +56,9 @@ class Found(Manifest):
     tried: int
     triton: str
     date: str
+    others: tuple[dict[Name, int], ...] = ()
+    loss: float = 0.0
+    timed: Timed | None = None
 
 
 class Tuning(Manifest):

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from aotforge.cli.command import (
     ROOT,
@@ -12,8 +12,6 @@ from aotforge.cli.command import (
     Cache,
     Json,
     Profile,
-    ProgressKind,
-    absolute,
     cache_folder,
     cli_command,
     one_arch,
@@ -21,14 +19,8 @@ from aotforge.cli.command import (
     print_checked,
     print_either,
     print_result,
-    print_status,
-    progress_events,
 )
-from aotforge.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from aotforge.devtools.tune.search import Estimates
-    from aotforge.pipeline.cluster.cluster import Cluster as DaskCluster
+from aotforge.errors import UnsupportedError
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -129,99 +121,6 @@ def cost(
         raise UnsupportedError("several shapes without --sweep", hint="one --shape, or --sweep BLOCK_M=32,64")
     report = run_sweep(request, swept_values(sweep), shapes) if sweep else CostReport(run(request))
     print_either(report.fields(), report.lines(), json=json)
-
-
-@cli_command("tune", positional=["kernel"])
-def tune(
-    kernel: Annotated[str, "a kernel such as attn_fwd"],
-    arch: Arch = "gfx908",
-    key: Annotated[
-        str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"
-    ] = "",
-    shape: Annotated[
-        Sequence[str] | None,
-        "calls to estimate: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one; may be repeated)",
-    ] = None,
-    budget: Annotated[str, "time after which no further settings are tried: 90s, 20m, 2h"] = "20m",
-    write: Annotated[bool, "keep the best setting in manifests/tuning, under `found`"] = False,
-    cache: Cache = None,
-    cache_from: Annotated[str | None, "shared cache to read estimates from, as for build"] = None,
-    cache_to: Annotated[str | None, "shared cache to read from and to write to, as for build"] = None,
-    cache_root: Annotated[str | None, "root of trust of the cache to read from, a file"] = None,
-    cache_keys: Annotated[str | None, "folder of the keys of the cache to write to"] = None,
-    engine: Annotated[
-        str, "where settings are estimated: local, or dask (docs/scale.md); dask needs --cache-to"
-    ] = "local",
-    scheduler: Annotated[
-        str | None, "for --engine dask: tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"
-    ] = None,
-    trust_network: Annotated[
-        bool, "for --engine dask: also use tcp://HOST:PORT, see ./dev build --help"
-    ] = False,
-    json: Json = False,
-    progress: ProgressKind = "auto",
-) -> None:
-    """Search a kernel's settings for one functional, ranked by the estimate of `./dev cost`; what is known is not repeated."""
-    from dataclasses import replace
-    from datetime import UTC, datetime
-
-    from aotforge.base import progress as display
-    from aotforge.devtools.cost.candidates import CostRequest
-    from aotforge.devtools.tune.search import search
-    from aotforge.devtools.tune.tune_report import TuneReport, write_found
-    from aotforge.pipeline.requests import CachedRequest
-    from aotforge.pipeline.shared_cache import cluster_of, shared_objects
-    from aotforge.toolchain.triton import pinned_triton
-
-    request = CostRequest(
-        root=ROOT, cache=cache_folder(cache), images=(kernel,), arch=one_arch(arch), keys=pairs(key), shape={}
-    )
-    places = CachedRequest(
-        root=ROOT,
-        cache=request.cache,
-        cache_from=cache_from,
-        cache_to=cache_to,
-        cache_root=absolute(cache_root),
-        cache_keys=absolute(cache_keys),
-        engine=engine,
-        scheduler=scheduler,
-        trust_network=trust_network,
-        environment=os.environ,
-    )
-    with (
-        shared_objects(places, print_status) as shared,
-        cluster_of(places, shared, print_status) as cluster,
-        display.progress("tuning", quiet=json, events=progress_events(progress)) as line,
-    ):
-        found = search(
-            request,
-            [pairs(text) for text in shape or ()],
-            seconds=_seconds(budget),
-            on_tried=lambda one, done, total: line.update(done, total),
-            shared=shared,
-            elsewhere=_on_cluster(cluster.cluster) if cluster else None,
-        )
-    report = TuneReport(search=found)
-    if write:
-        date, triton = datetime.now(UTC).date().isoformat(), pinned_triton(ROOT / "requirements" / "build.in")
-        path = write_found(report, ROOT / "manifests" / "tuning", date=date, triton=triton)
-        report = replace(report, written=path)
-    print_either(report.fields(), report.lines(), json=json)
-
-
-def _on_cluster(cluster: "DaskCluster") -> "Estimates":
-    from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
-
-    return ClusterEstimates(cluster=cluster, note=print_status)
-
-
-def _seconds(text: str) -> float:
-    number, unit = text[:-1], text[-1:]
-    if unit not in {"s", "m", "h"} or not number.isdecimal() or not int(number):
-        raise UsageError(
-            f"--budget {text} is not a valid time", hint="--budget 90s, --budget 20m, --budget 2h"
-        )
-    return int(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
 
 
 @cli_command("emulator", forwards=True)

@@ -55,6 +55,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "test": ("--only tests/unit", "--only tests/unit/test_errors.py --jobs 1"),
     "tune": (
         "attn_fwd --arch gfx908 --key dtype=fp16,width=64 --budget 20m",
+        "--arch gfx908 --device --budget 2h --write",
         "attn_fwd --engine dask --scheduler tls://HOST:8786 --cache-to s3://BUCKET/cache",
     ),
     "verify": ("--arch gfx908 --only softmax", "--release releases/dist/0.11.2b-r1"),

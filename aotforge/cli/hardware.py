@@ -75,6 +75,7 @@ def check(
     from tempfile import TemporaryDirectory
 
     from aotforge.deliver.hardware import check as tool
+    from aotforge.deliver.hardware.device import SHAPE
     from aotforge.deliver.hardware.report import write_report
     from aotforge.plan.selection import Only
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
@@ -94,7 +95,7 @@ def check(
         library=hip,
         only=Only(names(only)),
         compare=compare,
-        shape={**tool.SHAPE, **{name: _size(name, size) for name, size in pairs(shape).items()}},
+        shape={**SHAPE, **{name: _size(name, size) for name, size in pairs(shape).items()}},
         repeat=repeat,
         torch=absolute(torch),
         limits=Limits(launch=seconds),

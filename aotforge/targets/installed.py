@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from aotforge.errors import UnsupportedError
 from aotforge.targets.amd.driver import hip_devices
-from aotforge.targets.amd.installed import KFD_NODES, installed_archs
+from aotforge.targets.amd.installed import KFD_NODES, installed_archs, installed_rocm
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Device
 from aotforge.targets.nvidia.driver import cuda_devices
+
+_MODULES: Mapping[str, str] = {"amd": "amdgpu", "nvidia": "nvidia"}
 
 
 def installed_devices(
@@ -27,6 +30,16 @@ def find_device(arch: str) -> tuple[Device | None, str]:
     device = next((one for one in found if one.arch == arch), None)
     others = ", ".join(f"{one.name} ({one.arch})" for one in found)
     return device, "" if device else reason or f"this machine has {others}"
+
+
+def driver_versions(vendor: str) -> tuple[str, ...]:
+    """The installed ROCm and the driver's kernel module, where they state a version: distributions' own modules do not."""
+    rocm, name = installed_rocm(os.environ) if vendor == "amd" else "", _MODULES.get(vendor, "")
+    try:
+        module = (Path("/sys/module") / name / "version").read_text(encoding="utf-8").strip()
+    except OSError:
+        module = ""
+    return tuple(text for text in (rocm and f"ROCm {rocm}", module and f"{name} {module}") if text)
 
 
 def native_archs() -> tuple[str, ...]:

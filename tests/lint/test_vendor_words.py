@@ -95,6 +95,8 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/toolchain/triton.py", "amdgcn amd amdgpu nvidia", "files and variables of the Triton package"),
     ("aotforge/toolchain/allocator.py", "amd", "files of the Triton package"),
     ("aotforge/cli/build.py", ARCH, _DEFAULT),
+    ("aotforge/cli/tune.py", f"hip libamdhip64 {ARCH}", f"{_DEFAULT}; --hip names the library of a driver"),
+    ("aotforge/verify/device/library.py", "amd nvidia", "numbers of their devices in launch.h"),
     ("aotforge/cli/devtools.py", f"hip hsaco {ARCH}", f"{_DEFAULT}; the task virtual-hip"),
     ("aotforge/devtools/debug_kernel.py", ARCH, _DEFAULT),
     ("aotforge/pipeline/requests.py", "nvidia", "help texts of --unexecuted and --device"),

@@ -11,22 +11,21 @@ from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.hardware import HardwareReport, ReportedDevice, ReportedImage, ReportedTime
+from aotforge.deliver.hardware.device import SHAPE, choose_device, lost
 from aotforge.deliver.hardware.times import call_times
 from aotforge.deliver.install.choose import this_machine
-from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError
+from aotforge.errors import ReleaseError
 from aotforge.pack.reader import open_files
 from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
 from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
-from aotforge.verify.device.watchdog import Limits, check_on_device, shown_devices
+from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verdict import ImageTask
 
 OnResult = Callable[[DeviceResult, int, int], None]
 """An image is done: its result, how many are, of how many."""
 OnStage = Callable[[str], None]
-SHAPE: Mapping[str, int] = {"batch": 2, "heads_q": 16, "heads_k": 16, "seqlen_q": 1024, "seqlen_k": 1024}
-"""The timed call of attention."""
 _MODULE = Path("/sys/module/amdgpu/version")
 
 
@@ -51,30 +50,8 @@ class CheckRequest:
 
 
 def find_device(request: CheckRequest) -> ShownDevice:
-    """The device of the request. Raises ExecutionError without a driver, UnsupportedError when no device fits."""
-    found, reasons = shown_devices(request.library)
-    if not found:
-        raise ExecutionError(
-            "no GPU was found on this machine",
-            cause="; ".join(reasons),
-            hint="rocminfo and nvidia-smi list GPUs; --hip names the path of libamdhip64.so",
-        )
-    known = load_architectures(request.root / "manifests").architectures
-    fitting = [
-        one
-        for one in found
-        if (request.arch or one.arch) == one.arch
-        and one.arch in known
-        and (request.number is None or request.number == one.number)
-    ]
-    if not fitting:
-        shown = ", ".join(f"{one.number}: {one.name} ({one.arch})" for one in found)
-        raise UnsupportedError(
-            "no GPU of this machine fits",
-            cause=f"it has {shown}",
-            hint=f"--arch and --gpu select one; archs with images: {', '.join(known)}",
-        )
-    return fitting[0]
+    """The device of the request. Raises as `choose_device`."""
+    return choose_device(request.root, arch=request.arch, number=request.number, library=request.library)
 
 
 def check_release(
@@ -163,20 +140,9 @@ def _checked(
     )
     if not free:
         return result, f"the process of {task.label} does not end: restart the machine"
-    if result.outcome in {"fault", "hang"} and (reason := _lost(request, device)):
+    if result.outcome in {"fault", "hang"} and (reason := lost(request.library, device)):
         return result, f"after {task.label}: {reason}"
     return result, ""
-
-
-def _lost(request: CheckRequest, device: ShownDevice) -> str:
-    """Why the device cannot be used any more after a fault, '' when it can."""
-    try:
-        found, reasons = shown_devices(request.library)
-    except ExecutionError as error:
-        return error.what
-    return (
-        "" if device in found else f"the GPU is not available any more ({'; '.join(reasons) or 'others are'})"
-    )
 
 
 def _reported(result: DeviceResult) -> ReportedImage:

@@ -11,6 +11,7 @@ from aotforge.errors import InstallError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
+from aotforge.targets.amd.installed import installed_rocm
 
 _NAME = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?b(?:-r(\d+))?")
 
@@ -154,7 +155,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def this_machine(environment: Mapping[str, str]) -> Machine:
     """Reads the processor, glibc, and the ROCm in ROCM_PATH or /opt/rocm."""
-    return Machine(processor=platform.machine(), glibc=_glibc(), rocm=_rocm(environment))
+    return Machine(processor=platform.machine(), glibc=_glibc(), rocm=installed_rocm(environment))
 
 
 def _glibc() -> tuple[int, int] | None:
@@ -164,15 +165,3 @@ def _glibc() -> tuple[int, int] | None:
         return None
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _rocm(environment: Mapping[str, str]) -> str:
-    folders = [Path(folder) for folder in (environment.get("ROCM_PATH"), "/opt/rocm") if folder]
-    for path in (folder / ".info" / name for folder in folders for name in ("version", "version-dev")):
-        try:
-            text = path.read_text(encoding="ascii", errors="replace")
-        except OSError:
-            continue
-        if match := re.match(r"(\d+)\.(\d+)", text):
-            return f"{match[1]}.{match[2]}"
-    return ""

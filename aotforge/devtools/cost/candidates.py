@@ -27,6 +27,7 @@ _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "
 class CostRequest:
     """`images`: labels, digits of keys or digests, or kernels; `settings` are of the first, a kernel. `case` by name, or `shape`;
     neither: a typical call. The first image is what the others are compared with. `top` busiest instructions are listed.
+    `restricted`: an image of `settings` is for the calls of the setting that it changes; else it is for every call.
     """
 
     root: Path
@@ -39,6 +40,7 @@ class CostRequest:
     case: str | None = None
     shape: Mapping[str, str]
     top: int = 0
+    restricted: bool = False
 
     @property
     def kernels(self) -> Path:
@@ -153,7 +155,11 @@ def _with_setting(
         raise UnsupportedError(f"{found.name} has no setting on {request.arch}")
     # a call of a given shape has aligned tensors: it takes the last image with hints, where there is one
     last = next((one for one in reversed(offered) if one.hinted), offered[-1])
-    chosen = (changed(last, setting, found.name),) if setting else tuple(offered)
+    chosen = tuple(offered)
+    if setting:
+        made = changed(last, setting, found.name)
+        when = replace(made, when=last.when, unaligned=not last.hinted)
+        chosen = (when if request.restricted else made,)
     # a family of this kernel alone, so that the plan has nothing else to serve
     alone = replace(found, settings=lambda target, functional: chosen, step=0)
     operators = tuple(o for o in loaded.family.operators if o.name == found.operator)

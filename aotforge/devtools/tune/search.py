@@ -18,28 +18,35 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
 from aotforge.base.source_groups import group_digest
-from aotforge.devtools.cost.candidates import (
-    Candidate,
-    CostRequest,
-    compile_together,
-    compiled,
-    find_candidates,
-)
+from aotforge.compile.model import KernelImage
+from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.tune.sources import Compiled, Source, reason
 from aotforge.devtools.tune.space import Values, candidates, present, space
-from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
+from aotforge.errors import CompileError, ExecutionError, ResourceError, UnsupportedError
+from aotforge.plan.model import JobKey
 from aotforge.rules import Setting
 
+COMPILED = Compiled()
 _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedCost:
-    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has none (`refused`)."""
+    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has none (`refused`).
+
+    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same rounds; of good `rounds` and of
+    those that were `discarded`. `may_spill`: a build accepts the image although it uses scratch.
+    """
 
     cycles: float = 0.0
+    milliseconds: float = 0.0
+    ratio: float = 0.0
+    rounds: int = 0
+    discarded: int = 0
+    may_spill: bool = False
     registers: int = 0
     occupancy: int = 0
     shared_bytes: int = 0
@@ -49,7 +56,12 @@ class TunedCost:
     @property
     def usable(self) -> bool:
         """It fits, and no register is saved to memory, which a build refuses."""
-        return not self.refused and not self.scratch_bytes
+        return not self.refused and (not self.scratch_bytes or self.may_spill)
+
+    @property
+    def measure(self) -> float:
+        """What settings are compared by: the less, the better; 0 without an estimate."""
+        return self.ratio or self.cycles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +78,31 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimedOn:
+    """A device, the versions of its driver's parts, and the rounds of a search on it.
+
+    `drift`: the share by which the reference's times may differ in a round; `discarded` ones did by more. `spread`: the largest share by
+    which the reference's slowest good round exceeded its fastest.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    drift: float
+    emulator: str = ""
+    rounds: int = 0
+    discarded: int = 0
+    spread: float = 0.0
+
+    def after(self, good: int, discarded: int, spread: float) -> TimedOn:
+        """With further rounds."""
+        rounds, others = self.rounds + good, self.discarded + discarded
+        return replace(self, rounds=rounds, discarded=others, spread=max(self.spread, spread))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Search:
     """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered` candidates in all; `known`
-    estimates were read and not made.
+    estimates were read and not made. `timed`: the device that they are times of.
     """
 
     kernel: str
@@ -81,6 +115,7 @@ class Search:
     offered: int
     known: int
     seconds: float
+    timed: TimedOn | None = None
 
 
 OnTried = Callable[[Tried, int, int], None]
@@ -89,11 +124,12 @@ OnTried = Callable[[Tried, int, int], None]
 class EstimateStore:
     """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places behind it."""
 
-    def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED) -> None:
+    def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED, *, made_by: str = "") -> None:
+        """`made_by`: what else than the cost model makes them."""
         self._objects = ObjectCache(
             cache=cache, kind="tune-2", parse=_parsed, write=write_atomic, shared=shared
         )
-        self._sources = model_digest()
+        self._sources = made_by or model_digest()
         self._made: set[str] = set()
         self.known = 0
 
@@ -121,6 +157,12 @@ class EstimateStore:
         key = self._key(job, call)
         self._made.add(key)
         self._objects.store(key, json.dumps(asdict(cost)).encode())
+
+    def copy(self, job: str, other: str, call: CostRequest) -> None:
+        """What is stored of a job also holds for another."""
+        found = self._load(self._key(job, call))
+        assert found is not None
+        self.put(other, call, found)
 
     def _load(self, key: str) -> TunedCost | None:
         try:
@@ -154,6 +196,20 @@ class Estimates(Protocol):
         """Puts the estimates of candidates on calls into the store."""
 
 
+class Times(Estimates, Protocol):
+    """A device on which settings are timed."""
+
+    on: TimedOn
+
+    def identity(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
+        """What times hold for, with the rules' choice of each call as the reference."""
+
+    def reference(
+        self, calls: Sequence[CostRequest], chosen: Sequence[Candidate], store: EstimateStore
+    ) -> None:
+        """Puts the reference's times into the store. Raises AotforgeError when it cannot be timed."""
+
+
 def search(
     request: CostRequest,
     shapes: Sequence[Mapping[str, str]],
@@ -162,15 +218,20 @@ def search(
     on_tried: OnTried,
     shared: SharedObjects = NOT_SHARED,
     elsewhere: Estimates | None = None,
+    times: Times | None = None,
+    source: Source = COMPILED,
 ) -> Search:
     """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
 
-    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this machine.
+    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this machine. `times`: a device's times
+    instead of estimates.
 
     Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost` raises.
     """
     began = time.monotonic()
-    model_of(request.arch)
+    if times is None:
+        model_of(request.arch)
+    request = replace(request, restricted=times is not None)
     loaded, kernel = find_kernel(request.root, request.images[0])
     functional = choose(kernel, request.keys)
     target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
@@ -178,17 +239,22 @@ def search(
     if not offered:
         raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
     calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
-    store = EstimateStore(request.cache, shared)
-    (own,) = find_candidates(request)
+    (own,) = source.find(request)
     chosen = [dispatched(call, own) for call in calls]
-    compile_together(chosen, request)
+    store = EstimateStore(request.cache, shared, made_by=times.identity(calls, chosen) if times else "")
+    if times:
+        source.together([replace(own, job=job) for job in own.plan.jobs], request)
+        times.reference(calls, chosen, store)
+    else:
+        source.together(chosen, request)
     rules = Tried(
         values={}, estimates=tuple(_rules(store, *pair) for pair in zip(calls, chosen, strict=True))
     )
     last = changed_setting(offered)
-    others = candidates(last, target)
+    others = source.offered(candidates(last, target))
     tried = []
-    for one in _tried(request, calls, store, others, elsewhere, deadline=began + seconds):
+    place = times or elsewhere
+    for one in _tried(request, calls, store, others, place, source, deadline=began + seconds):
         tried.append(one)
         on_tried(one, len(tried), len(others))
     return Search(
@@ -202,6 +268,7 @@ def search(
         offered=len(others),
         known=store.known,
         seconds=time.monotonic() - began,
+        timed=times.on if times else None,
     )
 
 
@@ -216,6 +283,7 @@ def _tried(
     store: EstimateStore,
     others: Sequence[Values],
     elsewhere: Estimates | None,
+    source: Source,
     *,
     deadline: float,
 ) -> Iterator[Tried]:
@@ -225,12 +293,12 @@ def _tried(
             return
         batch = others[begin : begin + together]
         settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = find_candidates(replace(request, settings=settings))
+        found = source.find(replace(request, settings=settings))
         missing = [one for one in found if not all(store.has(one.job.key, call) for call in calls)]
         if missing and elsewhere:
             elsewhere.fill(calls, missing, store)
         elif missing:
-            compile_together(missing, request)
+            source.together(missing, request)
         for values, one in zip(batch, found, strict=True):
             yield Tried(values=values, estimates=tuple(_estimate(store, call, one) for call in calls))
 
@@ -249,24 +317,26 @@ def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> Tu
     try:
         (image,) = compiled([one], call)
     except (CompileError, ResourceError) as error:
-        return TunedCost(refused=_reason(error))
-    used = image.resources
-    found = TunedCost(
-        registers=used.registers,
-        occupancy=used.occupancy,
-        shared_bytes=used.shared_bytes,
-        scratch_bytes=used.scratch_bytes,
-    )
-    if used.scratch_bytes and not spilled:
+        return TunedCost(refused=reason(error))
+    found = built(one, {one.job.key: image})
+    if not found.usable and not spilled:
         return found
     try:
         done = measured(call, one, image)
     except ExecutionError as error:
-        return TunedCost(refused=_reason(error))
+        return TunedCost(refused=reason(error))
     # not `estimate.launch`: the calls that are executed leave most of a GPU idle, those of a program fill it
     rounds = done.work.workgroups / model_of(call.arch).units
     return replace(found, cycles=done.estimate.workgroup * rounds)
 
 
-def _reason(error: AotforgeError) -> str:
-    return error.what.splitlines()[-1].strip(" -")[:200]
+def built(one: Candidate, images: Mapping[JobKey, KernelImage]) -> TunedCost:
+    """The resources of a candidate's image."""
+    used = images[one.job.key].resources
+    return TunedCost(
+        registers=used.registers,
+        occupancy=used.occupancy,
+        shared_bytes=used.shared_bytes,
+        scratch_bytes=used.scratch_bytes,
+        may_spill=one.job.spills == "report",
+    )

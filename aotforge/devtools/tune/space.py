@@ -14,14 +14,19 @@ _LEAST = 16  # rows and columns of the smallest matrix instruction
 
 
 def space(setting: Setting, target: Target) -> dict[str, tuple[int, ...]]:
-    """The values of each name: block sizes (constants named BLOCK...) from a quarter to the double, options that mean something on the arch."""
+    """The values of each name, the present one among them.
+
+    Block sizes (constants named BLOCK...) are from a quarter to the double; options are those that mean something on the arch.
+    """
     found = {
         name: tuple(size for size in (now // 4, now // 2, now, now * 2) if size >= min(_LEAST, now))
         for name, now in setting.constants.items()
         if name.startswith("BLOCK") and isinstance(now, int) and not isinstance(now, bool) and now > 0
     }
     found |= {"num_warps": (2, 4, 8) if target.warp_size == 64 else (4, 8, 16), "num_stages": (1, 2)}
-    return {**found, **backend_of(target.vendor).search_options(target)}
+    found |= backend_of(target.vendor).search_options(target)
+    now = present(setting, tuple(found))
+    return {name: tuple(sorted({*values, now[name]})) for name, values in found.items()}
 
 
 def present(setting: Setting, names: Sequence[str]) -> Values:

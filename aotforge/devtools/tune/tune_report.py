@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,18 @@ from typing import Any
 import yaml
 
 from aotforge.base.files import write_atomic
-from aotforge.base.tuning import Found, load_tuning
+from aotforge.base.tuning import Found, Timed, load_tuning
 from aotforge.devtools.cost.cost_report import NOTE
-from aotforge.devtools.tune.search import Search, Tried
-from aotforge.errors import UnsupportedError
+from aotforge.devtools.tune.search import Search, TimedOn, Tried
+from aotforge.errors import ReportError, UnsupportedError
 
 _SHOWN = 10
+_KEPT = 3
+"""Settings of a functional at most: each is an image of every pack."""
+_WORTH = 0.02
+"""What a further setting must gain over all shapes."""
 _MARK = "found:"
+_DEVICE = "on the GPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +43,31 @@ class TuneReport:
         base = _mean(self.search.rules) or (usable[0][0] if usable else 1.0)
         return [(mean / base, one) for mean, one in usable]
 
+    @property
+    def kept(self) -> tuple[tuple[Tried, ...], float]:
+        """The best setting, further ones that are worth an image for some shapes, and what these lose against each shape's best."""
+        usable = [one for _, one in self.ranked]
+        kept = usable[:1]
+        while kept and len(kept) < _KEPT:
+            further = min(usable, key=lambda one: _least([*kept, one]))
+            if _least([*kept, further]) > _least(kept) * (1 - _WORTH):
+                break
+            kept.append(further)
+        return tuple(kept), _least(kept) / _least(usable) - 1 if kept else 0.0
+
     def fields(self) -> dict[str, Any]:
         """JSON values."""
         ranked = [{"ratio": ratio, **asdict(one)} for ratio, one in self.ranked]
         written = str(self.written) if self.written else None
-        return {"note": NOTE, **asdict(self.search), "ranked": ranked, "written": written}
+        kept, loss = self.kept
+        note = None if self.search.timed else NOTE
+        rest = {
+            "ranked": ranked,
+            "kept": [dict(one.values) for one in kept],
+            "loss": loss,
+            "written": written,
+        }
+        return {"note": note, **asdict(self.search), **rest}
 
     def lines(self) -> list[str]:
         """The best settings, then what was tried."""
@@ -49,11 +75,14 @@ class TuneReport:
         spilled = sum(any(estimate.scratch_bytes for estimate in one.estimates) for one in refused)
         functional = ",".join(f"{name}={value}" for name, value in search.functional.items())
         base = "the rules' choice" if _mean(search.rules) else "the best setting"
-        head = f"{search.kernel} on {search.arch}, {functional}; estimated cycles as a share of {base}, over {len(search.shapes)} shapes"
+        what = "times" if search.timed else "estimated cycles"
+        head = f"{search.kernel} on {search.arch}, {functional}; {what} as a share of {base}, over {len(search.shapes)} shapes"
         rows = [f"{ratio:6.3f}  {_text(one)}" for ratio, one in self.ranked[:_SHOWN]]
+        wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
         total = (
             f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, {search.known} estimates known before; "
-            f"{spilled} spill, {len(refused) - spilled} do not fit or compile"
+            f"{spilled} spill, {len(refused) - spilled - wrong} do not fit or compile"
+            + (f", {wrong} are not right on the GPU" if search.timed else "")
         )
         rest = (
             ["the same command with a larger --budget continues"]
@@ -64,16 +93,42 @@ class TuneReport:
             head,
             *_why_not(search.rules),
             *rows,
+            *self._kept_lines(),
             total,
+            *(_device_lines(search.timed) if search.timed else ()),
             *rest,
             *([f"written: {self.written}"] if self.written else []),
-            NOTE,
+            *([] if search.timed else [NOTE]),
+        ]
+
+    def _kept_lines(self) -> list[str]:
+        """Where one setting is not the best one of every shape."""
+        kept, loss = self.kept
+        if len(self.search.shapes) == 1 or not kept:
+            return []
+        return [
+            f"{len(kept)} settings for all shapes, {loss:.1%} above each shape's best: {'; '.join(map(_name, kept))}"
         ]
 
 
+def _device_lines(timed: TimedOn) -> list[str]:
+    played = f"; {timed.emulator} plays it, it is not hardware" if timed.emulator else ""
+    return [
+        f"on {timed.name}, {', '.join(timed.versions)}{played}: {timed.rounds} rounds; {timed.discarded} more were repeated, as the rules' "
+        f"choice drifted by more than {timed.drift:.0%} in them; over the others it varied by {timed.spread:.1%}"
+    ]
+
+
+def _least(settings: Sequence[Tried]) -> float:
+    """Geometric mean over the shapes of the least measure of these settings."""
+    shapes = range(len(settings[0].estimates))
+    least = [min(one.estimates[shape].measure for one in settings) for shape in shapes]
+    return math.prod(least) ** (1 / len(least))
+
+
 def _mean(one: Tried) -> float:
-    """Geometric mean of its estimates; 0 without one."""
-    return math.prod(estimate.cycles for estimate in one.estimates) ** (1 / len(one.estimates))
+    """Geometric mean of its measures; 0 without one."""
+    return math.prod(estimate.measure for estimate in one.estimates) ** (1 / len(one.estimates))
 
 
 def _why_not(rules: Tried) -> list[str]:
@@ -81,22 +136,34 @@ def _why_not(rules: Tried) -> list[str]:
     scratch = max(estimate.scratch_bytes for estimate in rules.estimates)
     refused = next((estimate.refused for estimate in rules.estimates if estimate.refused), "")
     reason = refused or (f"spills {scratch} bytes of scratch a lane" if scratch else "")
-    return [f"the rules' choice is not usable: {reason}"] if reason else []
+    return [f"the rules' choice is not usable: {reason}"] if not rules.usable else []
 
 
 def _text(one: Tried) -> str:
     estimate = one.estimates[0]
-    name = ",".join(f"{name}={value}" for name, value in one.values.items()) or "the rules"
-    return f"{name}  {estimate.registers} registers, {estimate.occupancy} waves per SIMD, {estimate.shared_bytes} bytes of shared memory"
+    times = ", ".join(f"{each.milliseconds:.4f}" for each in one.estimates if each.milliseconds)
+    return (
+        f"{_name(one)}  {f'{times} ms, ' if times else ''}{estimate.registers} registers, {estimate.occupancy} waves per SIMD, "
+        f"{estimate.shared_bytes} bytes of shared memory"
+    )
+
+
+def _name(one: Tried) -> str:
+    return ",".join(f"{name}={value}" for name, value in one.values.items()) or "the rules"
 
 
 def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:
     """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same functional.
 
-    Rows stay as they are: images change only when a row is edited. Raises UnsupportedError without an estimate of
-    the rules' choice, RulesError, ManifestError, OutputError.
+    Estimates and times are kept beside each other. Rows stay as they are: images change only when a row is edited. Raises UnsupportedError
+    without an estimate of the rules' choice, ReportError for times of an emulated GPU, RulesError, ManifestError, OutputError.
     """
     search = report.search
+    if search.timed and search.timed.emulator:
+        raise ReportError(
+            f"the times are of {search.timed.emulator}, not of hardware",
+            hint="leave out --write, or run it on a GPU",
+        )
     if not report.ranked or not _mean(search.rules):
         raise UnsupportedError(
             f"nothing to keep for {search.kernel} on {search.arch}",
@@ -111,7 +178,7 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         functional=dict(search.functional),
         shapes=search.shapes,
         rules=dict(search.present),
-        cycles=tuple(round(estimate.cycles) for estimate in search.rules.estimates),
+        cycles=() if search.timed else tuple(round(estimate.cycles) for estimate in search.rules.estimates),
         registers=search.rules.estimates[0].registers,
         occupancy=search.rules.estimates[0].occupancy,
         setting=dict(best.values),
@@ -119,15 +186,33 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         tried=len(search.tried),
         triton=triton,
         date=date,
+        others=tuple(dict(one.values) for one in report.kept[0][1:]),
+        loss=round(report.kept[1], 4),
+        timed=_timed(search),
     )
-    kept = [
-        one
-        for one in tuning.found
-        if (one.arch, one.kernel, dict(one.functional)) != (new.arch, new.kernel, dict(new.functional))
-    ]
-    every = sorted([*kept, new], key=lambda one: (one.arch, one.kernel, sorted(one.functional.items())))
+    kept = [one for one in tuning.found if _identity(one) != _identity(new)]
+    every = sorted([*kept, new], key=_identity)
     head = path.read_text(encoding="utf-8").partition(f"\n{_MARK}")[0].rstrip("\n")
-    values = {"found": [one.model_dump(mode="json") for one in every]}
+    values = {"found": [one.model_dump(mode="json", exclude_defaults=True) for one in every]}
     text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118)
     write_atomic(path, f"{head}\n{text}".encode())
     return path
+
+
+def _identity(one: Found) -> tuple[object, ...]:
+    """What a file has one result of."""
+    return one.arch, one.kernel, sorted(one.functional.items()), one.timed is not None
+
+
+def _timed(search: Search) -> Timed | None:
+    on, rules = search.timed, search.rules.estimates
+    if on is None:
+        return None
+    return Timed(
+        device=on.name,
+        versions=on.versions,
+        milliseconds=tuple(round(one.milliseconds, 5) for one in rules),
+        rounds=rules[0].rounds,
+        discarded=rules[0].discarded,
+        spread=round(on.spread, 4),
+    )

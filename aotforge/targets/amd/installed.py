@@ -1,5 +1,7 @@
 """The AMD GPUs of this machine, as the kernel's driver lists them; no ROCm needs to be installed."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
@@ -22,3 +24,16 @@ def _version(properties: str) -> int:
         if name == "gfx_target_version" and value.isascii() and value.isdigit():
             return int(value)
     return 0
+
+
+def installed_rocm(environment: Mapping[str, str]) -> str:
+    """The ROCm in ROCM_PATH or /opt/rocm, such as 7.0; '' without one."""
+    folders = [Path(folder) for folder in (environment.get("ROCM_PATH"), "/opt/rocm") if folder]
+    for path in (folder / ".info" / name for folder in folders for name in ("version", "version-dev")):
+        try:
+            text = path.read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue
+        if match := re.match(r"(\d+)\.(\d+)", text):
+            return f"{match[1]}.{match[2]}"
+    return ""

@@ -148,8 +148,8 @@ class NvidiaBackend:
         return is_cubin(binary) and not _HOST_CALLS.isdisjoint(read_cubin(binary).names)
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
-        """None."""
-        return {}
+        """Copies to shared memory run further ahead than on other vendors' archs."""
+        return {"num_stages": (1, 2, 3, 4)}
 
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
         """Those of one major version of CUDA serve the later minor ones; the driver must be of CUDA 12 or newer."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotforge.base.hardware import Outcome
 from aotforge.plan.model import JobKey
+from aotforge.rules import Operator
 from aotforge.verify.device.images import Bits
 from aotforge.verify.verdict import ImageTask
 
@@ -89,6 +90,29 @@ class CheckImage:
     compare: bool
     shape: Mapping[str, int]
     repeat: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeImages:
+    """The images are checked as the library at `library` launches them from the packs in `images`; then the process times calls of
+    `shapes` as it receives requests, until the connection closes. The answer is the first result that is not `passed`, or the last one.
+    `least`: milliseconds between two events.
+    """
+
+    checks: tuple[CheckImage, ...]
+    operator: Operator
+    library: Path
+    images: Path
+    shapes: tuple[Mapping[str, int], ...]
+    least: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeCall:
+    """Time the call of that shape's number, by as many pairs of events."""
+
+    shape: int
+    launches: int
 
 
 @dataclass(frozen=True, kw_only=True)

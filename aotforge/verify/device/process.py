@@ -7,9 +7,12 @@ one received selects the work; before and after each launch the process sends a 
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
+from aotforge.base.hardware import Outcome
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, ExecutionError, RulesError
 from aotforge.formats.code_object import CodeObjectError
@@ -18,6 +21,7 @@ from aotforge.targets.device_driver import Device
 from aotforge.targets.installed import installed_devices
 from aotforge.verify.check_image import Results, check_use
 from aotforge.verify.device.images import ComparedImage, LoadedImage
+from aotforge.verify.device.library import LibraryImage, TimedCall
 from aotforge.verify.device.messages import (
     CheckImage,
     DeviceResult,
@@ -26,10 +30,12 @@ from aotforge.verify.device.messages import (
     Progress,
     ShownDevice,
     Time,
+    TimeCall,
+    TimeImages,
 )
 from aotforge.verify.executors import EmulatedImage
-from aotforge.verify.invocation import Cases, family_errors, load_cases, load_shaped
-from aotforge.verify.verdict import ImageTask
+from aotforge.verify.invocation import Cases, Invocation, family_errors, load_cases, load_shaped
+from aotforge.verify.verdict import UNREACHED, ImageTask
 from aotforge.virtual_gpu.emulator.isa import approximations
 from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
 
@@ -77,7 +83,7 @@ def check(request: CheckImage, connection: Connection) -> DeviceResult:
         key=task.key,
         digest=task.digest,
         label=task.label,
-        outcome="fault" if found.faults else "failed" if found.failures else "passed" if found.runs else "unverified",
+        outcome=_outcome(found),
         failure=found.failure,
         cases=len(found.cases),
         launches=found.runs,
@@ -88,6 +94,76 @@ def check(request: CheckImage, connection: Connection) -> DeviceResult:
         times=times,
         not_timed=not_timed,
     )  # fmt: skip
+
+
+def _outcome(found: Results) -> Outcome:
+    if found.faults:
+        return "fault"
+    return "failed" if found.failures else "passed" if found.runs else "unverified"
+
+
+def time_images(request: TimeImages, connection: Connection) -> None:
+    """Checks, answers, and then times calls on request. Raises RulesError for cases that do not load."""
+    first = request.checks[0]
+    try:
+        image = LibraryImage(_chosen(first), request.library, request.images, request.operator)
+    except ExecutionError as error:
+        connection.send(DeviceResult.ended(first.task, "fault", str(error)))
+        return
+    for one in request.checks:
+        result = _checked(one, image, connection)
+        if result.outcome != "passed":
+            connection.send(result)
+            return
+    calls: list[TimedCall] = []
+    try:
+        for shape in request.shapes:
+            connection.send(Progress(case=f"timed call {_text(shape)}"))
+            calls.append(image.kept(_invocation(request.checks, shape), request.least))
+            connection.send(Progress(case=""))
+    except ExecutionError as error:
+        connection.send(DeviceResult.ended(first.task, "fault", str(error)))
+        return
+    connection.send(result)
+    with suppress(EOFError):
+        while True:
+            wanted: TimeCall = connection.recv()
+            connection.send(Progress(case=f"timed call {_text(request.shapes[wanted.shape])}"))
+            connection.send(calls[wanted.shape].milliseconds(wanted.launches))
+
+
+def _checked(request: CheckImage, image: LibraryImage, connection: Connection) -> DeviceResult:
+    """The image's result on its cases, of which each launch is announced."""
+    task = request.task
+    cases = load_cases(request.kernels_root, task.folder)
+    if cases is None:
+        return DeviceResult.ended(task, "unverified", f"kernels/{task.folder} has no cases.py")
+    compared = ComparedImage(image, None, lambda case: connection.send(Progress(case=case)))
+    found = _executed(request, compared, cases)
+    result = DeviceResult.ended(task, _outcome(found), found.failure or ("" if found.runs else UNREACHED))
+    return replace(result, cases=len(found.cases), launches=found.runs)
+
+
+def _invocation(checks: Sequence[CheckImage], shape: Mapping[str, int]) -> Invocation:
+    """A call of that shape which one of the images serves. Raises ExecutionError when none does."""
+    for one in checks:
+        shaped = load_shaped(one.kernels_root, one.task.folder)
+        for use in one.task.uses if shaped else ():
+            names, make = shaped  # type: ignore[misc]
+            keys = dict(zip(use.kernel.keys, use.key, strict=True))
+            with family_errors(one.kernels_root / one.task.folder):
+                invocation: Invocation = make(use.kernel.name, keys, {**names, **shape}).make()
+            launch = launch_of(use, invocation.values)
+            if launch is not None and 0 not in launch.grid:
+                return invocation
+    raise ExecutionError(
+        f"the image does not serve the timed call {_text(shape)}",
+        cause="other images do, or the family has no call by shape",
+    )
+
+
+def _text(shape: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in shape.items()) or "of a typical shape"
 
 
 def _chosen(request: CheckImage) -> Device:
@@ -183,12 +259,13 @@ def main(parent: int, connection: Connection) -> None:
     die_with_parent(parent)
     request = connection.recv()
     try:
-        answer: object = (
-            list_devices(request) if isinstance(request, ListDevices) else check(request, connection)
-        )
+        if isinstance(request, TimeImages):
+            time_images(request, connection)
+        else:
+            listing = isinstance(request, ListDevices)
+            connection.send(list_devices(request) if listing else check(request, connection))
     except AotforgeError as error:
-        answer = error
-    connection.send(answer)
+        connection.send(error)
     # a device's driver may wait in its own exit handlers for work that does not end
     os._exit(0)
 

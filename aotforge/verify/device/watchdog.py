@@ -15,7 +15,16 @@ from multiprocessing import Pipe
 
 from aotforge.compile.pool import WorkerProcess, import_path
 from aotforge.errors import AotforgeError, ExecutionError
-from aotforge.verify.device.messages import CheckImage, DeviceResult, Devices, ListDevices, Progress
+from aotforge.verify.device.messages import (
+    CheckImage,
+    DeviceResult,
+    Devices,
+    ListDevices,
+    Progress,
+    TimeCall,
+    TimeImages,
+)
+from aotforge.verify.verdict import ImageTask
 
 _LIST_SECONDS = 120.0  # a driver's first start may compile or load firmware
 _END_SECONDS = 20.0  # to end after SIGKILL: a process inside a driver that does not answer stays
@@ -38,6 +47,11 @@ class _Ended:
     text: str
     stuck: bool
 
+    def result(self, task: ImageTask) -> DeviceResult:
+        """As that of the image."""
+        where = f"{self.case}: " if self.case else ""
+        return DeviceResult.ended(task, "hang" if self.hang else "fault", f"{where}{self.text}")
+
 
 def shown_devices(library: str | None) -> Devices:
     """The devices of this machine, by a process of its own. Raises ExecutionError when the driver does not answer."""
@@ -58,15 +72,63 @@ def check_on_device(request: CheckImage, limits: Limits) -> tuple[DeviceResult, 
     if not isinstance(answer, _Ended):
         assert isinstance(answer, DeviceResult)
         return answer, True
-    where = f"{answer.case}: " if answer.case else ""
-    result = DeviceResult.ended(request.task, "hang" if answer.hang else "fault", f"{where}{answer.text}")
-    return result, not answer.stuck
+    return answer.result(request.task), not answer.stuck
+
+
+class DeviceSession:
+    """A process that has checked images and times their calls until it is closed."""
+
+    def __init__(self, request: TimeImages, limits: Limits) -> None:
+        self._request, self._limits = request, limits
+        self._worker: _Worker | None = _Worker()
+        self.free = True
+
+    def check(self) -> DeviceResult:
+        """The result of the check; of one that is not `passed` no call can be timed. Raises what the process raised: RulesError."""
+        answer = self._request_answer(self._request)
+        assert isinstance(answer, DeviceResult)
+        return answer
+
+    def milliseconds(self, shape: int, launches: int) -> tuple[float, ...] | DeviceResult:
+        """Times of a call, or how the process ended."""
+        return self._request_answer(TimeCall(shape=shape, launches=launches))  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """End the process. Safe to call again."""
+        if self._worker is not None:
+            self.free = self._worker.end() and self.free
+        self._worker = None
+
+    def _request_answer(self, request: object) -> object:
+        assert self._worker is not None
+        answer = _exchange(self._worker, request, self._limits)
+        if isinstance(answer, _Ended):
+            self._worker, self.free = None, not answer.stuck
+            return answer.result(self._request.checks[0].task)
+        if isinstance(answer, AotforgeError):
+            self.close()
+            if isinstance(answer, ExecutionError):  # of a timed call
+                return DeviceResult.ended(self._request.checks[0].task, "fault", str(answer))
+            raise answer
+        return answer
 
 
 def _run(request: object, limits: Limits) -> object:
     """The process's answer. Raises its error."""
     worker = _Worker()
+    answer = _exchange(worker, request, limits)
+    if isinstance(answer, _Ended):
+        return answer
+    worker.end()
+    if isinstance(answer, AotforgeError):
+        raise answer
+    return answer
+
+
+def _exchange(worker: _Worker, request: object, limits: Limits) -> object:
+    """The answer of a process, which continues, or how it ended."""
     case = ""
+    seconds = limits.between
     try:
         worker.send(request)
         while True:
@@ -83,9 +145,6 @@ def _run(request: object, limits: Limits) -> object:
         return _Ended(
             case=case, hang=False, text=text + (f": {output}" if output else ""), stuck=not worker.end()
         )
-    worker.end()
-    if isinstance(answer, AotforgeError):
-        raise answer
     return answer
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -10,17 +12,21 @@ from typing import Any
 
 import pytest
 
+import tasks  # noqa: F401 - registers the tasks
 from aotforge.base import source_groups
 from aotforge.base.architectures import load_architectures
 from aotforge.base.source_groups import PACKAGE, group_files
 from aotforge.base.tuning import Found, load_tuning, tuning
+from aotforge.cli.program import main as cli
+from aotforge.deliver.hardware import device
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune.search import Search, Tried, TunedCost, changed_setting, search
+from aotforge.devtools.tune import sources
+from aotforge.devtools.tune.search import Search, TimedOn, Tried, TunedCost, changed_setting, search
 from aotforge.devtools.tune.space import candidates, present, space
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
-from aotforge.errors import UnsupportedError
+from aotforge.errors import ReportError, UnsupportedError
 from aotforge.rules import Setting
 from tests.support.families import PROJECT
 
@@ -55,7 +61,9 @@ def test_candidates_are_all_combinations_but_the_present_one_the_nearest_first()
     assert changed == sorted(changed) and changed[0] == 1
     assert not {"matrix_instr_nonkdim", "kpack"} & set(space(SETTING, target("gfx1100")))
     assert "kpack" not in space(SETTING, target("gfx950"))
-    assert set(space(SETTING, target("sm_90"))) == {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages"}
+    nvidia = space(dataclasses.replace(SETTING, num_warps=2), target("sm_90"))
+    assert set(nvidia) == {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages"}
+    assert nvidia["num_stages"] == (1, 2, 3, 4) and nvidia["num_warps"] == (2, 4, 8, 16)
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return TunedCost(cycles=50.0 if "num_warps=2" in one.name else 100.0, registers=8, occupancy=4)
 
     monkeypatch.setattr(tool, "candidates", lambda setting, target: candidates(setting, target)[:12])
-    monkeypatch.setattr(tool, "compile_together", lambda found, request: None)
+    monkeypatch.setattr(sources, "compile_together", lambda found, request: None)
     monkeypatch.setattr(tool, "estimated", estimated)
     return names
 
@@ -194,6 +202,94 @@ def test_the_best_setting_is_kept_once_per_functional_and_rows_stay(tmp_path: Pa
     assert after.kernels == old.kernels and path.read_text().startswith(text.partition("\nfound:")[0])
 
 
+def timed(*ratios: tuple[float, ...], emulator: str = "") -> TuneReport:
+    """Of the rules, which take 2 ms, and of settings with these shares by shape."""
+    on = TimedOn(
+        name="MI100",
+        versions=("HIP 7.0.0", "ROCm 7.0"),
+        drift=0.05,
+        emulator=emulator,
+        rounds=14,
+        discarded=1,
+    )
+
+    def estimates(shares: tuple[float, ...]) -> tuple[TunedCost, ...]:
+        return tuple(TunedCost(milliseconds=2 * one, ratio=one, rounds=7, discarded=1) for one in shares)
+
+    tried = tuple(Tried(values={"BLOCK_M": n}, estimates=estimates(one)) for n, one in enumerate(ratios))
+    rules = Tried(values={}, estimates=estimates((1.0,) * len(ratios[0])))
+    shapes = tuple(f"seqlen_q={64 << n}" for n in range(len(ratios[0])))
+    base = found({}, 1.0, {"dtype": "fp16"}).search
+    return TuneReport(search=dataclasses.replace(base, rules=rules, tried=tried, shapes=shapes, timed=on))
+
+
+def test_at_most_three_settings_are_kept_and_what_they_lose_is_reported() -> None:
+    one = timed((0.5, 1.2), (0.9, 0.8))
+    kept, loss = one.kept
+    assert [each.values["BLOCK_M"] for each in kept] == [0, 1] and loss == 0
+    close = timed((0.5, 0.5), (0.499, 0.6))  # not worth an image
+    assert len(close.kept[0]) == 1 and close.kept[1] == pytest.approx(0.001, abs=2e-4)
+    four = timed((0.5, 1, 1, 1), (1, 0.5, 1, 1), (1, 1, 0.5, 1), (1, 1, 1, 0.5))
+    kept, loss = four.kept
+    assert len(kept) == 3 and loss == pytest.approx(2**0.25 - 1)
+    assert any("3 settings for all shapes, 18.9% above each shape's best" in line for line in four.lines())
+
+
+def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -> None:
+    folder = tmp_path / "tuning"
+    shutil.copytree(PROJECT / "manifests" / "tuning", folder)
+    write_found(found({"BLOCK_M": 16}, 80.0, {"dtype": "fp16"}), folder, date="2026-11-22", triton="3.9.0")
+    for date in ("2026-11-22", "2026-11-23"):
+        write_found(timed((0.5, 1.2), (0.9, 0.8)), folder, date=date, triton="3.9.0")
+    kept = [
+        one for one in load_tuning(folder).of("gfx942", 64)[1].found if one.functional == {"dtype": "fp16"}
+    ]
+    estimate, time = sorted(kept, key=lambda one: one.timed is not None)
+    assert (estimate.timed, estimate.cycles) == (None, (100,))
+    assert time.timed is not None and time.cycles == () and time.date == "2026-11-23"
+    assert (time.timed.device, time.timed.versions) == ("MI100", ("HIP 7.0.0", "ROCm 7.0"))
+    assert (time.timed.milliseconds, time.timed.rounds, time.timed.discarded) == ((2.0, 2.0), 7, 1)
+    assert (time.setting, time.others, time.loss) == ({"BLOCK_M": 0}, ({"BLOCK_M": 1},), 0.0)
+    text = "\n".join(timed((0.5,)).lines())
+    assert (
+        "times as a share of the rules' choice" in text
+        and "MI100, HIP 7.0.0, ROCm 7.0: 14 rounds; 1 more" in text
+    )
+    with pytest.raises(ReportError, match="the times are of virtual HIP"):
+        write_found(timed((0.5,), emulator="virtual HIP"), folder, date="2026-11-23", triton="3.9.0")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("add --budget 5", "--budget 5 is not a valid time"),
+        ("add --budget 0m --device", "--budget 0m is not a valid time"),
+        ("--key width=64", "--key and --shape are of one kernel"),
+        ("add --device --engine dask", "--device does not fit --engine dask"),
+        ("add --device --drift 0", "--drift and --seconds are more than 0"),
+        ("add --device --prepare folder", "--prepare only compiles"),
+        ("add --candidates folder", "--candidates are those of one kernel, and are timed"),
+    ],
+)
+def test_flags_that_do_not_fit_are_usage_errors(
+    words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli(["tune", *words.split()])
+    assert caught.value.code == 2 and text in capsys.readouterr().err
+
+
+def test_a_machine_without_the_gpu_has_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "shown_devices", lambda library: ((), ("libamdhip64.so.7: cannot open",)))
+    with pytest.raises(SystemExit) as caught:
+        cli(["tune", "add", "--device", "--json"])
+    assert caught.value.code == 42
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["kind"] == "device" and "cannot open" in error["cause"] and "--hip" in error["hint"]
+
+
 RESULTS = [one for file in tuning().files.values() for one in file.found]
 
 
@@ -207,7 +303,8 @@ def rules_now(one: Found) -> Mapping[str, int]:
 def test_a_result_of_the_manifests_is_of_the_row_in_force(one: Found) -> None:
     """After a change of the row: the same `./dev tune KERNEL --arch ARCH --key ... --shape ... --write`."""
     assert rules_now(one) == one.rules
-    assert len(one.cycles) == len(one.shapes) and min(one.cycles) > 0 and 0 < one.ratio <= 1 and one.tried
+    measures = one.timed.milliseconds if one.timed else one.cycles
+    assert len(measures) == len(one.shapes) and min(measures) > 0 and 0 < one.ratio <= 1 and one.tried
 
 
 def test_a_result_of_another_row_is_noticed() -> None:

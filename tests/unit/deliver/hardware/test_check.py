@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from aotforge.deliver.hardware import check as tool
+from aotforge.deliver.hardware import device
 from aotforge.deliver.hardware.times import operator_rows
 from aotforge.deliver.hardware.torch_attention import times as torch_times
-from aotforge.errors import ExecutionError, UnsupportedError
+from aotforge.errors import DeviceError, ExecutionError
 from aotforge.verify.device.messages import DeviceResult, ShownDevice, Time
 from tests.support.families import PROJECT
 from tests.unit.verify import test_device
@@ -38,7 +39,7 @@ def test_a_lost_device_ends_the_check(
     monkeypatch: pytest.MonkeyPatch, outcome: Any, free: bool, after: Any, expected: str
 ) -> None:
     monkeypatch.setattr(tool, "check_on_device", lambda request, limits: (result(outcome), free))
-    monkeypatch.setattr(tool, "shown_devices", lambda library: (after, ("no device",)))
+    monkeypatch.setattr(device, "shown_devices", lambda library: (after, ("no device",)))
     found, ended = tool._checked(REQUEST, TASK, MI100, "")
     assert (found.outcome, ended) == (outcome, expected)
     if expected:
@@ -51,22 +52,22 @@ def test_a_driver_that_does_not_answer_after_a_fault_ends_the_check(monkeypatch:
         raise ExecutionError("the GPU's driver does not list its devices: no end after 120 s")
 
     monkeypatch.setattr(tool, "check_on_device", lambda request, limits: (result("fault"), True))
-    monkeypatch.setattr(tool, "shown_devices", silent)
+    monkeypatch.setattr(device, "shown_devices", silent)
     assert tool._checked(REQUEST, TASK, MI100, "")[1].endswith("no end after 120 s")
 
 
 def test_the_device_is_the_first_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     old = ShownDevice(vendor="amd", number=0, name="Vega", arch="gfx900", version="HIP 7.0.0")
     second = ShownDevice(vendor="amd", number=1, name="MI100", arch="gfx908", version="HIP 7.0.0")
-    monkeypatch.setattr(tool, "shown_devices", lambda library: ((old, second), ()))
+    monkeypatch.setattr(device, "shown_devices", lambda library: ((old, second), ()))
     assert tool.find_device(REQUEST) == second
-    with pytest.raises(UnsupportedError, match="no GPU of this machine fits") as caught:
+    with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx90a") as caught:
         tool.find_device(tool.CheckRequest(root=PROJECT, cache=Path(), date="", arch="gfx90a"))
     assert "0: Vega (gfx900), 1: MI100 (gfx908)" in caught.value.cause
     monkeypatch.setattr(
-        tool, "shown_devices", lambda library: ((), ("libamdhip64.so.7: cannot open", "libcuda"))
+        device, "shown_devices", lambda library: ((), ("libamdhip64.so.7: cannot open", "libcuda"))
     )
-    with pytest.raises(ExecutionError, match="no GPU was found") as none:
+    with pytest.raises(DeviceError, match="no GPU was found") as none:
         tool.find_device(REQUEST)
     assert none.value.cause == "libamdhip64.so.7: cannot open; libcuda"
 

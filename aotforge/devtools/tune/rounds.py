@@ -1,0 +1,143 @@
+"""Rounds in which images take turns on a device, each between two times of a reference."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from aotforge.errors import ExecutionError
+from aotforge.verify.device.messages import DeviceResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """A turn is the median of `launches`. A round in which the reference's two times differ by more than the share `drift` is repeated, as
+    often as there are `rounds`; fewer than `least` good ones are no result. Launches of less than `milliseconds` are timed together.
+    """
+
+    rounds: int = 7
+    launches: int = 10
+    drift: float = 0.05
+    least: int = 3
+    milliseconds: float = 0.2
+
+
+class Turn(Protocol):
+    """An image, ready to be timed."""
+
+    def milliseconds(self, shape: int, launches: int) -> tuple[float, ...] | DeviceResult:
+        """Times of a call, or how its process ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Medians by shape: of the reference before and after all others, and of these."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    times: Mapping[str, tuple[float, ...]]
+
+    @property
+    def drift(self) -> float:
+        """The largest share by which the reference's later time differs from its earlier one."""
+        pairs = zip(self.before, self.after, strict=True)
+        return max(max(pair) / min(pair) - 1 if min(pair) > 0 else float("inf") for pair in pairs)
+
+    def reference(self, shape: int) -> float:
+        """The mean of both."""
+        return (self.before[shape] + self.after[shape]) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Good rounds, how many others there were, and images whose process ended, in that order."""
+
+    good: tuple[Round, ...]
+    discarded: int
+    ended: Mapping[str, DeviceResult]
+
+    def milliseconds(self, key: str, shape: int) -> float:
+        """The median over all rounds of an image's medians."""
+        return statistics.median(one.times[key][shape] for one in self.good)
+
+    def ratio(self, key: str, shape: int) -> float:
+        """The same as a share of the reference's times, of each round by its own."""
+        return statistics.median(one.times[key][shape] / one.reference(shape) for one in self.good)
+
+    def reference(self, shape: int) -> float:
+        """The reference's median."""
+        return statistics.median(one.reference(shape) for one in self.good)
+
+    @property
+    def spread(self) -> float:
+        """The share by which the reference's slowest good round exceeds its fastest, of the shape where that is largest."""
+        shapes = range(len(self.good[0].before)) if self.good else ()
+        times = [[one.reference(shape) for one in self.good] for shape in shapes]
+        return max((max(one) / min(one) - 1 for one in times), default=0.0)
+
+
+class ReferenceEndedError(Exception):
+    """The reference's process ended with `result`, after those of the images in `ended`."""
+
+    def __init__(self, result: DeviceResult, ended: Mapping[str, DeviceResult]) -> None:
+        super().__init__(result.failure)
+        self.result, self.ended = result, ended
+
+
+class _EndedError(Exception):
+    def __init__(self, result: DeviceResult) -> None:
+        super().__init__(result.failure)
+        self.result = result
+
+
+def interleaved(reference: Turn, others: Mapping[str, Turn], shapes: int, timing: Timing) -> Rounds:
+    """Times of all, in rounds. An image whose process ends is left out from then on.
+
+    Raises ReferenceEndedError, and ExecutionError when the reference's times drift in too many rounds.
+    """
+    good: list[Round] = []
+    ended: dict[str, DeviceResult] = {}
+    discarded, worst = 0, 0.0
+    while len(good) < timing.rounds and discarded < timing.rounds:
+        one = _round(reference, others, shapes, timing, ended)
+        if one.drift > timing.drift:
+            discarded, worst = discarded + 1, max(worst, one.drift)
+        else:
+            good.append(one)
+    if len(good) < timing.least:
+        raise ExecutionError(
+            f"the GPU's clock drifts: in {discarded} of {discarded + len(good)} rounds the reference's times differ by up to {worst:.0%}",
+            cause="other work on the GPU, or a clock that follows load and temperature",
+            hint="end other work and fix the clock (rocm-smi --setperfdeterminism, nvidia-smi -lgc), or allow more with --drift",
+        )
+    return Rounds(good=tuple(good), discarded=discarded, ended=ended)
+
+
+def _round(
+    reference: Turn, others: Mapping[str, Turn], shapes: int, timing: Timing, ended: dict[str, DeviceResult]
+) -> Round:
+    def turn(of: Turn) -> tuple[float, ...]:
+        return tuple(_median(of, shape, timing) for shape in range(shapes))
+
+    times: dict[str, tuple[float, ...]] = {}
+    try:
+        before = turn(reference)
+        for key, other in others.items():
+            if key not in ended:
+                try:
+                    times[key] = turn(other)
+                except _EndedError as error:
+                    ended[key] = error.result
+        after = turn(reference)
+    except _EndedError as error:
+        raise ReferenceEndedError(error.result, ended) from None
+    return Round(before=before, after=after, times=times)
+
+
+def _median(of: Turn, shape: int, timing: Timing) -> float:
+    found = of.milliseconds(shape, timing.launches)
+    if isinstance(found, DeviceResult):
+        raise _EndedError(found)
+    return statistics.median(found)

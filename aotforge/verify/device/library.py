@@ -1,0 +1,135 @@
+"""An image on a device as callers launch it: by the library, which finds it in an image pack."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+from aotforge.errors import ExecutionError
+from aotforge.rules import Operator, Vendor
+from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.device_driver import Argument, Device, DeviceContext
+from aotforge.verify.executors import DeviceImage
+from aotforge.verify.invocation import Invocation
+from aotforge.virtual_gpu.emulator.host_calls import OnPrint
+from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
+
+_TYPES = ("ptr", "i32", "i64", "u64", "f32")
+_DEVICES: Mapping[Vendor, int] = {"nvidia": 2, "amd": 10}
+"""`aotforge_device` of the library's launch.h."""
+_MOST = 1000
+_WARM = 3  # launches before those that are timed: another process may have had the device
+
+
+class _Member(ctypes.Union):
+    _fields_ = [("ptr", c_void_p), ("i32", c_int32), ("i64", c_int64), ("u64", c_uint64), ("f32", c_float)]
+
+
+class _Value(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("type", c_int32), ("reserved", c_int32), ("to", _Member)]
+
+
+class _LibraryContext(DeviceContext):
+    """Launches by the library in the place of the driver: `call`, `together` times."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self.call: Callable[[], int] = lambda: 0
+        self.together = 1
+
+    def _queue(
+        self,
+        function: c_void_p,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: object,
+    ) -> None:
+        for _ in range(self.together):
+            if code := self.call():
+                raise ExecutionError(
+                    f"aotforge_launch: {self._driver.describe(code)}",
+                    cause="no image of the pack serves the call, or the device stopped an earlier launch",
+                    hint="AOTRITON_LOG=warn in the environment has the library's reason",
+                )
+
+
+class LibraryImage(DeviceImage):
+    """Images of one operator in the packs of a folder, launched by the library's `aotforge_launch` on the device's default stream."""
+
+    def __init__(self, device: Device, library: Path, images: Path, operator: Operator) -> None:
+        """Raises ExecutionError for a library that does not load."""
+        os.environ["AOTRITON_IMAGES_DIR"] = str(images)
+        self.device, self._operator = str(device), operator
+        self.cuts_sums_off = backend_of_arch(device.arch).cuts_sums_off
+        self._context: _LibraryContext = _LibraryContext(device)
+        self._kind = _DEVICES[device.vendor]
+        try:
+            self._launch = ctypes.CDLL(str(library)).aotforge_launch
+        except (OSError, AttributeError) as error:
+            raise ExecutionError(f"{library} cannot be used: {error}", hint="./dev build makes it") from error
+        self._launch.argtypes = [c_char_p, POINTER(_Value), c_size_t, c_int32, c_void_p]
+        self._kept = ExitStack()
+
+    def run(
+        self,
+        use: Use,
+        launch: Launch,
+        invocation: Invocation,
+        *,
+        number: int,
+        seed: int,
+        on_print: OnPrint | None,
+    ) -> Counter[str]:
+        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was changed."""
+        with self._on_device(invocation) as place:
+            self._context.call = self._call(invocation, place)
+            self._context.launch(c_void_p(), launch.grid, 0, 0, ())
+        changed = [name for name, tensor in invocation.inputs.items() if not tensor.unchanged()]
+        if changed:
+            raise ExecutionError(f"the input {changed[0]} was written")
+        return Counter()
+
+    def kept(self, invocation: Invocation, least: float) -> TimedCall:
+        """A call whose tensors stay on the device until the process ends, for times of at least `least` milliseconds."""
+        place = self._kept.enter_context(self._on_device(invocation))
+        return TimedCall(self._context, self._call(invocation, place), least)
+
+    def _call(self, invocation: Invocation, place: Callable[[int], int]) -> Callable[[], int]:
+        """The call with addresses on the device; values that the case lacks are 0."""
+        values = self._operator.values
+        made = (_Value * len(values))()
+        for one, declared in zip(made, values, strict=True):
+            one.name, one.type = declared.name.encode(), _TYPES.index(declared.type)
+            value = invocation.values.get(declared.name, 0)
+            if declared.type == "ptr":
+                one.to.ptr = place(int(value)) if value else None
+            else:
+                setattr(one.to, declared.type, float(value) if declared.type == "f32" else int(value))
+        name, kind = self._operator.name.encode(), self._kind
+        return lambda: int(self._launch(name, made, len(made), kind, None))
+
+
+class TimedCall:
+    """A call that is timed again and again: as many launches between two events as take `least` milliseconds, which events resolve."""
+
+    def __init__(self, context: _LibraryContext, call: Callable[[], int], least: float) -> None:
+        self._context, self._call = context, call
+        context.call, context.together = call, 1
+        self._times(_WARM)
+        single = min(self._times(_WARM))
+        self._together = max(1, min(_MOST, round(least / max(single, least / _MOST)))) if least else 1
+
+    def milliseconds(self, launches: int) -> tuple[float, ...]:
+        """Times of a launch, each from a pair of events, after some that are not counted. Raises ExecutionError."""
+        self._context.call, self._context.together = self._call, self._together
+        return tuple(time / self._together for time in self._times(_WARM + launches)[_WARM:])
+
+    def _times(self, repeat: int) -> tuple[float, ...]:
+        arguments: tuple[Argument, ...] = ()
+        return self._context.milliseconds(c_void_p(), (1, 1, 1), 0, 0, arguments, repeat=repeat)

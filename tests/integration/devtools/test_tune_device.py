@@ -1,0 +1,209 @@
+"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting candidates, and a second call."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.compile.model import KernelImage
+from aotforge.devtools.tune import device_times, run_tune, search
+from aotforge.devtools.tune.rounds import Timing
+from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest, prepare, tune
+from aotforge.devtools.tune.sources import PreparedFolder, open_folder
+from aotforge.devtools.tune.tune_report import TuneReport, write_found
+from aotforge.errors import DeviceError, ReportError, UnsupportedError
+from aotforge.verify.device.watchdog import Limits
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
+from tests.integration.deliver.hardware.test_check import endless, wild
+from tests.integration.release.real import CACHE
+from tests.integration.verify.test_verify import faulty
+from tests.support.families import PROJECT
+
+pytestmark = pytest.mark.compiler
+NOW = {
+    "BLOCK": 2048,
+    "num_warps": 4,
+    "num_stages": 1,
+    "waves_per_eu": 0,
+    "matrix_instr_nonkdim": 0,
+    "kpack": 1,
+}
+SETTINGS = [
+    {**NOW, **change} for change in ({"BLOCK": 1024}, {"num_warps": 2}, {"num_warps": 8}, {"num_stages": 2})
+]
+"""Other images than the rules' but the last, whose option changes nothing."""
+QUICK = Timing(rounds=2, launches=1, least=1, milliseconds=0.0)
+
+
+def request(cache: Path, **changes: Any) -> TuneRequest:
+    one = TuneRequest(
+        root=PROJECT,
+        cache=cache,
+        kernel="add.add",
+        arch="gfx908",
+        keys={"dtype": "fp16"},
+        shapes=[{"n": "8192"}],
+        seconds=3600.0,
+    )
+    return replace(one, **changes)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (run_tune, search):
+        monkeypatch.setattr(module, "candidates", lambda setting, target: SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared") / "candidates"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_tune, "candidates", lambda setting, target: SETTINGS)
+        lines = prepare(request(CACHE), folder, on_tried=lambda done, total: None)
+    assert lines[0].startswith("4 of 4 settings compiled")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hip() -> VirtualHip:
+    return build_virtual_hip(CACHE)
+
+
+Play = Callable[..., TuneReport]
+
+
+@pytest.fixture
+def play(hip: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """A tune of the candidates in a folder on a virtual gfx908."""
+
+    def run(
+        folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any
+    ) -> TuneReport:
+        variables = environment(hip, devices=[devices], texts=[folder / "asm"], cache=CACHE)
+        variables |= {"AOTFORGE_VIRTUAL_CLOCK": "instructions", "AOTFORGE_VIRTUAL_LOG": "off"}
+        variables |= {"AOTFORGE_VIRTUAL_LIMIT": str(2**62), "AOTFORGE_VIRTUAL_THREADS": "1"}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        device = OnDevice(driver=str(hip.library), timing=QUICK, limits=limits or Limits())
+        (tmp_path / "cache").mkdir(mode=0o700, exist_ok=True)
+        wanted = request(tmp_path / "cache", candidates=folder, device=device, **changes)
+        (report,) = tune(wanted).reports
+        return report
+
+    return run
+
+
+def planted(prepared: Path, folder: Path, **changes: Callable[[str], str]) -> Path:
+    """A copy in which images of candidates (`_1` is the second setting's, `rules`) have other code."""
+    shutil.copytree(prepared, folder)
+    index = json.loads((folder / "candidates.json").read_text())
+    for name, change in changes.items():
+        entry = index["candidates"][0 if name == "rules" else 1 + int(name[1:])]
+        for key, tree in entry["images"].items():
+            found: KernelImage = PreparedFolder(folder=folder, index=index)._image(tree)
+            asm = (folder / "asm" / f"{found.digest}.s").read_text()
+            made = faulty(replace(found, asm=asm), change)
+            (folder / "images" / made.digest).write_bytes(made.binary)
+            (folder / "asm" / f"{made.digest}.s").write_text(made.asm)
+            entry["images"][key] = {**tree, "digest": made.digest}
+    (folder / "candidates.json").write_text(json.dumps(index))
+    return folder
+
+
+def slow(asm: str) -> str:
+    """A thousand turns of a loop before the end."""
+    head, _, tail = asm.rpartition("\ts_endpgm")
+    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lslow\n"
+    return f"{head}{loop}\ts_endpgm{tail}"
+
+
+def wrong_and_fast(asm: str) -> str:
+    """It ends before its first store: nothing is faster."""
+    store = re.search(r"\tbuffer_store", asm)
+    assert store
+    return asm.replace(store[0], f"\ts_endpgm\n{store[0]}", 1)
+
+
+def ratios(report: TuneReport) -> dict[str, float]:
+    """By the setting's name in SETTINGS, `_0` and so on."""
+    names = {tuple(one.values()): f"_{number}" for number, one in enumerate(SETTINGS)}
+    return {names.get(tuple(one.values.values()), "rules"): ratio for ratio, one in report.ranked}
+
+
+def test_the_right_and_fast_one_wins_over_planted_slow_wrong_and_faulting_ones(
+    prepared: Path, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = planted(prepared, tmp_path / "planted", _0=wild, _1=wrong_and_fast, rules=slow)
+    report = play(folder)
+    found, search_ = ratios(report), report.search
+    # the third candidate is right, and faster than the rules' image, which was made slow
+    assert next(iter(found)) in {"_2", "_3"} and found["rules"] == 1.0 and set(found) == {"_2", "_3", "rules"}
+    assert found["_3"] < 0.5 and found["_2"] < 0.5
+    refused = [one.estimates[0].refused for one in search_.tried]
+    assert refused[0].startswith("fault on the GPU:") and "hipErrorIllegalAddress" in refused[0]
+    assert refused[1].startswith("failed on the GPU:") and "out is wrong in" in refused[1]
+    assert search_.timed is not None and search_.timed.name == "AMD Instinct MI100"
+    # a nanosecond per instruction: the same on every machine, so that nothing drifts
+    assert (search_.timed.discarded, search_.timed.spread, search_.timed.rounds) == (0, 0.0, 4)
+    assert "2 are not right on the GPU" in "\n".join(report.lines())
+    # what is known is not repeated: no process is started
+    monkeypatch.setattr(device_times, "DeviceSession", None)
+    again = play(folder)
+    assert ratios(again) == found and again.search.known == 5
+    with pytest.raises(ReportError, match="of virtual HIP, not of hardware"):
+        write_found(report, tmp_path, date="2026-11-23", triton="3.9.0")
+
+
+def test_images_as_they_are_have_the_same_shares_as_their_instructions(prepared: Path, play: Play) -> None:
+    """Two shapes, each with times of its own; the option that changes nothing has the rules' own."""
+    report = play(prepared, shapes=[{"n": "8192"}, {"n": "32768"}])
+    found = ratios(report)
+    assert found["_3"] == 1.0 and found["_2"] > found["rules"] > found["_1"]
+    rules = report.search.rules.estimates
+    assert rules[1].milliseconds / rules[0].milliseconds == pytest.approx(4, rel=0.05)
+    kept, loss = report.kept
+    assert 1 <= len(kept) <= 3 and kept[0].values == SETTINGS[1] and loss == 0
+
+
+@pytest.mark.slow
+def test_a_hanging_candidate_is_ended_and_the_others_are_timed(
+    prepared: Path, play: Play, tmp_path: Path
+) -> None:
+    folder = planted(prepared, tmp_path / "planted", _1=endless)
+    report = play(folder, limits=Limits(launch=20.0))
+    refused = [one.estimates[0].refused for one in report.search.tried]
+    assert refused[1].startswith("hang on the GPU:") and "no end after 20 s" in refused[1]
+    assert set(ratios(report)) == {"_0", "_2", "_3", "rules"}
+
+
+def test_without_a_gpu_of_the_arch_nothing_is_compiled(
+    prepared: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tune, "search", None)
+    with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx908") as caught:
+        play(prepared, devices="gfx90a")
+    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 42
+
+
+def test_a_folder_of_other_candidates_is_refused(prepared: Path, play: Play, tmp_path: Path) -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"has candidates of add\.add gfx908 dtype=fp16, not of .*dtype=bf16"
+    ):
+        play(prepared, keys={"dtype": "bf16"})
+    with pytest.raises(UnsupportedError, match="has no candidates"):
+        open_folder(tmp_path)
+
+
+def test_a_wrong_image_in_force_is_named(prepared: Path, play: Play, tmp_path: Path) -> None:
+    folder = planted(prepared, tmp_path / "planted", rules=wrong_and_fast)
+    with pytest.raises(
+        Exception, match=r"add\.add:gfx908:dtype=fp16:0, which serves the call now, is not right"
+    ):
+        play(folder)

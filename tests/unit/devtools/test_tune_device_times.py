@@ -1,0 +1,203 @@
+"""Times on a device: which candidates are timed, what a wrong one, a fault, a lost device and a wrong reference lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aotforge.devtools.cost.candidates import Candidate
+from aotforge.devtools.tune import device_times as tool
+from aotforge.devtools.tune.device_times import DeviceTimes
+from aotforge.devtools.tune.rounds import Timing
+from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost
+from aotforge.errors import CompileError, ExecutionError, VerifyError
+from aotforge.verify.device.messages import DeviceResult, ShownDevice
+from tests.unit.devtools.test_tune import request
+from tests.unit.verify import test_device
+from tests.unit.verify.test_verdicts import RESOURCES
+
+MI100 = ShownDevice(vendor="amd", number=0, name="MI100", arch="gfx908", version="HIP 7.0.0")
+
+
+def result(outcome: Any) -> DeviceResult:
+    return DeviceResult.ended(test_device.task(), outcome, f"why {outcome}")
+
+
+def candidate(name: str, digest: str = "") -> Candidate:
+    """Its image has the digest; candidates of one digest are the same code."""
+    choice = SimpleNamespace(job=name, grid=())
+    kernels = [SimpleNamespace(functionals=[SimpleNamespace(choices=[choice])])]
+    plan: Any = SimpleNamespace(kernels=kernels, digest=digest or name)
+    job: Any = SimpleNamespace(key=name, spills="reject", label=name)
+    return Candidate(name=name, plan=plan, job=job, folder="add")
+
+
+@dataclass
+class Machine:
+    """A device on which each image is checked with an outcome (default: passed) and takes milliseconds (default: 2).
+
+    `faults` name images whose next timed call ends their process, and of how many processes that follow.
+    """
+
+    outcomes: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, float] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    spilled: Sequence[str] = ()
+    checked: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+    disturbed: int = 0
+
+    def images(self, one: Candidate, call: Any) -> Any:
+        if one.name == "does not compile":
+            raise CompileError("error: no such thing")
+        scratch = 64 if one.name in self.spilled else 0
+        used = SimpleNamespace(**{**vars(RESOURCES), "scratch_bytes": scratch})
+        digest = one.plan.digest  # type: ignore[attr-defined]
+        return {one.job.key: SimpleNamespace(digest=digest, resources=used)}
+
+    def together(self, found: Any, call: Any) -> None:
+        pass
+
+    def session(self, times: Any, calls: Any, one: Any) -> Session:
+        return Session(machine=self, name=one.candidate.name)
+
+
+@dataclass
+class Session:
+    machine: Machine
+    name: str
+    free: bool = True
+
+    def check(self) -> DeviceResult:
+        self.machine.checked.append(self.name)
+        self.machine.open.append(self.name)
+        return result(self.machine.outcomes.get(self.name, "passed"))
+
+    def milliseconds(self, shape: int, launches: int) -> tuple[float, ...] | DeviceResult:
+        machine = self.machine
+        if self.name in machine.faults:
+            machine.disturbed = machine.faults.pop(self.name)
+            return result("fault")
+        if machine.disturbed:
+            machine.disturbed -= 1
+            return result("fault")
+        return (machine.times.get(self.name, 2.0),)
+
+    def close(self) -> None:
+        if self.name in self.machine.open:
+            self.machine.open.remove(self.name)
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Times candidates on a machine beside rules that take 2 ms; returns what the store then has."""
+
+    def run(machine: Machine, *names: str, digests: Mapping[str, str] | None = None) -> dict[str, TunedCost]:
+
+        def session(times: DeviceTimes, calls: Any, one: Any) -> Session:
+            return machine.session(times, calls, one)
+
+        monkeypatch.setattr(DeviceTimes, "_session", session)
+        monkeypatch.setattr(tool, "lost", lambda library, device: "")
+        call = request(tmp_path)
+        store = EstimateStore(tmp_path, made_by="a test")
+        source: Any = machine
+        on = TimedOn(name="MI100", versions=("HIP 7.0.0",), drift=0.05)
+        every = [candidate(name, (digests or {}).get(name, "")) for name in names]
+        with DeviceTimes(
+            device=MI100,
+            driver=None,
+            source=source,
+            library=Path(),
+            scratch=tmp_path,
+            on=on,
+            timing=Timing(rounds=3),
+        ) as times:
+            times.reference([call], [candidate("rules")], store)
+            times.fill([call], every, store)
+            run.on = times.on  # type: ignore[attr-defined]
+        assert machine.open == [], "a process was left"
+
+        def unknown() -> TunedCost:
+            raise AssertionError("not stored")
+
+        return {name: store.estimate(name, call, unknown) for name in ("rules", *names)}
+
+    return run
+
+
+def test_right_images_have_times_and_shares_and_the_rules_are_the_measure(timed: Any) -> None:
+    found = timed(Machine(times={"a": 1.0, "b": 3.0}), "a", "b")
+    assert [(one.milliseconds, one.ratio, one.rounds) for one in found.values()] == [
+        (2.0, 1.0, 3), (1.0, 0.5, 3), (3.0, 1.5, 3),
+    ]  # fmt: skip
+    assert (timed.on.rounds, timed.on.discarded) == (6, 0)  # the rules alone, then with both
+
+
+@pytest.mark.parametrize("outcome", ["failed", "fault", "hang", "unverified"])
+def test_an_image_that_is_not_right_has_no_time_however_fast(timed: Any, outcome: str) -> None:
+    found = timed(Machine(outcomes={"a": outcome}, times={"a": 0.01}), "a", "b")
+    assert not found["a"].usable and not found["a"].measure
+    assert found["a"].refused == f"{outcome} on the GPU: why {outcome}"
+    assert found["b"].ratio == 1.0
+
+
+def test_images_that_spill_or_do_not_compile_never_reach_the_device(timed: Any) -> None:
+    machine = Machine(spilled=["a"])
+    found = timed(machine, "a", "does not compile", "b")
+    assert found["a"].scratch_bytes == 64 and not found["a"].usable
+    assert "no such thing" in found["does not compile"].refused
+    assert machine.checked == ["rules", "b"]
+
+
+def test_settings_that_compile_to_one_image_are_timed_once(timed: Any) -> None:
+    machine = Machine(times={"a": 1.0})
+    found = timed(machine, "a", "b", "c", digests={"a": "x", "b": "x", "c": "rules"})
+    assert machine.checked == ["rules", "a"]
+    assert (found["b"].ratio, found["c"].ratio) == (0.5, 1.0)
+
+
+def test_a_fault_while_timed_refuses_that_image_and_tries_those_again_that_it_ended(timed: Any) -> None:
+    """The first fault is the image's own; b and the reference, which end behind it, are started again."""
+    machine = Machine(faults={"a": 2}, times={"b": 1.0, "c": 1.0})
+    found = timed(machine, "a", "b", "c")
+    assert "fault on the GPU" in found["a"].refused
+    assert (found["b"].ratio, found["c"].ratio) == (0.5, 0.5)
+    assert machine.checked.count("a") == 1 and machine.checked.count("b") == 2
+
+
+def test_an_image_of_every_turn_that_faults_is_the_only_one_refused(timed: Any) -> None:
+    machine = Machine(faults={"a": 0}, times={"b": 1.0})
+    found = timed(machine, "a", "b")
+    assert found["a"].refused and found["b"].ratio == 0.5 and machine.checked == ["rules", "a", "b"]
+
+
+def test_a_wrong_image_in_force_is_an_error(timed: Any) -> None:
+    with pytest.raises(
+        VerifyError, match=r"serves the call now, is not right on this GPU: failed: why"
+    ) as caught:
+        timed(Machine(outcomes={"rules": "failed"}), "a")
+    assert "hardware.check" in caught.value.hint
+    with pytest.raises(VerifyError, match="fault"):
+        timed(Machine(faults={"rules": 0}), "a")
+
+
+def test_a_device_that_is_lost_ends_the_search_and_names_the_image(
+    timed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(outcomes={"a": "fault"})
+    original = Machine.session
+
+    def session(self: Machine, times: Any, calls: Any, one: Any) -> Session:
+        monkeypatch.setattr(tool, "lost", lambda library, device: "the GPU is not available any more")
+        return original(self, times, calls, one)
+
+    monkeypatch.setattr(Machine, "session", session)
+    with pytest.raises(ExecutionError, match="after a: the GPU is not available any more") as caught:
+        timed(machine, "a", "b")
+    assert "same command then continues" in caught.value.hint and "b" not in machine.checked
