@@ -90,12 +90,34 @@ class _PacedResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_PacedSocket(sock, self.fp.detach(), pace), _BUFFER)
 
 
+def connect(
+    pace: Pace, address: tuple[str, int], limit: float, source_address: tuple[str, int] | None = None
+) -> socket.socket:
+    """As `socket.create_connection`, with all addresses of a name in the pace: a name can have thousands. Raises OSError, `too_slow`."""
+    failure: OSError = ConnectionError(f"{address[0]} has no address")
+    for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        seconds = min(limit, pace.left())
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(seconds)
+            if source_address:
+                connection.bind(source_address)
+            connection.connect(place)
+        except OSError as error:
+            connection.close()
+            failure = error
+        else:
+            return connection
+    raise failure
+
+
 def _connection(kind: type[http.client.HTTPConnection], pace: Pace, host: str, **options: Any) -> Any:
     given = options.get("timeout")  # an object without a meaning where the caller has no limit
     limit = given if isinstance(given, int | float) else _RECEIVE_SECONDS
     options["timeout"] = min(limit, pace.left())
-    made = kind(host, **options)
-    made.response_class = partial(_PacedResponse, pace=pace)  # type: ignore[assignment]
+    made: Any = kind(host, **options)
+    made._create_connection = partial(connect, pace)  # a part of http.client, as urllib's own handlers use it
+    made.response_class = partial(_PacedResponse, pace=pace)
     return made
 
 

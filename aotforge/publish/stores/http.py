@@ -65,7 +65,8 @@ class HttpReader:
                     if not left:
                         return
                     raise http.client.IncompleteRead(b"", left)
-            except (OSError, http.client.HTTPException) as error:
+            # ValueError: a redirect to what is not a valid address
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 failures += 1
                 self._retry(name, failures, error)
 

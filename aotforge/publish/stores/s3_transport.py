@@ -12,11 +12,14 @@ from botocore.awsrequest import (
     AWSHTTPSConnection,
     AWSHTTPSConnectionPool,
 )
+from urllib3.exceptions import NewConnectionError
 
+from aotforge.base.paced_http import connect
 from aotforge.publish.stores.reading import Pace, too_large
 
 _BUFFER = 64 * 1024
 _RECEIVE_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
 _ANSWER_LIMIT = 32 * 1024 * 1024
 """Bytes of an answer besides an object's content: headers and trailers, and what botocore keeps in memory: an error, or a page of a
 listing, which has at most 1,000 entries."""
@@ -59,6 +62,16 @@ def pace_responses(client: Any, make_pace: MakePace) -> None:
 def _pool(kind: Any, connection: Any, make_pace: MakePace) -> Any:
     class Connection(connection):  # type: ignore[misc]
         sock: Any
+
+        def _new_conn(self) -> socket.socket:
+            """With all addresses of the server's name in one pace: urllib3's limit is of each."""
+            try:
+                made = connect(make_pace(), (self._dns_host, self.port), _CONNECT_SECONDS)
+                for option in self.socket_options or ():
+                    made.setsockopt(*option)
+                return made
+            except OSError as error:
+                raise NewConnectionError(self, f"Failed to establish a new connection: {error}") from error
 
         def connect(self) -> None:
             super().connect()

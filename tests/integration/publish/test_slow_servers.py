@@ -338,6 +338,35 @@ def test_a_redirect_to_ftp_ends_the_download() -> None:
         list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
 
 
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_name_with_many_addresses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection attempt may take its time limit; to each of thousands of addresses that was hours."""
+    clock, tried = Clock(), []
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 1)) for n in range(1, 100)]
+
+    def attempt(self: socket.socket, place: object) -> None:
+        tried.append(place)
+        clock.now += self.gettimeout() or 1000.0
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket.socket, "connect", attempt)
+    url, place = "http://mirror.test:1", "file"
+    if kind == "s3":
+        store = S3Store(Server(url=url).client(attempts=1), "bucket", "", sleep=lambda _: None, clock=clock)
+        refused(lambda: list(store.read(place)), r"is too slow: 0 bytes in 120 s")
+    else:
+        reader = HttpReader(url, sleep=lambda _: None, clock=clock)
+        refused(lambda: list(reader.read(place)), r"is too slow: 0 bytes in 120 s")
+    assert len(tried) <= 12
+
+
+def test_a_redirect_to_what_is_no_address() -> None:
+    head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://[::1/x\r\n\r\n"
+    with slow_server(Clock(), head, b"", 0.0, cut=0) as url:
+        refused(lambda: list(HttpReader(url, sleep=lambda _: None).read("tuf")), "Invalid IPv6 URL")
+
+
 S3_CHUNKED = (
     b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
 )
