@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import archive_bounds
+from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.release.layout import TOP
@@ -47,11 +47,11 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 
     Returns the top folder. Raises ReleaseError.
     """
-    sink = FolderSink(root=folder / TOP, neighbours=True)
+    sink, bounds = FolderSink(root=folder / TOP, neighbours=True), ReleaseBounds()
     for tarball in tarballs:
         try:
             sink.root.mkdir(parents=True, exist_ok=bool(sink.made))
-            read_archive(file_chunks(tarball), sink, bounds=archive_bounds(tarball), top=TOP)
+            bounds.used(read_archive(file_chunks(tarball), sink, bounds=bounds.archive(tarball), top=TOP))
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return sink.root
