@@ -100,8 +100,8 @@ class HardwareReport(Manifest):
     module: Line
     kernel: Line
     torch: Text
-    images: Annotated[tuple[ReportedImage, ...], FailFast()]
-    times: Annotated[tuple[ReportedTime, ...], FailFast()]
+    images: Annotated[tuple[ReportedImage, ...], FailFast(), Field(max_length=65536)]
+    times: Annotated[tuple[ReportedTime, ...], FailFast(), Field(max_length=4096)]
     ended: Text = ""
     seconds: Seconds
 

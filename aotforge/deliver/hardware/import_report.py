@@ -21,7 +21,10 @@ from aotforge.errors import ManifestError, ReportError
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.release.signing import open_statement
 
-_LIMIT = 64 * 1024 * 1024
+_LIMIT = 32 * 1024 * 1024
+_KEPT_LIMIT = 1024 * 1024
+"""Bytes of what is kept: every command with the matrix reads it, and YAML takes 140 times its bytes."""
+
 _KEYS = 64
 """Keys of an object at most: each that a report does not have is an error of its own, of kilobytes."""
 
@@ -59,6 +62,12 @@ def import_report(path: Path, manifests: Path, *, key: Ed25519PublicKey | None) 
     report = read_report(data, key, str(path))
     _check_origin(report, path)
     run = _run_of(report, hashlib.sha256(data).hexdigest(), _fingerprint(key) if key else "")
+    if len(run.model_dump_json()) > _KEPT_LIMIT:
+        raise ReportError(
+            f"{path} cannot be kept: its wrong images and times have more than {_KEPT_LIMIT >> 20} MiB",
+            cause="it was edited, or every image of a very large release is wrong",
+            hint=_AGAIN,
+        )
     target = manifests / "hardware" / f"{report.device.arch}-{run.report[:12]}.yaml"
     make_folders(target.parent)
     text = write_yaml(run.model_dump(mode="json", by_alias=True))

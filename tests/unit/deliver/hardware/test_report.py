@@ -195,9 +195,32 @@ def test_a_report_of_errors_takes_no_more_memory_than_one_of_results(tmp_path: P
         with pytest.raises(ValidationError) as caught:
             HardwareReport.model_validate_json(json.dumps(fields | {name: [{}] * 1000}))
         assert caught.value.error_count() < 10
+    for name, value, most in (("images", ADD, 65536), ("times", TIME, 4096)):
+        many = [value.model_dump(mode="json")] * (most + 1)
+        with pytest.raises(ValidationError, match=f"should have at most {most} items"):
+            HardwareReport.model_validate_json(json.dumps(fields | {name: many}))
     statement = json.loads(write_report(report(), tmp_path, key=None).json.read_bytes())
     for change in ({"more": dict.fromkeys(map(str, range(65)))}, dict.fromkeys(map(str, range(65)))):
         path = tmp_path / "hostile.json"
         path.write_text(json.dumps({**statement, "predicate": {**statement["predicate"], **change}}))
         with pytest.raises(ReportError, match=r"an object has [0-9]+ keys, 64 are allowed"):
             import_report(path, tmp_path / "manifests", key=None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"times": (TIME.model_copy(update={"functional": "x" * 300}),) * 4096},
+        {
+            "images": tuple(
+                ADD.model_copy(update={"label": f"{n:016000}", "outcome": "failed"}) for n in range(70)
+            )
+        },
+    ],
+)
+def test_what_every_later_command_reads_is_bounded(change: dict[str, object], tmp_path: Path) -> None:
+    """A file of two megabytes took 226 MB and three seconds of each command that reads the matrix."""
+    written = write_report(report(**change), tmp_path, key=None)
+    with pytest.raises(ReportError, match="its wrong images and times have more than 1 MiB"):
+        import_report(written.json, tmp_path / "manifests", key=None)
+    assert load_hardware_runs(tmp_path / "manifests") == ()
