@@ -109,7 +109,12 @@ class Store(Reader, Protocol):
 def split_url(url: str) -> SplitResult:
     """The parts of an address. Raises StoreError, which does not quote the address: it may hold secrets."""
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and "@" in f"{parts.path}{parts.query}{parts.fragment}":
+            raise ValueError(
+                "'@' behind the host is written %40, and '/', '?' and '#' in a password %2F, %3F and %23"
+            )
+        return parts
     except ValueError as error:
         what = f"an address is not understood: {error}"
         raise StoreError(ErrorKind.REFUSED, what, hint=ADDRESSES) from None

@@ -40,7 +40,18 @@ class Owner:
         """None for a process of another machine, another PID namespace or before a restart."""
         if self.machine != machine():
             return None
-        return started(self.pid) == self.started
+        found = started(self.pid)
+        return found == self.started or (found < 0 and self._is_hidden())
+
+    def _is_hidden(self) -> bool:
+        """The process exists and /proc does not show it to this user (mount option hidepid)."""
+        try:
+            os.kill(self.pid, 0)
+        except PermissionError:
+            return True
+        except (OSError, OverflowError):
+            pass
+        return False
 
 
 def machine() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def read(address: str) -> object:
         lambda: read(f"http://user:{SECRET}@127.0.0.1:9 0/x"),
         lambda: open_reader(f"http://user:{SECRET}@[::1/x"),
         lambda: open_store(f"s3://[{SECRET}/x"),
+        *(partial(read, f"http://user:{SECRET}{sign}1@127.0.0.1:9/x") for sign in "/?#"),
     ],
 )
 def test_addresses(use: Callable[[], object]) -> None:

@@ -269,11 +269,19 @@ def test_a_container_created_after_its_client_was_killed_is_removed(
     assert listed.stdout == b""
 
 
-def test_owners_on_other_machines_are_not_declared_dead() -> None:
+def test_owners_on_other_machines_are_not_declared_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError
+
     me = this_process()
     assert parse(str(me)) == me and me.alive() is True
     gone = Owner(machine(), me.pid, me.started + 1)  # the number is another process' now
     assert gone.alive() is False
+    hidden = Owner(machine(), 1, 0)
+    monkeypatch.setattr("aotforge.sandbox.executors.owner.started", lambda pid: -1)
+    monkeypatch.setattr(os, "kill", refuse)
+    assert hidden.alive() is True  # another user's, where /proc is mounted with hidepid
+    monkeypatch.undo()
     far = Owner("elsewhere.1", me.pid, me.started)
     assert far.alive() is None
     marks = labels(gone, seconds=60, keep=False)
