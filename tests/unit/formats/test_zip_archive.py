@@ -171,6 +171,11 @@ def test_members_that_no_release_has(tmp_path: Path) -> None:
         read(path)
 
 
+def test_bounds_of_what_is_read() -> None:
+    bounds = (zip_archive._FREE, zip_archive._RATIO, zip_archive._MOST, zip_archive._MOST_MEMBERS)
+    assert bounds == (16_777_216, 100, 2_147_483_648, 10_000)
+
+
 def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.zip"
     write_zip(path, {"a": bytes(60), "b": bytes(41)}, epoch=0)
