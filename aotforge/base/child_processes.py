@@ -112,7 +112,6 @@ KINDS: Mapping[str, ChildKind] = {
         programs="the Python of the active environment, which locates its PyTorch or times it on a GPU",
         inherited=(*_TOOL, *_LOADER, "PYTHONPATH", "PYTHONUSERBASE", "LD_PRELOAD", *_DRIVER),
     ),
-    "diffoscope": ChildKind(programs="diffoscope", inherited=_TOOL, fixed={"NO_COLOR": "1"}),
     "own task": ChildKind(
         programs="this project's commands: `./dev` of a clone, CI jobs, tests, linters, benchmarks",
         inherited=(*_TOOL, *_LOADER, *_NETWORK, *_PIP, *_ENGINE, *_TERMINAL, *_OWN),

@@ -1,7 +1,6 @@
 """Reproduction of a recorded release from a clean clone of its commit and an empty image cache."""
 
 import json
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -187,13 +186,7 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
 
 
 def _explained(released: Path, made: Path) -> list[str]:
-    """The output of diffoscope if it is installed, else the members that differ."""
-    program = shutil.which("diffoscope")
-    if program:
-        words = ["--text", "-", "--max-text-report-size", "20000", str(released), str(made)]
-        done = run_child("diffoscope", [program, *words], capture_output=True)
-        if done.stdout:
-            return done.stdout.splitlines()[: 5 * _LISTED]
+    """The members that differ."""
     found = compare_archives(released, made)
     lines = [f"{one.name}: {one.before or 'missing'} -> {one.after or 'missing'}" for one in found[:_LISTED]]
     return [*lines, f"... and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines

@@ -142,8 +142,11 @@ def test_the_recorded_commit_with_the_recorded_request_and_nothing_else(
 def test_a_difference_is_reported_by_member(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By the bounded readers: the released files are a stranger's, and no other program reads them."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin" / "diffoscope").write_text("#!/bin/sh\necho planted\n")
+    (tmp_path / "bin" / "diffoscope").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr("aotforge.pipeline.reproduce.shutil.which", lambda name: None)
     history.record(history.commit("two"), "one")
     published = tmp_path / "published"
     published.mkdir()
