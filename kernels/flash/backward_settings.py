@@ -20,7 +20,7 @@ WIDTHS = (16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 512)
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for widths up to `max_width`, and for some dtypes (all when empty).
+    """A configuration for widths up to `max_width`, and for some dtypes and masks (all when empty).
 
     `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the block's own tiles in registers,
     several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
@@ -42,6 +42,7 @@ class Tuned:
     hold: bool = True
     piece: int = 128
     dtypes: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
     plain: bool = False
     exact: bool = True
     general: bool = False
@@ -56,6 +57,7 @@ class Tuned:
             (not self.archs or arch in self.archs)
             and int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
+            and (not self.masks or functional.get("mask") in self.masks)
             and (plain or not self.plain)
         )
 

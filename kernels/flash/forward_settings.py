@@ -20,7 +20,7 @@ _NEAR = 2**23
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for widths up to `max_width` and some dtypes (all when empty), with at most `features` of bias and dropout.
+    """A configuration for widths up to `max_width`, some dtypes and masks (all when empty), with at most `features` of bias and dropout.
 
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile; without `hold` the queries
     are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
@@ -39,6 +39,7 @@ class Tuned:
     mfma: int = 0
     kpack: int = 1
     dtypes: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
     parts: int = 1
     piece: int = 512
     hold: bool = True
@@ -56,6 +57,7 @@ class Tuned:
             and (int(functional["width"]) == self.max_width or not self.groups)
             and int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
+            and (not self.masks or functional["mask"] in self.masks)
             and bool(functional["dropout"]) + (functional["mask"] == "bias") <= self.features
         )
 

@@ -26,13 +26,13 @@ def _own_rows() -> Iterator[None]:
 
 
 def settings(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, rows: str, width: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, rows: str, width: int, mask: str = "full"
 ) -> tuple[Setting, ...]:
     (folder / "a.yaml").write_text(f"{HEAD}  flash.{kernel}:\n{rows}")
     module = forward_settings if kernel == "attn_fwd" else backward_settings
     monkeypatch.setattr(module, "tuning", lambda: load_tuning(folder))
     module._table.cache_clear()
-    functional: Functional = {"dtype": "fp16", "mask": "full", "dropout": False, "width": width}
+    functional: Functional = {"dtype": "fp16", "mask": mask, "dropout": False, "width": width}
     if kernel == "attn_fwd":
         return forward_settings.forward_settings(TARGET, functional)
     return backward_settings.backward_settings(kernel, TARGET, functional)
@@ -54,3 +54,17 @@ def test_rows_for_the_image_with_hints_alone_serve_nothing(
     kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert settings(tmp_path, monkeypatch, kernel, FIRST, 64) == ()
+
+
+@pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_dk_dv", "bwd_dq"])
+def test_a_row_for_some_masks_leaves_the_others_to_the_next(
+    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = FIRST.replace("hinted: true", "masks: [window]") + SECOND
+    blocks = {
+        mask: [
+            one.constants["BLOCK_M"] for one in settings(tmp_path, monkeypatch, kernel, rows, 64, mask=mask)
+        ]
+        for mask in ("full", "window", "bias")
+    }
+    assert blocks == {"full": [64, 64], "window": [128, 128], "bias": [64, 64]}
