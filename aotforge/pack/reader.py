@@ -14,6 +14,7 @@ from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, D
 from aotforge.pack.signature import SIZE_LIMIT as SIGNATURE_LIMIT
 from aotforge.pack.signature import Signature, decode_signature
 from aotforge.plan.model import Predicate
+from aotforge.targets.backends import BACKENDS
 
 _LISTED_LIMIT, _IMAGE_LIMIT, _VERIFIED_LIMIT = 1 << 19, 1 << 22, 1 << 28
 """Of conditions, and of characters as `_check_extent` counts them, for an image and for all; the complete profile has 21,000, 14,000
@@ -36,16 +37,30 @@ class OpenPack:
     def image(self, container: str, number: int) -> bytes:
         """One image, verified; reads the container's dictionary and that image's frame only. Raises PackError."""
         source, index = self.sources[container], self.indexes[container]
-        return read_image(source, index.images[number], read_dictionary(source, index))
+        image = read_image(source, index.images[number], read_dictionary(source, index))
+        _check_loaded(source.name, image)
+        return image
 
     def images(self, container: str) -> dict[bytes, bytes]:
         """Every image of a container by digest, verified. Raises PackError."""
-        return read_images(self.sources[container], self.indexes[container])
+        images = read_images(self.sources[container], self.indexes[container])
+        for image in images.values():
+            _check_loaded(self.sources[container].name, image)
+        return images
 
     def check_images(self) -> None:
         """Decodes and verifies every image. Raises PackError."""
         for container in self.indexes:
             self.images(container)
+
+
+def _check_loaded(container: str, image: bytes) -> None:
+    """Raises PackError for an image of which a GPU would load other code than the verifier reads."""
+    try:
+        for backend in BACKENDS.values():
+            backend.check_loaded(image)
+    except ValueError as error:
+        raise damaged(container, f"image {hashlib.sha256(image).hexdigest()}: {error}") from error
 
 
 def open_pack(path: Path) -> OpenPack:

@@ -13,6 +13,7 @@ from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
 from aotforge.pipeline.display import BuildObserver
+from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
@@ -112,8 +113,10 @@ def verify_release(
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if chosen:
             check_listed(released, opened)
-            tasks = release_tasks(released, opened, chosen, kernels_root, selected)
             name, profile = released.pack.name, opened.signature.profile
+            if on_stage:
+                on_stage(f"comparing images of {name} with their assembly texts")
+            tasks = release_tasks(released, opened, chosen, kernels_root, selected, jobs=jobs)
             reports.append(
                 verify_tasks(
                     tasks,
@@ -148,8 +151,13 @@ def release_tasks(
     archs: Sequence[str],
     kernels_root: Path,
     selected: frozenset[tuple[str, str]] | None = None,
+    *,
+    jobs: int | None = None,
 ) -> list[ImageTask]:
-    """One task per image of the `selected` kernels (None: all): calls that the pack dispatches to it, bytes, and text."""
+    """One task per image of the `selected` kernels (None: all): calls that the pack dispatches to it, bytes, and text.
+
+    Raises ReleaseError and PackError for images that texts or dispatch data do not fit, ToolchainError.
+    """
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
     uses: dict[str, list[Use]] = {}
     arch_of: dict[str, str] = {}
@@ -181,6 +189,7 @@ def release_tasks(
         for digest, found in uses.items()
     ]
     _check_launches(opened, tasks)
+    check_texts(tasks, jobs=jobs)
     return tasks
 
 

@@ -86,6 +86,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/sandbox/rootfs/definitions.py", "model_validate_json", "a lock of the checkout"),
     ("aotforge/sandbox/rootfs/rootfs_cache.py", "json.loads tarfile.open", f"{_OWN}; {_PINNED}"),
     ("aotforge/targets/cpu/cache.py", "json.loads", "Triton's cache, whose owner and modes were checked"),
+    ("aotforge/targets/amd/loaded.py", "aotforge.formats.elf.read_elf", f"{_IMAGE}; its segments are bounded before"),
     ("aotforge/targets/cpu/image.py", "aotforge.formats.elf.read_elf", _IMAGE),
     ("aotforge/targets/nvidia/cubin.py", "aotforge.formats.elf.read_elf", _IMAGE),
     ("aotforge/toolchain/*.py", "ast.parse csv.reader", _CODE),

@@ -11,6 +11,7 @@ from aotforge.formats.code_object import kernel_metadata
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
+from aotforge.targets.amd.loaded import check_loaded, is_code_object
 from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
@@ -88,6 +89,11 @@ class AmdBackend:
     ) -> None:
         """Kernarg layout, workgroup size, wavefront, no scratch buffers."""
         check_code_object(target, types, kernel_metadata(binary), metadata)
+
+    def check_loaded(self, binary: bytes) -> None:
+        """Segments, sections, symbols, metadata and descriptor agree."""
+        if is_code_object(binary):
+            check_loaded(binary)
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""

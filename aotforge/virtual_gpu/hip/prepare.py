@@ -30,6 +30,7 @@ from aotforge.formats.code_object import metadata
 from aotforge.formats.elf_symbols import check_symbols
 from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
+from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
 
 Variant = Literal["plain", "checks"]
@@ -81,6 +82,7 @@ def prepare(
     found = _stored(stem)
     if found is None:
         _check_arch(hsaco, arch)
+        _check_segments(hsaco)
         _make(hsaco, text, digest, arch, variant, stem, cache)
         found = _stored(stem)
     if found is None:
@@ -189,6 +191,13 @@ def _check_arch(hsaco: bytes, arch: str) -> None:
     found = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
     if found != arch:
         raise WrongArchError(f"the image is for {found}, the device is {arch}")
+
+
+def _check_segments(hsaco: bytes) -> None:
+    try:
+        check_loaded(hsaco)
+    except ValueError as error:
+        raise DecodeError(f"the image is refused: {error}") from error
 
 
 def describe_fault(lines: Path, fault: bytes, allocations: str) -> AotforgeError:

@@ -18,6 +18,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import ExecutorError, PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.formats.elf import read_elf
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import VerifyRequest
@@ -105,6 +106,21 @@ def test_a_wrong_image_in_a_release_is_found_whatever_the_cache_has(
     assert [v.label for v in report.verdicts if v.outcome != "passed"] == [bad.label]
     with pytest.raises(VerifyError, match=bad.label):
         report.require_passed()
+
+
+def test_an_image_of_which_the_emulator_reads_all_but_one_bit_is_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
+) -> None:
+    """A GPU would stop at infinite results: a bit of the descriptor that the virtual GPU has not."""
+    root, plan, images = add
+    altered = {}
+    for key, image in images.items():
+        data = bytearray(image.binary)
+        data[read_elf(image.binary).section(".rodata").offset + 55] ^= 8
+        altered[key] = replace(image, binary=bytes(data), digest=hashlib.sha256(data).hexdigest())
+    folder = released(tmp_path, plan, altered)
+    with pytest.raises(ReleaseError, match="assembled again, it is another file"):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
 
 
 def cut(path: Path) -> None:

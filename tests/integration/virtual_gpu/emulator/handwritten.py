@@ -75,6 +75,12 @@ amdhsa.version:
 
 def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scratch: int = 0) -> Program:
     """A kernel of two pointers, s[0:1] being the kernarg segment, v0 the work-item, s2 the workgroup where it is passed there."""
+    text = assembly_text(body, arch, threads=threads, lds=lds, scratch=scratch)
+    return Emulator(arch).load(link(assemble(text, arch)), text)
+
+
+def assembly_text(body: str, arch: str, *, threads: int, lds: int = 0, scratch: int = 0) -> str:
+    """The text of `kernel`."""
     target = emulated_target(arch)
     more = ""
     if target.accumulators == "unified":
@@ -85,7 +91,7 @@ def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scrat
         f"\t{line.strip()}" if not line.strip().endswith(":") else line.strip()
         for line in body.strip().splitlines()
     )
-    text = _TEXT.format(
+    return _TEXT.format(
         arch=arch,
         body=lines,
         lds=lds,
@@ -95,7 +101,6 @@ def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scrat
         lanes=target.lanes,
         more=more,
     )
-    return Emulator(arch).load(link(assemble(text, arch)), text)
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from ctypes import byref, c_void_p
@@ -13,6 +14,7 @@ import pytest
 from aotforge.compile.model import KernelImage
 from aotforge.deliver.extract import unpack
 from aotforge.errors import DecodeError, OutputError
+from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.hip.blob import program_file
 from aotforge.virtual_gpu.hip.prepare import MissingAssemblyError, find_assembly, prepare
@@ -89,6 +91,18 @@ def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) 
     assert load(hip, bytes(flipped)) == FILE_NOT_FOUND  # another digest: no text
     assert load(hip, b"\x7fELF" + bytes(200)) == INVALID_IMAGE
     assert load(hip, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(200)) == INVALID_IMAGE
+
+
+def test_an_image_that_a_gpu_would_enter_elsewhere_is_refused(
+    play: Play, add: KernelImage, tmp_path: Path
+) -> None:
+    """The emulator begins at the text's first instruction, a GPU where the descriptor points."""
+    altered = bytearray(add.binary)
+    altered[read_elf(add.binary).section(".rodata").offset + 17] ^= 1
+    (tmp_path / f"{hashlib.sha256(altered).hexdigest()}.s").write_text(add.asm)
+    hip = play(texts=str(tmp_path))
+    assert load(hip, bytes(altered)) == INVALID_IMAGE
+    assert "256 bytes from the kernel" in hip.report()
 
 
 def test_files_cut_short_are_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:

@@ -1,0 +1,217 @@
+"""Images whose segments, symbols or descriptors lead a GPU to other code than their sections show are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aotforge.errors import PackError, ReleaseError
+from aotforge.formats.elf import read_elf
+from aotforge.pack.binary import bytes_source
+from aotforge.pack.container import encode_container, read_index
+from aotforge.pack.model import Compressor
+from aotforge.pack.reader import OpenPack
+from aotforge.pipeline.image_texts import check_texts
+from aotforge.targets.amd.backend import AMD
+from aotforge.verify.verdict import ImageTask
+from aotforge.virtual_gpu.emulator.assembly import assemble, link
+from tests.integration.virtual_gpu.emulator.handwritten import assembly_text
+from tests.unit.verify.test_verdicts import RESOURCES
+
+pytestmark = pytest.mark.compiler
+
+ARCH = "gfx908"
+BODY = "s_nop 0\n" * 80
+TEXT = assembly_text(BODY, ARCH, threads=64)
+Change = Callable[[bytearray], None]
+
+
+@pytest.fixture(scope="module")
+def image() -> bytes:
+    return link(assemble(TEXT, ARCH))
+
+
+def changed(image: bytes, change: Change) -> bytes:
+    data = bytearray(image)
+    change(data)
+    assert bytes(data) != image
+    return bytes(data)
+
+
+def segments(data: bytearray, kind: int, flag: int = 0) -> list[int]:
+    """Places of the program headers of a kind that have a flag."""
+    (start,) = struct.unpack_from("<Q", data, 32)
+    (count,) = struct.unpack_from("<H", data, 56)
+    places = [start + 56 * number for number in range(count)]
+    heads = [(at, *struct.unpack_from("<II", data, at)) for at in places]
+    return [at for at, found, flags in heads if found == kind and flags & flag == flag]
+
+
+def section(data: bytearray, name: str) -> tuple[int, int]:
+    """Place of a section's header, and of its content."""
+    (start,) = struct.unpack_from("<Q", data, 40)
+    elf = read_elf(bytes(data))
+    number = [one.name for one in elf.sections].index(name)
+    return start + 64 * number, elf.sections[number].offset
+
+
+def add(data: bytearray, at: int, form: str, value: int) -> None:
+    (old,) = struct.unpack_from(form, data, at)
+    struct.pack_into(form, data, at, old + value)
+
+
+def other_code(data: bytearray) -> None:
+    (at,) = segments(data, 1, 1)
+    _, address, _, size = struct.unpack_from("<QQQQ", data, at + 8)
+    data += bytes((address - len(data)) % 4096)
+    struct.pack_into("<Q", data, at + 8, len(data))
+    data += struct.pack("<I", 0xBF810000) * (size // 4)
+
+
+def more_code(data: bytearray) -> None:
+    """Behind .text, of the dynamic section."""
+    (at,) = segments(data, 1, 1)
+    struct.pack_into("<QQ", data, at + 32, *[struct.unpack_from("<Q", data, at + 32)[0] + 64] * 2)
+
+
+def two_kernels(data: bytearray) -> None:
+    """The descriptor in .symtab is the kernel's, the one in .dynsym is not."""
+    _, at = section(data, ".dynsym")
+    for entry in range(at + 24, at + 72, 24):
+        if data[entry + 4] & 15 == 1:
+            add(data, entry + 8, "<Q", 64)
+
+
+def same_names(data: bytearray) -> None:
+    _, at = section(data, ".symtab")
+    size = read_elf(bytes(data)).section(".symtab").size
+    struct.pack_into("<I", data, at + size - 24, struct.unpack_from("<I", data, at + size - 48)[0])
+
+
+def another_note(data: bytearray) -> None:
+    (at,) = segments(data, 0x6474E551)
+    (note,) = segments(data, 4)
+    data[at : at + 56] = data[note : note + 56]
+
+
+def shortened_note(data: bytearray) -> None:
+    _, at = section(data, ".note")
+    add(data, at + 4, "<I", -8)
+
+
+def overlapping(data: bytearray) -> None:
+    last = segments(data, 1)[-1]
+    (text,) = segments(data, 1, 1)
+    struct.pack_into("<QQ", data, last + 8, *struct.unpack_from("<QQ", data, text + 8))
+
+
+def constructors(data: bytearray) -> None:
+    _, at = section(data, ".dynamic")
+    struct.pack_into("<Q", data, at, 7)  # DT_RELA
+
+
+def relocations(data: bytearray) -> None:
+    at, _ = section(data, ".comment")
+    struct.pack_into("<I", data, at + 4, 4)
+
+
+def writable(data: bytearray) -> None:
+    (at,) = segments(data, 1, 1)
+    add(data, at + 4, "<I", 2)
+
+
+def large(data: bytearray) -> None:
+    add(data, segments(data, 1)[-1] + 40, "<Q", 1 << 26)
+
+
+def in_descriptor(offset: int, form: str, value: int) -> Change:
+    def change(data: bytearray) -> None:
+        add(data, section(data, ".rodata")[1] + offset, form, value)
+
+    return change
+
+
+LOADED = {
+    "other code is loaded": (other_code, "its segments|loads? other"),
+    "the entry is elsewhere": (in_descriptor(16, "<q", 256), "entry is 256 bytes from the kernel"),
+    "more is executable": (more_code, "overlap"),
+    "the tables of symbols differ": (two_kernels, "tables of symbols differ"),
+    "a name is there twice": (same_names, "is not unique"),
+    "two notes": (another_note, "program headers are of kinds"),
+    "a second note in the section": (shortened_note, "several notes"),
+    "segments overlap": (overlapping, "overlap"),
+    "the loader relocates": (constructors, "dynamic section has tags"),
+    "a section of relocations": (relocations, "sections are of kinds"),
+    "code can be written": (writable, "executable segment"),
+    "segments of megabytes": (large, "larger than the file"),
+    "less LDS is stated": (in_descriptor(0, "<I", 64), "group_segment_fixed_size 0, its descriptor 64"),
+    "lanes of a wave": (in_descriptor(56, "<H", 1 << 10), "wavefront_size 64, its descriptor 32"),
+}
+
+
+def test_the_linkers_own_image_is_accepted(image: bytes) -> None:
+    AMD.check_loaded(image)
+    read(image)
+    check_texts([task(image)], jobs=1)
+
+
+def read(image: bytes) -> None:
+    """The image, as the reader of packs takes it."""
+    source = bytes_source("c", encode_container([image], Compressor(), file="c"))
+    nothing: Any = None
+    opened = OpenPack(
+        name="p",
+        signature=nothing,
+        dispatch=nothing,
+        indexes={"c": read_index(source)},
+        sources={"c": source},
+    )
+    assert opened.images("c") == {hashlib.sha256(image).digest(): image}
+    assert opened.image("c", 0) == image
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_pack_with_an_image_that_is_loaded_otherwise_is_refused(image: bytes, name: str) -> None:
+    change, expected = LOADED[name]
+    with pytest.raises(PackError, match=expected):
+        read(changed(image, change))
+
+
+def task(image: bytes, text: str = TEXT) -> ImageTask:
+    return ImageTask(
+        key="k", label="add/one", arch=ARCH, digest=hashlib.sha256(image).hexdigest(), binary=image, asm=text,
+        resources=RESOURCES, folder="add", verifier_digest="", uses=(),
+    )  # fmt: skip
+
+
+def other_target(data: bytearray) -> None:
+    add(data, 48, "<I", 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        in_descriptor(48, "<I", 1 << 21),  # DX10_CLAMP
+        in_descriptor(52, "<I", 1 << 24),  # a trap on invalid operations
+        in_descriptor(4 * 7, "<I", 1),
+        other_target,
+    ],
+)
+def test_an_image_that_its_text_does_not_make_is_refused(image: bytes, change: Change) -> None:
+    """Bits that the virtual GPU does not read: the image's structure is right."""
+    altered = changed(image, change)
+    AMD.check_loaded(altered)
+    with pytest.raises(ReleaseError, match=r"add/one .* it is another file"):
+        check_texts([task(image), task(altered)], jobs=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [(".incbin", "do not write"), ("s_no_such 1", "refuses the text")]
+)
+def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expected: str) -> None:
+    with pytest.raises(ReleaseError, match=expected):
+        check_texts([task(image, TEXT.replace("\ts_endpgm", f"\t{line}\n\ts_endpgm"))], jobs=1)
