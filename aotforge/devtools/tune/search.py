@@ -141,7 +141,7 @@ class EstimateStore:
         """
         key = self._key(job, call)
         found = self._load(key)
-        if found is None or (spilled and found.scratch_bytes and not found.cycles):
+        if found is None or (spilled and found.scratch_bytes and not found.measure):
             found = make()
             self.put(job, call, found)
         elif key not in self._made:

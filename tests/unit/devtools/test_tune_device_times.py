@@ -155,6 +155,17 @@ def test_images_that_spill_or_do_not_compile_never_reach_the_device(timed: Any) 
     assert machine.checked == ["rules", "b"]
 
 
+def test_rules_that_spill_have_times_which_nothing_makes_again(timed: Any, tmp_path: Path) -> None:
+    found = timed(Machine(spilled=["rules"], times={"a": 1.0}), "a")["rules"]
+    assert (found.scratch_bytes, found.ratio) == (64, 1.0) and not found.usable
+    store = EstimateStore(tmp_path, made_by="a test")
+
+    def again() -> TunedCost:
+        raise AssertionError("there is no virtual GPU for it")
+
+    assert store.estimate("rules", request(tmp_path), again, spilled=True) == found
+
+
 def test_settings_that_compile_to_one_image_are_timed_once(timed: Any) -> None:
     machine = Machine(times={"a": 1.0})
     found = timed(machine, "a", "b", "c", digests={"a": "x", "b": "x", "c": "rules"})
