@@ -25,6 +25,9 @@ from aotforge.sandbox.executors.step import OutputTail, Step, StepLimits, StepRe
 from aotforge.toolchain.triton import Toolchain
 
 _START_SECONDS = 600.0
+_TEXT_LIMIT = 1 << 16
+"""Characters of a failure that are kept: a step may send 16 MiB of each job."""
+
 OnMessage = Callable[[dict[str, Any], bytes], None]
 
 
@@ -109,7 +112,7 @@ class RemoteScheduler:
     def _on_message(self, message: dict[str, Any], payload: bytes) -> None:
         key = str(message.get("started") or message.get("key"))
         job = self._claimed.get(key)
-        if job is None:
+        if job is None or any(failure.job.key == key for failure in self.failures):
             raise ExecutorError(f"{self.execution.executor.name}: unexpected message for a job", cause=key)
         if "started" in message:
             self._started.add(key)
@@ -127,7 +130,7 @@ class RemoteScheduler:
             del self._claimed[key]
         else:
             self._started.discard(key)
-            detail, output = str(message["detail"]), str(message["output"])
+            detail, output = (str(message[name])[-_TEXT_LIMIT:] for name in ("detail", "output"))
             outcome = Outcome(kind=message["outcome"], job=job, detail=detail, output=output)
             if outcome.kind == "failed":
                 self.failures.append(outcome)
@@ -152,14 +155,18 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
         return build(Toolchain, json.loads(file.read_text(encoding="ascii")))
     except (OSError, ValueError, LookupError, TypeError):
         pass
-    found: list[dict[str, Any]] = []
-    result, log = _run(step, execution, lambda message, _: found.append(message))
+    found: dict[str, Any] = {}
+    result, log = _run(step, execution, lambda message, _: found.update(toolchain=message))
     if result.status or not found:
         raise ToolchainError(
             f"the compiler of rootfs {execution.rootfs.name} did not respond", cause=" / ".join(log[-2:])
         )
-    write_atomic(file, json.dumps(found[0]).encode("ascii"))
-    return build(Toolchain, found[0])
+    try:
+        toolchain = build(Toolchain, found["toolchain"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise _invalid(step.name, error) from error
+    write_atomic(file, json.dumps(found["toolchain"]).encode("ascii"))
+    return toolchain
 
 
 def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[StepResult, list[str]]:
@@ -171,26 +178,37 @@ def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple
             log.add(data)
             return
         for message, payload in _fed(frames, data, step.name):
-            if "error" in message:
-                kind = getattr(errors, str(message["error"]), AotforgeError)
-                error = kind(str(message["what"]), cause=str(message["cause"]), hint=str(message["hint"]))
-                assert isinstance(error, AotforgeError)
-                raise error
-            on_message(message, payload)
+            try:
+                if "error" in message:
+                    raise _reported(message)
+                on_message(message, payload)
+            except (LookupError, TypeError, ValueError, OverflowError) as error:
+                raise _invalid(step.name, error) from error
 
     result = execution.executor.run(step, execution.rootfs, on_output=on_output)
     return result, log.text().strip().splitlines()
+
+
+def _reported(message: dict[str, Any]) -> AotforgeError:
+    """The error in a worker's message. Raises KeyError."""
+    kind = getattr(errors, str(message["error"]), None)
+    known = kind if isinstance(kind, type) and issubclass(kind, AotforgeError) else AotforgeError
+    return known(str(message["what"]), cause=str(message["cause"]), hint=str(message["hint"]))
+
+
+def _invalid(step: str, error: Exception) -> ExecutorError:
+    return ExecutorError(
+        f"{step}: the worker's messages are not valid: {error}",
+        cause="something in the step writes to the worker's stdout",
+        hint="run it again; if it happens again, try another --executor",
+    )
 
 
 def _fed(frames: Frames, data: bytes, step: str) -> list[tuple[dict[str, Any], bytes]]:
     try:
         return frames.feed(data)
     except ValueError as error:
-        raise ExecutorError(
-            f"{step}: the worker's messages are not valid: {error}",
-            cause="something in the step writes to the worker's stdout",
-            hint="run it again; if it happens again, try another --executor",
-        ) from error
+        raise _invalid(step, error) from error
 
 
 def _step(
