@@ -149,13 +149,21 @@ def _unknown_users() -> frozenset[int]:
 
 @cache
 def _is_private(group: int, user: int) -> bool:
-    """True for root's group, and for one that has the user's name and no other member: distributions give every user one."""
+    """True for root's group, and for one that has the user's name, while no other account is in it: distributions give every user one.
+
+    Accounts are those that the system lists; a directory service may list none of its own.
+    """
     try:
-        found, owner = grp.getgrgid(group), pwd.getpwuid(user)
+        found, owner = grp.getgrgid(group), pwd.getpwuid(0 if group == 0 else user)
     except KeyError:
         return False
-    own = found.gr_name == owner.pw_name and owner.pw_gid == group
-    return group == 0 or (own and set(found.gr_mem) <= {owner.pw_name})
+    own = group == 0 or (found.gr_name == owner.pw_name and owner.pw_gid == group)
+    return own and {*found.gr_mem, *_accounts_of(group)} <= {owner.pw_name}
+
+
+def _accounts_of(group: int) -> set[str]:
+    """Accounts whose primary group it is, but those that are other names of root."""
+    return {one.pw_name for one in pwd.getpwall() if one.pw_gid == group and one.pw_uid != 0}
 
 
 def check_cache_name(folder: Path) -> None:

@@ -165,7 +165,14 @@ def release_tasks(
         if selected is not None and (use.kernel.family, use.kernel.name) not in selected:
             continue
         uses.setdefault(digest, []).append(use)
-        arch_of[digest] = arch
+        if arch_of.setdefault(digest, arch) != arch or uses[digest][0].kernel.family != use.kernel.family:
+            # it is executed as an image of one: its verdict would be the other's, too
+            raise ReleaseError(
+                f"{opened.name} has the image {digest[:16]} for {arch_of[digest]} and {arch}, "
+                f"for kernels of {uses[digest][0].kernel.family} and {use.kernel.family}",
+                cause="an image is of one arch and one family; the dispatch data are altered",
+                hint="fetch the release again, or build it again",
+            )
     binaries = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
     families = {use.kernel.family for found in uses.values() for use in found}
     natively = any(map(is_native, archs))

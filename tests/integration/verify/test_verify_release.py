@@ -266,6 +266,23 @@ def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
         verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
 
 
+def test_an_image_for_two_archs_is_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
+) -> None:
+    """It would be executed as one of them, and both would have the verdict."""
+    root, plan, images = add
+    (kernel,) = plan.kernels
+    other = tuple(replace(functional, arch="gfx906") for functional in kernel.functionals)
+    both = replace(
+        plan,
+        archs=("gfx906", *plan.archs),
+        kernels=(replace(kernel, functionals=(*other, *kernel.functionals)),),
+    )
+    folder = released(tmp_path, both, images)
+    with pytest.raises(ReleaseError, match="for gfx906 and gfx908"):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+
+
 def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
     add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
 ) -> None:

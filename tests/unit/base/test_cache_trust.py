@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aotforge.base.cache_trust import DEFAULT_ACL, check_cache, replaceable
+from aotforge.base.cache_trust import DEFAULT_ACL, _is_private, check_cache, replaceable
 from aotforge.base.files import make_folders
 from aotforge.cli.command import cache_folder
 from aotforge.errors import CacheError
@@ -20,6 +22,50 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fol
 
 def _give(path: Path) -> None:
     os.chown(path, OTHER, OTHER, follow_symlinks=False)
+
+
+def _accounts(
+    monkeypatch: pytest.MonkeyPatch, *accounts: tuple[str, int, int], members: tuple[str, ...] = ()
+) -> None:
+    """Accounts of the system: names, numbers, numbers of their first groups. `members` of every group."""
+    entries = [pwd.struct_passwd((name, "x", uid, gid, "", "/", "/bin/sh")) for name, uid, gid in accounts]
+    names = {gid: name for name, _, gid in reversed(accounts)}
+    monkeypatch.setattr(pwd, "getpwall", lambda: entries)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: next(one for one in entries if one.pw_uid == uid))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((names[gid], "x", gid, list(members))))
+    _is_private.cache_clear()
+
+
+ROOT, ALICE = ("root", 0, 0), ("alice", 1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "members", "group", "private"),
+    [
+        ((ROOT, ALICE), (), 1000, True),
+        ((ROOT, ALICE), ("alice",), 1000, True),
+        ((ROOT, ALICE), ("bob",), 1000, False),
+        ((ROOT, ALICE, ("bob", 1001, 1000)), (), 1000, False),
+        ((ROOT, ALICE), (), 0, True),
+        ((ROOT, ALICE, ("toor", 0, 0)), ("root",), 0, True),
+        ((ROOT, ALICE, ("operator", 11, 0)), (), 0, False),
+        ((ROOT, ALICE), ("alice",), 0, False),
+        ((ROOT, ALICE, ("staff", 50, 50)), (), 50, False),
+    ],
+)
+def test_a_group_is_private_while_no_other_account_is_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+    accounts: tuple[tuple[str, int, int], ...],
+    members: tuple[str, ...],
+    group: int,
+    private: bool,
+) -> None:
+    """An account's first group does not list the account."""
+    _accounts(monkeypatch, *accounts, members=members)
+    try:
+        assert _is_private(group, 1000) == private
+    finally:
+        _is_private.cache_clear()
 
 
 def _share_with_group(path: Path) -> None:
