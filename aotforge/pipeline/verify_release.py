@@ -17,7 +17,7 @@ from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
-from aotforge.plan.families import load_families
+from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
@@ -158,7 +158,9 @@ def release_tasks(
 
     Raises ReleaseError and PackError for images that texts or dispatch data do not fit, ToolchainError.
     """
-    folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
+    families = load_families(kernels_root)
+    folders = {loaded.family.name: loaded.folder for loaded in families}
+    _check_steps(opened, families)
     uses: dict[str, list[Use]] = {}
     arch_of: dict[str, str] = {}
     for digest, arch, use in _uses(opened, archs, folders):
@@ -174,11 +176,10 @@ def release_tasks(
                 hint="fetch the release again, or build it again",
             )
     binaries = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
-    families = {use.kernel.family for found in uses.values() for use in found}
     natively = any(map(is_native, archs))
     verifier = {
         family: family_verifier_digest(kernels_root / folders[family], natively=natively)
-        for family in families
+        for family in {use.kernel.family for found in uses.values() for use in found}
     }
     tasks = [
         ImageTask(
@@ -198,6 +199,26 @@ def release_tasks(
     _check_launches(opened, tasks)
     check_texts(tasks, jobs=jobs)
     return tasks
+
+
+def _check_steps(opened: OpenPack, families: Iterable[LoadedFamily]) -> None:
+    """Checks that each operator's kernels are launched in the order of their family's rules: no image shows it. Raises ReleaseError."""
+    steps: dict[str, set[tuple[int, str]]] = {}
+    for loaded in families:
+        for kernel in loaded.family.kernels:
+            steps.setdefault(kernel.operator, set()).add((kernel.step, f"{loaded.family.name}.{kernel.name}"))
+    found: dict[str, set[tuple[int, str]]] = {}
+    for one in opened.dispatch.kernels:
+        found.setdefault(one.operator, set()).add((one.step, one.name))
+    for operator, launched in found.items():
+        wanted = steps.get(operator, launched)  # a family that this checkout lacks is named later
+        if not launched <= wanted or {step for step, _ in launched} != {step for step, _ in wanted}:
+            listed = ", ".join(f"{step}: {name}" for step, name in sorted(launched))
+            raise ReleaseError(
+                f"{opened.name} executes {operator} in other steps than kernels/: {listed}",
+                cause="the release has a part of the operator's kernels, or its dispatch data are altered",
+                hint="fetch the release again, or build it again with every kernel of the operator",
+            )
 
 
 def _uses(

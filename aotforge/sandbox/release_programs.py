@@ -256,7 +256,8 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
         words += ["--ro-bind", str(path), str(path)]
     for path in writable:
         words += ["--bind", str(path), str(path)]
-    return [*words, "--remount-ro", "/dev"]
+    # both are memory without a limit; folders below them that are mounted are not affected
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def _variables(environment: Mapping[str, str]) -> list[str]:

@@ -63,6 +63,18 @@ def test_only_writable_folders_can_be_written(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
+def test_nothing_but_its_writable_folders_and_tmp_can_be_written(tmp_path: Path) -> None:
+    """Other folders would be memory that no limit counts."""
+    (tmp_path / "readable").mkdir()
+    (tmp_path / "writable").mkdir()
+    line = "find / -type d ! -path '/proc/*' 2>/dev/null | while read -r d; do (: > $d/x) 2>/dev/null && echo $d; done"
+    written = set(run(line, (tmp_path / "readable",), (tmp_path / "writable",)).stdout.split())
+    # pytest's folders are below /tmp, which is bounded
+    assert {one for one in written if not one.startswith("/tmp")} == set()
+    assert {"/tmp", str(tmp_path / "writable")} <= written
+
+
+@needs_bubblewrap
 def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -23,6 +23,7 @@ from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.verify_release import verify, verify_release
+from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
@@ -264,6 +265,26 @@ def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
     folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
     with pytest.raises(ReleaseError, match=expected):
         verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+
+
+def test_kernels_of_an_operator_in_other_steps_are_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verdicts are of images: each is right, and the operator's results are not."""
+    root, plan, images = add
+    folder = released(tmp_path, plan, images)
+    loaded = load_families(root)
+    (one,) = loaded
+    (kernel,) = one.family.kernels
+    for kernels in (
+        (replace(kernel, step=1),),
+        (kernel, replace(kernel, name="prepare", step=1)),
+        (replace(kernel, name="other"),),
+    ):
+        others = (replace(one, family=replace(one.family, kernels=kernels)),)
+        monkeypatch.setattr("aotforge.pipeline.verify_release.load_families", lambda _, found=others: found)
+        with pytest.raises(ReleaseError, match=r"executes add in other steps than kernels/: 0: add\.add"):
+            verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
 
 
 def test_an_image_for_two_archs_is_refused(
