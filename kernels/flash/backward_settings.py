@@ -28,6 +28,7 @@ class Tuned:
     `general`: for the image without hints only, where that spills; `hinted`: for the one with hints only. `kpack`: how many steps of the
     matrix instruction one read of shared memory feeds. `archs`: those of the file that it is for (all when empty).
     `spills`: hardware ran its images with spilled registers faster than every setting without.
+    `registers`: how many a thread may have on archs of sm_90.yaml (0: the assembler chooses, and may spill to have fewer than fit).
     """
 
     max_width: int
@@ -49,6 +50,7 @@ class Tuned:
     hinted: bool = False
     archs: tuple[str, ...] = ()
     spills: bool = False
+    registers: int = 0
 
     def fits(self, arch: str, functional: Functional) -> bool:
         """Whether this configuration is for the functional on this arch."""
@@ -83,6 +85,7 @@ class Tuned:
             matrix_instr_nonkdim=self.mfma,
             kpack=self.kpack,
             spills=self.spills,
+            options={"maxnreg": self.registers} if self.registers else {},
         )
 
 

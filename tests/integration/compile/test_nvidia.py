@@ -9,6 +9,7 @@ import pytest
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.image_set import violations
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
@@ -126,3 +127,26 @@ def test_the_fused_backward_pass_compiles_for_both_widths(tmp_path: Path) -> Non
         )
     threads = {job.label.partition(":")[0]: images[job.key].resources.threads for job in jobs}
     assert threads == {"flash_atomic.bwd_sums": 384, "flash_atomic.bwd_end": 256}
+
+
+LARGEST = (
+    "bwd_dk_dv:sm_90:dtype=fp32,dropout=true,mask=bias,width=128:0",
+    "bwd_dk_dv:sm_90:dtype=fp16,dropout=true,mask=bias,width=224:1u",
+    "bwd_dk_dv:sm_90:dtype=bf16,dropout=false,mask=full,width=256:1u",
+    "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=48:0",
+    "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=256:1u",
+)
+"""Images of the complete profile that used local memory with 16 warps, or with the registers that ptxas chose."""
+
+
+@pytest.mark.slow
+def test_images_of_the_complete_profile_use_no_local_memory(tmp_path: Path) -> None:
+    plan = plan_project(PROJECT, archs=["sm_90"], profile="full", only=Only(["flash"]))
+    jobs = tuple(job for job in plan.jobs if job.label.partition(".")[2] in LARGEST)
+    assert len(jobs) == len(LARGEST)
+    part = replace(plan, jobs=tuple(replace(job, spills="reject") for job in jobs))
+    with Cache(tmp_path / "cache") as cache:
+        images = compile_plan(
+            part, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
+        )
+    assert [violations(job, images.resources(job.key)) for job in jobs] == [()] * len(jobs)

@@ -196,6 +196,20 @@ def test_sm_90_has_timed_settings_and_a_source_for_wgmma_where_that_is_faster() 
             assert allowed == [name == "bwd_dk_dv" and mask != "bias", False]
 
 
+def test_registers_that_a_row_names_fit_a_multiprocessor() -> None:
+    """A launch that needs more than the 65536 of sm_90 fails."""
+    kernels = [kernel for kernel in FLASH.kernels if kernel.name in ("bwd_dk_dv", "bwd_dq")]
+    named = set()
+    for kernel in kernels:
+        for setting in (
+            one for functional in functionals(kernel) for one in kernel.settings(SM_90, functional)
+        ):
+            registers = int(setting.options.get("maxnreg", 0))
+            named.add(registers)
+            assert registers <= 255 and setting.num_warps * SM_90.warp_size * registers <= 65536
+    assert named == {0, 255}
+
+
 def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
     for kernel in (kernel for kernel in FLASH.kernels if kernel.name != "attn_dropout_mask"):
         hints = {a.name: a.divisible_by for a in kernel.arguments}
