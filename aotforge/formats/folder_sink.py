@@ -20,24 +20,24 @@ class FolderSink:
     root: Path
     neighbours: bool = False
     made: dict[str, str] = field(default_factory=dict)
-    _folders: set[PurePosixPath] = field(default_factory=set)
+    _folders: set[str] = field(default_factory=set)
 
     def folder(self, path: PurePosixPath) -> None:
         """Makes a folder and those above it."""
-        if path in self._folders or path == PurePosixPath():
+        if str(path) in self._folders or not path.parts:
             return
         if str(path) in self.made:
             raise UnsafeArchiveError(f"{str(path)!r} is not a folder in another archive")
         self.folder(path.parent)
         (self.root / path).mkdir(mode=0o755)
-        self._folders.add(path)
+        self._folders.add(str(path))
 
     def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
         """Creates a file; never opens an existing one."""
         self.folder(path.parent)
         digest = hashlib.sha256()
         target = self.root / path
-        if str(path) in self.made or path in self._folders:
+        if str(path) in self.made or str(path) in self._folders:
             for piece in pieces:
                 digest.update(piece)
             self._same(path, digest.hexdigest())
@@ -56,7 +56,7 @@ class FolderSink:
         if self.neighbours and "/" in target:
             raise UnsafeArchiveError(f"the link {str(path)!r} leads to another folder, {target!r}")
         self.folder(path.parent)
-        if str(path) in self.made or path in self._folders:
+        if str(path) in self.made or str(path) in self._folders:
             self._same(path, f"-> {target}")
             return
         (self.root / path).symlink_to(target)

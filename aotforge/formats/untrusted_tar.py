@@ -39,7 +39,8 @@ class UnsafeArchiveError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TarFacts:
-    """Of a tar: SHA-256 (hexadecimal) and bytes of the uncompressed tar, and its number of entries."""
+    """Of a tar: SHA-256 (hexadecimal) and bytes of the uncompressed tar, and its number of entries and of folders that only their
+    names imply."""
 
     sha256: str
     size: int
@@ -106,7 +107,7 @@ def read_archive(
 ) -> ArchiveFacts:
     """Reads a .tar.gz with one top folder into `sink`: any name for "", and for None there need not be one and paths keep it.
 
-    `bounds` has the most bytes and entries of the tar; `on_bytes` receives numbers of compressed bytes, `on_entry` checked headers.
+    `bounds` has the most bytes and members of the tar; `on_bytes` receives numbers of compressed bytes, `on_entry` checked headers.
     Raises UnsafeArchiveError; what `sink` has made by then must be deleted.
     """
     stream = _Inflated(chunks, bounds.size, on_bytes)
@@ -134,17 +135,18 @@ def _read(
     check: _EntryCheck,
     on_entry: Callable[[tarfile.TarInfo], None] | None,
 ) -> TarFacts:
-    members = 0
+    entries = members = 0
     while (block := stream.take(_BLOCK)).strip(b"\0"):
-        members += 1
-        if members > bounds.members:
-            raise UnsafeArchiveError(f"it has more than the expected {bounds.members} entries")
+        entries += 1
         info = _header(block)
         if info.size > bounds.size:  # before anything is read for it
             raise UnsafeArchiveError(
                 f"{info.name!r} has {info.size} bytes, more than the expected {bounds.size}"
             )
         path = check.entry(info)
+        members = max(entries, check.paths)  # a name of 255 bytes can imply 120 folders
+        if members > bounds.members:
+            raise UnsafeArchiveError(f"it has more than the expected {bounds.members} entries and folders")
         if on_entry:
             on_entry(info)
         if info.isdir():
@@ -180,7 +182,12 @@ class _EntryCheck:
 
     def __init__(self, top: str | None) -> None:
         self._top = top
-        self._seen: dict[PurePosixPath, bool] = {}  # True for folders
+        self._seen: dict[str, bool] = {}  # by path, which takes far less memory as a string; True for folders
+
+    @property
+    def paths(self) -> int:
+        """How many files, links and folders there are, with folders that the names of others imply."""
+        return len(self._seen)
 
     def entry(self, info: tarfile.TarInfo) -> PurePosixPath | None:
         """The path below the top folder; None for the top folder itself."""
@@ -190,21 +197,21 @@ class _EntryCheck:
             if parts[0] != self._top:
                 raise UnsafeArchiveError(f"{parts[0]!r} is outside the top folder {self._top!r}")
             parts = parts[1:]
-        path = PurePosixPath(*parts)
+        path = "/".join(parts)
         if not parts:
             if info.isdir():
                 self._add(path, info)
             return None
-        for parent in path.parents:
-            if self._seen.get(parent, True) is False:
+        parent = path
+        while parent := parent.rpartition("/")[0]:
+            if not self._seen.setdefault(parent, True):
                 raise UnsafeArchiveError(f"{info.name!r} is below an entry that is not a folder")
-            self._seen.setdefault(parent, True)
         self._add(path, info)
         if info.issym():
             _parts(info.linkname, f"the target {info.linkname!r} of the link {info.name!r}")
-        return path
+        return PurePosixPath(path)
 
-    def _add(self, path: PurePosixPath, info: tarfile.TarInfo) -> None:
+    def _add(self, path: str, info: tarfile.TarInfo) -> None:
         # a folder may have been implied by what is in it, once
         known = self._seen.get(path)
         if known is False or (known is True and not info.isdir()):

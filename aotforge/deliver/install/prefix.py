@@ -119,7 +119,8 @@ def check_other_files(prefix: Path, record: InstallRecord) -> None:
 
 def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
     """Files that were changed or removed since, and files and folders that not every user may read, or that others may write."""
-    folders = {prefix / parent for name in record.files for parent in Path(name).parents}
+    # not the parents of the record's names: 16 MB of deep ones have gigabytes of these
+    folders = {path for path in prefix.rglob("*") if path.is_dir() and not path.is_symlink()}
     changed = [
         name
         for name, content in sorted(record.files.items())
@@ -127,7 +128,7 @@ def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
     ]
     return changed + [
         path.relative_to(prefix).as_posix()
-        for path in sorted({*folders, prefix / RECORD})
+        for path in sorted({prefix, *folders, prefix / RECORD})
         if (path.is_dir() and path.stat().st_mode & 0o555 != 0o555) or _is_open(path)
     ]
 

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import tarfile
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -140,6 +141,31 @@ def test_bombs() -> None:
     with pytest.raises(UnsafeArchiveError, match="more than the expected 49 entries"):
         read(many, bounds=TarFacts(sha256="", size=1 << 20, members=49))
     assert read(many).tar.members == 50
+
+
+def test_folders_that_names_imply_count(tmp_path: Path) -> None:
+    """A name of 255 bytes has 120 of its own: half a megabyte took gigabytes of memory and of disk."""
+    deep = pack(tar(*((f"top/{n:03}/" + "/".join("a" * 100), b"", {}) for n in range(100))))
+    assert read(deep).tar.members == 100 * 101
+    with pytest.raises(UnsafeArchiveError, match="more than the expected 1000 entries and folders"):
+        read_archive(
+            [deep], FolderSink(root=tmp_path), bounds=TarFacts(sha256="", size=1 << 20, members=1000)
+        )
+    assert len(list(tmp_path.rglob("*"))) <= 1000
+    tracemalloc.start()
+    read(deep)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6_000_000  # 10,100 paths of at most 200 characters
+
+
+def test_the_members_of_ours_are_their_entries(tmp_path: Path) -> None:
+    """A signed index has that number; our writer makes an entry for each folder."""
+    write_tar_gz(
+        tmp_path / "a.tar.gz", {"top/a/b/c": Member(content=b"1"), "top/d": Member(content=b"2")}, epoch=0
+    )
+    with tarfile.open(tmp_path / "a.tar.gz") as made:
+        assert read((tmp_path / "a.tar.gz").read_bytes()).tar.members == len(made.getnames()) == 5
 
 
 NAMES = st.text(st.characters(categories=["L", "N"], max_codepoint=0x24F), min_size=1, max_size=20)
