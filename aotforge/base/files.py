@@ -312,16 +312,22 @@ def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
     as it was.
 
     To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed. Raises OutputError, also as
-    `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked.
+    `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked; and where
+    `path` is neither a folder nor a link.
     """
     if not opened:
         make_output_place(path)
+    if os.path.lexists(path) and not (path.is_dir() or path.is_symlink()):
+        raise OutputError(
+            f"{path} is not a folder",
+            hint="move it away, or choose another output folder; nothing was written",
+        )
     prefix = f".{path.name}.staged-"
     with output_errors(path):
         make_folders(path.parent)
         for left in path.parent.iterdir():
             if left.name.startswith(prefix) and _TEMPORARY.fullmatch(left.name[len(prefix) :]):
-                _discard(left)
+                _discard_own(left)
         staged = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
     try:
         with output_errors(staged):
@@ -331,15 +337,22 @@ def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
             _put_in_place(staged, path)
     finally:
         with suppress(OSError):
-            _discard(staged)
+            discard(staged)
 
 
-def _discard(path: Path) -> None:
-    """Removes a folder, or the link that lay in its place."""
-    if path.is_symlink():
-        path.unlink()
-    else:
+def discard(path: Path) -> None:
+    """Removes a folder, or what lay in its place: rmtree follows no link either, but waits for the writer of a pipe. Raises OSError."""
+    if stat.S_ISDIR(path.lstat().st_mode):
         shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _discard_own(path: Path) -> None:
+    """Removes a folder or link of this user; others did not come from `staged_folder`. Raises OSError."""
+    status = path.lstat()
+    if status.st_uid == os.geteuid() and (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+        discard(path)
 
 
 def _put_in_place(staged: Path, path: Path) -> None:
@@ -356,7 +369,7 @@ def _put_in_place(staged: Path, path: Path) -> None:
         except OSError:
             aside.rename(path)
             raise
-        _discard(aside)
+        discard(aside)
     sync(path.parent)
 
 

@@ -7,12 +7,13 @@ Layout of the folder, below `<commit>/`: `artefacts/<name>/` with the files of f
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import check_output_place, make_folders, make_output_place, staged_folder
+from aotforge.base.files import check_output_place, discard, make_folders, make_output_place, staged_folder
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -59,7 +60,8 @@ class LocalRun:
         make_output_place(place)  # what is here is removed, and what is cloned here is executed
         for one in job.needs:
             check_output_place(self._artefact(find_job(jobs, one)) / "file")
-        shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):
+            discard(place)
         checkout = place / "checkout"
         make_folders(checkout.parent)
         git(self.root, "clone", "--quiet", "--no-checkout", "--", str(self.root), str(checkout))

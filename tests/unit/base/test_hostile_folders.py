@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -64,6 +65,52 @@ def test_only_own_leftovers_are_removed(tmp_path: Path, name: str) -> None:
     removed = {".other.staged-abcdefg1"} if name == "other" else set()
     assert left == set(others) - removed
     assert (tmp_path / name / "file").read_text() == "new"
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    """Ends what waits for a pipe."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("it waits")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+MAKERS: dict[str, Callable[[Path], object]] = {"pipe": os.mkfifo, "file": Path.touch}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_is_no_folder_is_not_removed_as_one(tmp_path: Path, kind: str) -> None:
+    """rmtree waits for a pipe's writer without end, with the output locked; a file's name stayed taken."""
+    make, out = MAKERS[kind], tmp_path / "out"
+    make(left := tmp_path / ".out.staged-abcdefg0")
+    with at_most(20), staged_folder(out) as staged:
+        (staged / "file").write_text("new")
+    assert left.lstat() and (out / "file").read_text() == "new"
+    make(place := tmp_path / "place")
+    with at_most(20), pytest.raises(OutputError, match="place is not a folder"), staged_folder(place):
+        pass
+    with at_most(20), staged_folder(tmp_path / "late"):
+        make(tmp_path / "late")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [left.name, "late", "out", "place"]
+    assert (tmp_path / "late").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_folders_of_another_user_are_no_leftovers(tmp_path: Path) -> None:
+    """In a folder with the sticky bit they cannot be removed, which ended every command of that name."""
+    (left := tmp_path / ".out.staged-abcdefg0").mkdir()
+    os.chown(left, 64042, 64042)
+    with staged_folder(tmp_path / "out"):
+        pass
+    assert left.is_dir()
 
 
 @pytest.mark.parametrize("mask", MASKS)
