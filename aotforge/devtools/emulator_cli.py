@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from aotforge.base.architectures import find_arch, load_architectures
+from aotforge.base.files import new_file, output_errors
+from aotforge.base.printable import printable
 from aotforge.devtools.emulator_arguments import (
     Argument,
     parse_argument,
@@ -52,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     flags = _parser().parse_args(arguments)
     try:
-        sys.stdout.write("".join(f"{line}\n" for line in flags.body(flags)))
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in flags.body(flags)))
     except AotforgeError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {printable(str(error))}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -153,11 +155,18 @@ def _run(flags: argparse.Namespace) -> list[str]:
         return []
     for argument in parsed:
         if argument.output and argument.buffer is not None:
-            np.save(argument.output, argument.buffer)
+            _save(argument.output, argument.buffer)
     return [
         *_report_lines(report),
         *(_cost_lines(costs.cost(program.listing.kernel, "as launched", grid, flags.lds)) if costs else []),
     ]
+
+
+def _save(path: Path, values: np.ndarray) -> None:
+    """Writes a .npy file, with that suffix; a link in its place is not followed. Raises OutputError."""
+    named = path.with_name(f"{path.name.removesuffix('.npy')}.npy")
+    with output_errors(named), new_file(named) as file:
+        np.save(file, values)
 
 
 def _costs(program: Program, hsaco: bytes) -> ProgramCost:
@@ -223,7 +232,7 @@ def _tracer(file: str | None, lane: int) -> Iterator[Trace | None]:
         yield None
         return
     with nullcontext(sys.stdout) if file == "-" else Path(file).open("w") as stream:
-        yield lambda step: print(trace_text(step, lane), file=stream)
+        yield lambda step: print(printable(trace_text(step, lane)), file=stream)
 
 
 def _report_lines(report: LaunchReport) -> list[str]:

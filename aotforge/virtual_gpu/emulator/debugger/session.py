@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO
 
+from aotforge.base.printable import printable
 from aotforge.virtual_gpu.emulator.debugger.locations import Breakpoint, DebugInfo
 from aotforge.virtual_gpu.emulator.debugger.views import ViewContext, format_view, parse_views
 from aotforge.virtual_gpu.emulator.decoded import Line
@@ -160,7 +161,7 @@ class Reporter:
         lines = [stop_text(stop, self._info)]
         for view in self._views:
             lines += format_view(view, context)
-        self._out.write("\n".join(lines) + "\n")
+        self._out.write(printable("\n".join(lines)) + "\n")
         return Resume()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TextIO
 
+from aotforge.base.printable import printable
 from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.virtual_gpu.emulator.debugger.locations import parse_breakpoint
 from aotforge.virtual_gpu.emulator.debugger.session import (
@@ -78,7 +79,7 @@ class Shell(cmd.Cmd):
 
     def print_line(self, text: str) -> None:
         """Print a line."""
-        self.stdout.write(f"{text}\n")
+        self.stdout.write(f"{printable(text)}\n")
         self.stdout.flush()
 
     def emptyline(self) -> bool:

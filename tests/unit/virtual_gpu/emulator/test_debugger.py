@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.devtools.emulator_arguments import parse_argument, parse_grid
+from aotforge.devtools.emulator_cli import _save, _tracer, main
 from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.address_space import AddressSpace
-from aotforge.virtual_gpu.emulator.debugger.shell import parse_lanes
+from aotforge.virtual_gpu.emulator.debugger.session import Quit, Reporter, Stop
+from aotforge.virtual_gpu.emulator.debugger.shell import Shell, parse_lanes
 from aotforge.virtual_gpu.emulator.debugger.source import source_lines
 from aotforge.virtual_gpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
+from aotforge.virtual_gpu.emulator.decoded import Line
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits
@@ -164,3 +171,37 @@ def test_small_texts() -> None:
             parse_grid(wrong)
     with pytest.raises(UnsupportedError):
         parse_lanes("4-2", 64)
+
+
+ESCAPES = "\x1b[2J"
+
+
+def test_no_escapes_of_a_text_reach_the_terminal(
+    context: ViewContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of a release may be a stranger's: its lines, file names and labels in output, errors, stops and traces."""
+    (text := tmp_path / "k.s").write_text(TEXT.replace("s_nop 1", f"{ESCAPES}"))
+    assert main(["show", str(text)]) != 0
+    line = Line(number=1, name="s_nop", encoding="", operands=(), text=f"s_nop {ESCAPES}")
+    step = SimpleNamespace(wave=SimpleNamespace(number=0, s=[0] * 128, scc=0), line=line)
+    with _tracer("-", 0) as trace:
+        assert trace
+        trace(step)  # type: ignore[arg-type]
+    event = SimpleNamespace(wave=SimpleNamespace(number=0), group=(0, 0, 0))
+    info = SimpleNamespace(source_of=lambda _: f"{ESCAPES}.py:1")
+    stop = Stop(reason="breakpoint 1", event=event, line=line)  # type: ignore[arg-type]
+    Reporter(context, info, views="", out=sys.stdout).on_stop(stop)  # type: ignore[arg-type]
+    shell = Shell(context, stdin=io.StringIO(""), stdout=sys.stdout)
+    shell.session = SimpleNamespace(info=info)  # type: ignore[assignment]
+    with pytest.raises(Quit):
+        shell.on_stop(stop)
+    shown = "".join(capsys.readouterr())
+    assert "\x1b" not in shown and shown.count(r"\x1b[2J") == 6
+
+
+def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "victim.npy").write_bytes(b"mine")
+    (tmp_path / "out.npy").symlink_to("victim.npy")
+    _save(tmp_path / "out", np.arange(3))
+    assert (tmp_path / "victim.npy").read_bytes() == b"mine"
+    assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]
