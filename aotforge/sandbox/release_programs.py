@@ -256,8 +256,9 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
         words += ["--ro-bind", str(path), str(path)]
     for path in writable:
         words += ["--bind", str(path), str(path)]
-    # both are memory without a limit; folders below them that are mounted are not affected
-    return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
+    # / and /dev are memory without a limit; folders below them that are mounted are not affected. Where root calls, the user in the
+    # sandbox is the kernel's user 0, which may write /proc/sys without any capability
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"]
 
 
 def _variables(environment: Mapping[str, str]) -> list[str]:

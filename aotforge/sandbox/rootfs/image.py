@@ -93,6 +93,8 @@ def bubblewrap_command(
 ) -> list[str]:
     """bubblewrap's command line for a command in the unpacked rootfs. Only an interactive shell stays in the terminal's session."""
     words = [program, "--ro-bind", str(tree), "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    # where root calls, user 1000 is the kernel's user 0, which may write /proc/sys
+    words += ["--remount-ro", "/proc"]
     words += ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--die-with-parent"]
     words += ["--hostname", image.name, "--clearenv", *([] if terminal else ["--new-session"])]
     words += [part for name, value in image.environment for part in ("--setenv", name, value)]

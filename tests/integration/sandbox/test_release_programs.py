@@ -74,6 +74,32 @@ def test_nothing_but_its_writable_folders_and_tmp_can_be_written(tmp_path: Path)
     assert {"/tmp", str(tmp_path / "writable")} <= written
 
 
+_OPEN_FOR_WRITING = """
+import os
+for place, folders, names in os.walk("/proc"):
+    folders[:] = [one for one in folders if place != "/proc" or not one.isdigit()]
+    for name in names:
+        path = os.path.join(place, name)
+        if os.path.islink(path):
+            continue
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            continue
+        print(path)
+print("all")
+"""
+
+
+@needs_bubblewrap
+def test_no_file_of_the_kernel_opens_for_writing() -> None:
+    """Where root calls, core_pattern would be a program that the kernel executes as root, outside of the sandbox. Nothing is written."""
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    command = ["/usr/bin/python3", "-c", _OPEN_FOR_WRITING]
+    done = programs.run(command, environment={}, readable=(), seconds=300)
+    assert (done.status, done.stdout.split()) == (0, ["all"]), done
+
+
 @needs_bubblewrap
 def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -61,7 +61,8 @@ def test_rocm_kernels_has_triton_and_nothing_to_compile_c_with() -> None:
     run = enter("rocm-kernels")
     printed = run(
         "python3 -W ignore -c 'import sys, triton, zstandard, triton._C.libtriton as t; print(sys.version_info[:2], triton.__version__)';"
-        "id -u; touch /x 2>/dev/null && echo writable; for x in gcc cc ptxas clang; do ! command -v $x; done"
+        "id -u; touch /x 2>/dev/null && echo writable; (: >>/proc/sys/kernel/core_pattern) 2>/dev/null && echo open;"
+        "for x in gcc cc ptxas clang; do ! command -v $x; done"
     )
     assert printed.splitlines() == ["(3, 11) 3.9.0", "1000"]
 
