@@ -18,7 +18,7 @@ from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, parse_sums
 from aotforge.formats.untrusted_file import check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
-from aotforge.release.layout import TOP
+from aotforge.release.layout import TOP, entry_violation
 from aotforge.release.model import MANIFEST, UNSIGNED
 
 # fail fast: an error for each value would take more memory than the values
@@ -183,6 +183,7 @@ def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple
     """
     violations: list[str] = []
     names: list[str] = []
+    archive = parse_artifact_name(path.name)
 
     def check_form(info: tarfile.TarInfo) -> None:
         if (info.uid, info.gid, info.uname, info.gname) != (0, 0, "", ""):
@@ -192,6 +193,8 @@ def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple
             violations.append(f"{info.name} has mode {info.mode:o}")
         if names and names[-1].split("/") >= info.name.split("/"):
             violations.append(f"{info.name} is out of order")
+        if archive and (violation := entry_violation(archive, info)):
+            violations.append(violation)
         names.append(info.name)
 
     sink = FolderSink(root=root, neighbours=True)

@@ -12,7 +12,7 @@ from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
-from aotforge.release.layout import TOP
+from aotforge.release.layout import TOP, check_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,8 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
     for tarball in tarballs:
         try:
             sink.root.mkdir(parents=True, exist_ok=bool(sink.made))
-            bounds.used(read_archive(file_chunks(tarball), sink, bounds=bounds.archive(tarball), top=TOP))
+            check, most = check_names(tarball.name), bounds.archive(tarball)
+            bounds.used(read_archive(file_chunks(tarball), sink, bounds=most, top=TOP, on_entry=check))
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return sink.root

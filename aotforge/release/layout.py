@@ -5,7 +5,9 @@ Members are below the one top folder that PyTorch's CMake expects.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -13,6 +15,8 @@ from pathlib import Path
 from aotforge.base.files import read_bytes
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Link, Member
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
+from aotforge.formats.untrusted_tar import UnsafeArchiveError
 from aotforge.pack.reader import open_files
 from aotforge.release.model import ImageRecord, PackInput
 
@@ -21,6 +25,42 @@ TOP = "aotriton"
 DEVELOPMENT_NAME = "libaotriton_v2.so"
 _LICENCES = "share/licenses/aotriton"
 _REQUIRED = ("include/aotriton/", "lib/cmake/aotriton/")
+_RUNTIME = ("include/aotriton", "include/aotforge", "lib/cmake/aotriton", "lib/cmake/aotforge_ops", _LICENCES)
+_LIBRARIES = re.compile(r"lib/(libaotriton_v2\.so(\.\d+){0,3}|libaotforge_ops\.(so|a))")
+
+
+def check_names(file: str) -> Callable[[tarfile.TarInfo], None]:
+    """For `read_archive`: raises UnsafeArchiveError for an entry that the release's archive named `file` does not have.
+
+    A pack in another pack's archive would be installed and served, and neither verified nor listed.
+    """
+    archive = parse_artifact_name(file)
+
+    def check(info: tarfile.TarInfo) -> None:
+        if archive and (violation := entry_violation(archive, info)):
+            raise UnsafeArchiveError(violation)
+
+    return check
+
+
+def entry_violation(archive: ArtifactName, info: tarfile.TarInfo) -> str:
+    """Why an archive of this kind does not have the entry; empty for one that it may have."""
+    name = info.name.removesuffix("/").removeprefix(TOP).removeprefix("/")
+    folders = {
+        "runtime": _RUNTIME,
+        "images": (f"lib/aotriton.images/{archive.pack}", _LICENCES),
+        "asm": (f"share/aotriton/asm/{archive.pack}", _LICENCES),
+    }.get(archive.kind, ())
+    library = archive.kind == "runtime" and _LIBRARIES.fullmatch(name)
+    below = any(name.startswith(f"{folder}/") for folder in folders)
+    if info.isdir():
+        above = not name or any(f"{folder}/".startswith(f"{name}/") for folder in folders)
+        holds = above or (below and archive.kind == "runtime")
+    elif archive.kind == "runtime":
+        holds = bool(library) or (below and not info.issym())
+    else:
+        holds = below and name.rpartition("/")[0] in folders and not info.issym()
+    return "" if holds else f"{info.name!r} is not of an archive of kind {archive.kind}"
 
 
 def runtime_tree(

@@ -15,7 +15,7 @@ from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import ImagePack
-from aotforge.release.layout import TOP
+from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import MANIFEST
 
 _RESOURCES_LIMIT = 64 * 1024**2
@@ -117,7 +117,10 @@ def _members(path: Path, sums: Mapping[str, str], below: str, bounds: ReleaseBou
     sink = MemorySink(below=below)
     try:
         _check_sum(path, sha256_file(path), sums)
-        bounds.used(read_archive(file_chunks(path), sink, bounds=bounds.archive(path), top=TOP))
+        check = check_names(path.name)
+        bounds.used(
+            read_archive(file_chunks(path), sink, bounds=bounds.archive(path), top=TOP, on_entry=check)
+        )
     except UnsafeArchiveError as error:
         raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:

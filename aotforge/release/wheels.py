@@ -18,7 +18,7 @@ from aotforge.formats.sums import SUMS, read_sums
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
 from aotforge.release.attestations import wheel_sbom_json
-from aotforge.release.layout import TOP
+from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import Origin, ReleaseManifest
 from aotforge.release.reader import read_release
 
@@ -139,7 +139,8 @@ def read_runtime(build: Path) -> tuple[dict[str, bytes], str]:
     path = build / str(found[0])
     sink = MemorySink()
     try:
-        read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=TOP)
+        check = check_names(path.name)
+        read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=TOP, on_entry=check)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
     return sink.files, found[0].platform

@@ -64,11 +64,13 @@ def zipped(tar: bytes) -> bytes:
     return out.getvalue()
 
 
-def hostile_release(folder: Path, images: bytes, change: Callable[[Path], object] | None = None) -> Path:
-    """A release whose images and texts archives are `images`, with sums that list them."""
+def hostile_release(
+    folder: Path, images: bytes, change: Callable[[Path], object] | None = None, *, asm: bytes | None = None
+) -> Path:
+    """A release whose images archive is `images` and texts archive `asm`, else `images` too, with sums that list them."""
     make_release(folder, rocm=("7.1",), packs=())
-    for name in (IMAGES, ASM):
-        (folder / name).write_bytes(images)
+    (folder / IMAGES).write_bytes(images)
+    (folder / ASM).write_bytes(images if asm is None else asm)
     manifest = json.loads((folder / "MANIFEST.json").read_bytes())
     (folder / "MANIFEST.json").write_text(json.dumps({**manifest, "packs": []}))
     if change:

@@ -31,6 +31,7 @@ from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import Reader, StoreError
+from aotforge.release.layout import check_names
 
 DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""
@@ -241,7 +242,9 @@ def unpack(
             f"the index does not describe the contents of {file.name}", hint="report this to the publisher"
         )
     try:
-        facts = read_archive(_bounded(chunks, file.size), sink, bounds=file.tar, on_bytes=on_bytes)
+        chunks = _bounded(chunks, file.size)
+        check = check_names(file.name)
+        facts = read_archive(chunks, sink, bounds=file.tar, on_bytes=on_bytes, on_entry=check)
         if (facts.size, facts.sha256) != (file.size, file.sha256):
             raise UnsafeArchiveError("it does not match the index")
         if facts.tar != file.tar:

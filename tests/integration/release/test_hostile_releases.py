@@ -37,6 +37,7 @@ from tests.support.hostile import (
 )
 
 MEMORY_LIMIT = 400 << 20
+FITTING = zipped(tar_bytes((member(f"{BELOW}x", 1), b"x")))
 CHILD = """
 import json, re, sys
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_archives_that_no_build_makes(tar: bytes, message: str, tmp_path: Path) 
 def test_deep_json(tmp_path: Path) -> None:
     """Nesting that exceeds the interpreter's recursion limit."""
     asm = tar_bytes((member("aotriton/share/aotriton/asm/amd-gfx908/resources.json", len(DEEP)), DEEP))
-    folder = hostile_release(tmp_path / "texts", zipped(asm))
+    folder = hostile_release(tmp_path / "texts", FITTING, asm=zipped(asm))
     with pytest.raises(ReleaseError, match=r"resources\.json is missing or not of this format"):
         read_release(folder)
     with pytest.raises(ShardError, match="nested too deeply"):
@@ -161,7 +162,7 @@ def test_a_release_that_fits_is_read(tmp_path: Path) -> None:
     """The helpers make releases that differ from real ones in nothing but the planted member."""
     row = json.dumps({"images": []}).encode()
     asm = tar_bytes((member("aotriton/share/aotriton/asm/amd-gfx908/resources.json", len(row)), row))
-    folder = hostile_release(tmp_path / "release", zipped(asm))
+    folder = hostile_release(tmp_path / "release", FITTING, asm=zipped(asm))
     assert [pack.pack.name for pack in read_release(folder)] == ["amd-gfx908"]
 
 

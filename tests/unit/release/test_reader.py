@@ -14,6 +14,7 @@ import pytest
 
 from aotforge.compile.model import Resources
 from aotforge.conformance.candidate import _unpack_all
+from aotforge.deliver.extract import unpack
 from aotforge.errors import ReleaseError
 from aotforge.formats import untrusted_file
 from aotforge.formats.artifact_names import parse_artifact_name
@@ -54,7 +55,11 @@ def content(pack: str, resources: Any = None) -> dict[str, bytes]:
     below = f"lib/aotriton.images/{pack}/"
     return {
         images: archive(
-            {f"{below}dispatch.aotd": b"data", f"{below}f.k.aoti": b"images", "LICENSE": b"text"}
+            {
+                f"{below}dispatch.aotd": b"data",
+                f"{below}f.k.aoti": b"images",
+                "share/licenses/aotriton/LICENSE": b"text",
+            }
         ),
         texts: archive({f"{folder}aa.s": b"\xffone\n", f"{folder}resources.json": document}),
     }
@@ -88,6 +93,48 @@ def test_every_pack_is_read_by_name(tmp_path: Path) -> None:
     )
     assert second.pack.files == {"dispatch.aotd": b"data", "f.k.aoti": b"images"}
     assert first.listed == frozenset()  # the manifest does not list it
+
+
+IMAGES_ARCHIVE, TEXTS_ARCHIVE = names("amd-b")
+RUNTIME = "aotriton-0.11.2b-r1-linux_x86_64-rocm7.0-shared.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("name", "member_name"),
+    [
+        (IMAGES_ARCHIVE, "lib/aotriton.images/amd-gfx90a/dispatch.aotd"),
+        (IMAGES_ARCHIVE, "lib/aotriton.images/amd-b/more/dispatch.aotd"),
+        (IMAGES_ARCHIVE, "lib/libamdhip64.so.7"),
+        (IMAGES_ARCHIVE, "share/x/dispatch.aotd"),
+        (TEXTS_ARCHIVE, "lib/aotriton.images/amd-b/dispatch.aotd"),
+        (TEXTS_ARCHIVE, "share/aotriton/asm/amd-a/aa.s"),
+        (RUNTIME, "lib/aotriton.images/amd-gfx90a/dispatch.aotd"),
+        (RUNTIME, "lib/libamdhip64.so.7"),
+        (RUNTIME, "bin/ls"),
+    ],
+)
+def test_what_an_archive_of_its_kind_does_not_have_is_refused(
+    tmp_path: Path, name: str, member_name: str
+) -> None:
+    """It would be installed, and a pack among it served: nothing verifies or lists it."""
+    data = archive({member_name: b"data"})
+    (tmp_path / name).write_bytes(data)
+    expected = f"'aotriton/{member_name}' is not of an archive of kind"
+    with pytest.raises(ReleaseError, match=expected):
+        unpack([tmp_path / name], tmp_path / "unpacked")
+    (found,) = _unpack_all(tmp_path, [parsed for parsed in [parse_artifact_name(name)] if parsed], tmp_path)
+    assert any(expected in violation for violation in found.violations)
+    if name != RUNTIME:
+        with pytest.raises(ReleaseError, match=expected):
+            read_release(release(tmp_path, complete(**{name: data})))
+
+
+def test_a_runtime_has_its_libraries_headers_and_packages(tmp_path: Path) -> None:
+    files = ("lib/libaotriton_v2.so.0.11.2", "lib/libaotriton_v2.so", "lib/libaotforge_ops.a", "include/aotriton/v2/flash.h",
+             "lib/cmake/aotforge_ops/aotforge_opsConfig.cmake", "share/licenses/aotriton/LICENSE.zstd")  # fmt: skip
+    (tmp_path / RUNTIME).write_bytes(archive(dict.fromkeys(files, b"data")))
+    top = unpack([tmp_path / RUNTIME], tmp_path / "unpacked")
+    assert {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()} == {*files}
 
 
 def test_an_image_can_have_4096_labels_of_512_characters(tmp_path: Path) -> None:
@@ -157,7 +204,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a manifest of a list": (with_files(**{"MANIFEST.json": b"[]"}), "MANIFEST.json is not of this format"),
     "a manifest without packs": (with_files(**{"MANIFEST.json": b"{}"}), "MANIFEST.json is not of this format"),
     "damaged images": (with_files(**{IMAGES: b"no archive"}), f"{IMAGES}: it is not a complete gzip"),
-    "no resources": (with_files(**{TEXTS: archive({"share/x": b""})}), "resources.json is missing or not of this format"),
+    "no resources": (with_files(**{TEXTS: archive({"share/licenses/aotriton/x": b""})}), "resources.json is missing or not of this format"),
     "resources of a list": (of_resources([]), "resources.json is missing or not of this format"),
     "resources without a digest": (of_resources({"images": [{**ROW, "labels": []}]}), "resources.json is missing"),
     "labels of one text": (of_resources({"images": [{"digest": "aa", "labels": "text", **ROW}]}), "resources.json is missing"),
@@ -214,7 +261,9 @@ def bombs(folder: Path, count: int) -> Path:
     for number in range(count):
         pack = f"amd-{number}"
         images, _ = names(pack)
-        zeros = archive({f"lib/aotriton.images/{pack}/x": bytes(6 << 20), f"lib/{number}": b""})
+        zeros = archive(
+            {f"lib/aotriton.images/{pack}/x": bytes(6 << 20), f"lib/aotriton.images/{pack}/{number}": b""}
+        )
         files |= content(pack) | {images: zeros}
     return release(folder, files)
 
