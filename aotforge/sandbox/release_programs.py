@@ -189,6 +189,17 @@ def check_device_images(release: str, *, own: bool, unsandboxed: bool) -> None:
     _check_consent("images", release, "--from a store, whose index is signed", own, unsandboxed)
 
 
+def check_prepared_folder(folder: Path, *, unsandboxed: bool) -> None:
+    """A folder's images and library are executed outside of a sandbox, and nothing in it shows who made them: as above."""
+    if not unsandboxed:
+        raise ExecutorError(
+            f"nothing of {folder} is executed: it may be code of others",
+            cause="neither images on a GPU nor the library that launches them have a sandbox",
+            hint="--unsandboxed, if you made the folder: its code runs as this user",
+        )
+    _check_environment("code", str(folder), "unset these variables")
+
+
 def _check_consent(what: str, release: str, other: str, own: bool, unsandboxed: bool) -> None:
     if own:
         return

@@ -35,7 +35,12 @@ class BackendOptions:
         }
 
     def refusal(self, name: str, value: object) -> tuple[str, str]:
-        """The cause and the next step why a setting cannot have this option; empty texts when it can. Raises ToolchainError."""
+        """The cause and the next step why a setting cannot have this option; empty texts when it can. Raises ToolchainError.
+
+        Without Triton it is not known: plans for another machine's compiler were checked there, and nothing is compiled here.
+        """
+        if importlib.util.find_spec("triton") is None:
+            return "", ""
         options = self.names()
         if name in self.fields:
             return f"{name} is a field of Setting", f"Setting({name}=...)"

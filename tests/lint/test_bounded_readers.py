@@ -42,6 +42,7 @@ READERS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/conformance/candidate.py", "model_validate_json", "after check_json"),
     ("aotforge/deliver/dropin/apply.py", "model_validate_json", "after check_json"),
     ("aotforge/deliver/hardware/import_report.py", "model_validate_json", "a part of what parse_json returned"),
+    ("aotforge/devtools/tune/sources.py", "model_validate_json", "after parse_json"),
 )  # fmt: skip
 """The bounded readers themselves."""
 
@@ -63,7 +64,8 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/conformance/compilers.py", "json.loads", _OWN),
     ("aotforge/deliver/hardware/torch_attention.py", "json.load", "the request of the process that started it"),
     ("aotforge/devtools/docs_site.py", "tarfile.open", _PINNED),
-    ("aotforge/devtools/tune/*.py", "json.loads", _SIDE),
+    ("aotforge/devtools/tune/cluster_estimates.py", "json.loads", _SIDE),
+    ("aotforge/devtools/tune/search.py", "json.loads", f"{_OWN}; or of a shared cache, whose signed index has its digest"),
     ("aotforge/formats/archive.py", "tarfile.open gzip.open", "an archive that was just written, after a comparison of its digest"),
     ("aotforge/formats/deb.py", "tarfile.open zstandard.ZstdDecompressor", _PINNED),
     ("aotforge/formats/wheel.py", "zipfile.ZipFile", _PINNED),

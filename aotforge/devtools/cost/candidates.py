@@ -18,7 +18,7 @@ from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import make_plan, plan_project
 from aotforge.rules import Kernel, Scalar, Setting
-from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
@@ -27,7 +27,8 @@ _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "
 class CostRequest:
     """`images`: labels, digits of keys or digests, or kernels; `settings` are of the first, a kernel. `case` by name, or `shape`;
     neither: a typical call. The first image is what the others are compared with. `top` busiest instructions are listed.
-    `restricted`: an image of `settings` is for the calls of the setting that it changes; else it is for every call.
+    `restricted`: an image of `settings` is for the calls of the setting that it changes; else it is for every call. `toolchain`: the compiler
+    that the plan is made for, None for the installed one.
     """
 
     root: Path
@@ -41,6 +42,7 @@ class CostRequest:
     shape: Mapping[str, str]
     top: int = 0
     restricted: bool = False
+    toolchain: Toolchain | None = None
 
     @property
     def kernels(self) -> Path:
@@ -173,7 +175,8 @@ def _with_setting(
         architectures=architectures,
         profiles=Profiles.model_validate({"schema": 1, "default": "cost", "profiles": {"cost": profile}}),
         profile="cost",
-        toolchain=read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
+        toolchain=request.toolchain
+        or read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
         hazards=load_hazards(request.root / "manifests"),
     )
     text = ", ".join(f"{name}={value}" for name, value in setting.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from aotforge.base.architectures import load_architectures
+from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import SILENT, Observer
 from aotforge.deliver.hardware.device import SHAPE, choose_device
@@ -21,20 +21,20 @@ from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune.device_times import DeviceTimes
 from aotforge.devtools.tune.rounds import Timing
 from aotforge.devtools.tune.search import COMPILED, Estimates, OnTried, TimedOn, changed_setting, search
-from aotforge.devtools.tune.sources import FolderWriter, PreparedFolder, open_folder
+from aotforge.devtools.tune.sources import FolderWriter, PreparedFolder, check_new_folder, open_folder
 from aotforge.devtools.tune.space import candidates
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.planner import plan_project
+from aotforge.sandbox.release_programs import check_prepared_folder
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
 from aotforge.verify.device.messages import ShownDevice
 from aotforge.verify.device.watchdog import Limits
 from aotforge.verify.invocation import load_shaped
 
-_LIBRARY = "lib"
 _BATCH = 8
 
 
@@ -50,8 +50,8 @@ class OnDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """`kernel` None: every functional of the profile. `device` None: estimates. `candidates`: a folder of `prepare`, instead of compiling.
-    `write`: results are kept in manifests/tuning.
+    """`kernel` None: every functional of the profile. `device` None: estimates. `candidates`: a folder of `prepare`, instead of compiling,
+    whose code the user consents to execute `unsandboxed`. `write`: results are kept in manifests/tuning.
     """
 
     root: Path
@@ -64,6 +64,7 @@ class TuneRequest:
     profile: str | None = None
     device: OnDevice | None = None
     candidates: Path | None = None
+    unsandboxed: bool = False
     write: bool = False
     shared: SharedObjects = NOT_SHARED
     elsewhere: Estimates | None = None
@@ -103,11 +104,14 @@ def tune(
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
-    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose clock drifts, and what `search` and
-    `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError and ResourceError are reported.
+    Raises ExecutorError for candidates without consent, DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
+    clock drifts, and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError
+    and ResourceError are reported.
     """
     began = time.monotonic()
     device = request.device
+    if request.candidates:
+        check_prepared_folder(request.candidates, unsandboxed=request.unsandboxed)
     shown = (
         choose_device(request.root, arch=request.arch, number=device.number, library=device.driver)
         if device
@@ -220,12 +224,9 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
 
 
 def _library(request: TuneRequest, folder: PreparedFolder | None) -> Path:
-    if folder is None:
-        return build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
-    found = sorted((folder.folder / _LIBRARY).glob("libaotriton_v2.so.*"))
-    if not found:
-        raise UnsupportedError(f"{folder.folder} has no library", hint="make it again with --prepare")
-    return found[0].absolute()
+    if folder:
+        return folder.library()
+    return build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
 
 
 def prepare(request: TuneRequest, folder: Path, *, on_tried: Callable[[int, int], None]) -> list[str]:
@@ -235,15 +236,29 @@ def prepare(request: TuneRequest, folder: Path, *, on_tried: Callable[[int, int]
     """
     if request.kernel is None:
         raise UnsupportedError("--prepare needs a kernel", hint="./dev tune KERNEL --prepare FOLDER")
+    with output_lock(folder):
+        check_new_folder(folder)
+        with staged_folder(folder) as staged:
+            compiled, tried, others = _prepare(request, request.kernel, staged, on_tried)
+    return [
+        f"{compiled} of {tried} settings compiled into {folder}, of {others}; on a machine with the GPU:",
+        "the same command with --candidates FOLDER --device --unsandboxed instead of --prepare FOLDER",
+    ]
+
+
+def _prepare(
+    request: TuneRequest, name: str, folder: Path, on_tried: Callable[[int, int], None]
+) -> tuple[int, int, int]:
+    """Fills a new folder. Returns how many settings were compiled, how many were tried, and how many there are."""
     deadline = time.monotonic() + request.seconds
-    cost = replace(request.of(request.kernel, request.keys), restricted=True)
-    _, kernel = find_kernel(request.root, request.kernel)
+    cost = replace(request.of(name, request.keys), restricted=True)
+    _, kernel = find_kernel(request.root, name)
     target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
     offered = kernel.settings(target, choose(kernel, request.keys))
     if not offered:
         raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
-    writer = FolderWriter(folder, cost)
     (own,) = COMPILED.find(cost)
+    writer = FolderWriter(folder, cost, own.plan.toolchain)
     COMPILED.together([replace(own, job=job) for job in own.plan.jobs], cost)
     if refused := writer.add({}, own, cost):
         raise UnsupportedError(f"the rules' choice of {kernel.name} has no image: {refused}")
@@ -257,11 +272,5 @@ def prepare(request: TuneRequest, folder: Path, *, on_tried: Callable[[int, int]
             compiled += not writer.add(values, one, cost)
         tried += len(batch)
         on_tried(tried, len(others))
-    library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
-    (folder / _LIBRARY).mkdir()
-    shutil.copy(library, folder / _LIBRARY / library.name)
-    writer.save()
-    return [
-        f"{compiled} of {tried} settings compiled into {folder}, of {len(others)}; on a machine with the GPU:",
-        "the same command with --candidates FOLDER --device instead of --prepare FOLDER",
-    ]
+    writer.save(build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library)
+    return compiled, tried, len(others)

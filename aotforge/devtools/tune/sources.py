@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from aotforge.base.files import make_folders, write_atomic
-from aotforge.compile.model import KernelImage
+from pydantic import AfterValidator, FailFast, Field, ValidationError
+
+from aotforge.base.cache_trust import owner_fault, replaceable
+from aotforge.base.files import read_bytes, write_atomic
+from aotforge.base.hardware import Line, Sha256
+from aotforge.base.manifest_reader import Manifest
+from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.candidates import (
     Candidate,
     CostRequest,
@@ -19,11 +25,53 @@ from aotforge.devtools.cost.candidates import (
 )
 from aotforge.devtools.tune.space import Values
 from aotforge.errors import AotforgeError, CompileError, OutputError, ResourceError, UnsupportedError
-from aotforge.formats.untrusted_file import read_regular
-from aotforge.plan.model import JobKey, build, plan_from_json, plan_to_json
+from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.plan.model import JobKey
+from aotforge.targets.backend import KernelArgument
+from aotforge.toolchain.triton import Toolchain
 
-_INDEX = "candidates.json"
-_SCHEMA = 1
+_INDEX, _IMAGES, _ASM, _LIBRARY = "candidates.json", "images", "asm", "lib"
+_LIMIT = 64 * 1024 * 1024
+_KEYS = 64
+"""Keys of an object of the index at most."""
+
+_AGAIN = "make it again with --prepare"
+
+
+def _in_range(numbers: Resources | KernelArgument) -> Resources | KernelArgument:
+    if not all(0 <= one < 1 << 31 for one in astuple(numbers) if isinstance(one, int)):
+        raise ValueError("a number is out of range")
+    return numbers
+
+
+class _Image(Manifest):
+    """A `KernelImage` without its files, which have the name of `digest`."""
+
+    digest: Sha256
+    symbol: Annotated[Line, Field(min_length=1)]
+    resources: Annotated[Resources, AfterValidator(_in_range)]
+    arguments: Annotated[
+        tuple[Annotated[KernelArgument, AfterValidator(_in_range)], ...], FailFast(), Field(max_length=1024)
+    ]
+
+
+class _Entry(Manifest):
+    """Images of a candidate by the keys of its jobs, or why it has none. `values` are empty for the rules' choice."""
+
+    values: dict[Line, Annotated[int, Field(ge=0)]]
+    images: dict[Sha256, _Image] = Field(default_factory=dict)
+    refused: Line = ""
+
+
+class _Index(Manifest):
+    """What a folder has, made by `toolchain`. It names no file but by digest: plans and cases are this checkout's own."""
+
+    schema_version: Literal[2] = Field(alias="schema")
+    kernel: Line
+    arch: Line
+    keys: dict[Line, Line]
+    toolchain: Toolchain
+    candidates: Annotated[tuple[_Entry, ...], FailFast(), Field(max_length=65536)]
 
 
 class Source(Protocol):
@@ -66,111 +114,141 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedFolder:
-    """Candidates with their images in a folder, compiled by `prepare`; `index` is its content."""
+    """Images of candidates in a folder, compiled by `prepare`; `index` is its content. The candidates are planned here, without a compiler."""
 
     folder: Path
-    index: Mapping[str, Any]
+    index: _Index
 
     def find(self, request: CostRequest) -> list[Candidate]:
-        """Raises UnsupportedError for another kernel, arch, functional or setting than the folder has."""
-        wanted = {"kernel": request.images[0], "arch": request.arch, "keys": dict(request.keys)}
-        own = {name: self.index[name] for name in wanted}
+        """Raises UnsupportedError for another kernel, arch or functional than the folder has, and what planning raises."""
+        wanted = (request.images[0], request.arch, dict(request.keys))
+        own = (self.index.kernel, self.index.arch, self.index.keys)
         if own != wanted:
             raise UnsupportedError(
-                f"{self.folder} has candidates of {_shown(own)}, not of {_shown(wanted)}",
+                f"{self.folder} has candidates of {_shown(*own)}, not of {_shown(*wanted)}",
                 cause="the folder was made with other --arch, --key or kernel",
                 hint="repeat them as they were with --prepare",
             )
-        return [self._candidate(setting) for setting in request.settings or ({},)]
+        return find_candidates(replace(request, toolchain=self.index.toolchain))
 
     def offered(self, settings: Sequence[Values]) -> list[Values]:
         """Those that it has."""
-        own = [one["values"] for one in self.index["candidates"]]
+        own = [one.values for one in self.index.candidates]
         return [one for one in settings if one in own]
 
     def together(self, candidates: Sequence[Candidate], request: CostRequest) -> None:
         """They are."""
 
     def images(self, one: Candidate, request: CostRequest) -> dict[JobKey, KernelImage]:
-        """Raises CompileError where there are none."""
-        entry = self._entry(one.setting)
-        if "refused" in entry:
-            raise CompileError(entry["refused"])
-        return {key: self._image(tree) for key, tree in entry["images"].items()}
+        """Raises CompileError where there are none, UnsupportedError where those of the folder are of other jobs."""
+        entry = self._entry(one)
+        if entry.refused:
+            raise CompileError(entry.refused)
+        if missing := [job.label for job in one.plan.jobs if job.key not in entry.images]:
+            raise UnsupportedError(
+                f"{self.folder} has no image of {missing[0]}",
+                cause="it was made by a checkout with other kernels, rules or manifests",
+                hint=_AGAIN,
+            )
+        return {job.key: self._image(job.key, entry.images[job.key]) for job in one.plan.jobs}
 
-    def _image(self, tree: Mapping[str, Any]) -> KernelImage:
-        binary = read_regular(self.folder / "images" / tree["digest"])
-        return build(KernelImage, {**tree, "binary": binary, "asm": ""})
+    def library(self) -> Path:
+        """The library that launches them. Raises UnsupportedError when there is none, or when others can replace it."""
+        found = sorted((self.folder / _LIBRARY).glob("libaotriton_v2.so.*"))
+        if not found:
+            raise UnsupportedError(f"{self.folder} has no library", hint=_AGAIN)
+        _check_own(found[0])
+        return found[0].absolute()
 
-    def _candidate(self, setting: Mapping[str, str]) -> Candidate:
-        entry = self._entry(setting)
-        plan = plan_from_json(json.dumps(entry["plan"]))
-        return Candidate(
-            name=entry["name"],
-            plan=plan,
-            job=plan.jobs[0],
-            folder=entry["folder"],
-            dispatched=not setting,
-            setting=setting,
+    def _image(self, key: JobKey, found: _Image) -> KernelImage:
+        path = self.folder / _IMAGES / found.digest
+        try:
+            binary = read_regular(path, limit=_LIMIT)
+        except OSError as error:
+            raise UnsupportedError(f"{path} cannot be read: {error.strerror}", hint=_AGAIN) from error
+        if hashlib.sha256(binary).hexdigest() != found.digest:
+            raise UnsupportedError(f"{path} has another SHA-256 than its name", hint=_AGAIN)
+        return KernelImage(
+            key=key,
+            digest=found.digest,
+            symbol=found.symbol,
+            binary=binary,
+            asm="",
+            resources=found.resources,
+            arguments=found.arguments,
         )
 
-    def _entry(self, setting: Mapping[str, str]) -> Mapping[str, Any]:
-        values = {name: int(text) for name, text in setting.items()}
-        for entry in self.index["candidates"]:
-            if entry["values"] == values:
-                found: Mapping[str, Any] = entry
-                return found
-        raise UnsupportedError(
-            f"{self.folder} has no candidate {values}", hint="make it again with --prepare"
-        )
+    def _entry(self, one: Candidate) -> _Entry:
+        values = {name: int(text) for name, text in one.setting.items()}
+        found = next((entry for entry in self.index.candidates if entry.values == values), None)
+        if found is None:
+            raise UnsupportedError(f"{self.folder} has no candidate {one.name}", hint=_AGAIN)
+        return found
 
 
-def _shown(wanted: Mapping[str, Any]) -> str:
-    keys = ",".join(f"{name}={value}" for name, value in wanted["keys"].items())
-    return " ".join(text for text in (wanted["kernel"], wanted["arch"], keys) if text)
+def _shown(kernel: str, arch: str, keys: Mapping[str, str]) -> str:
+    chosen = ",".join(f"{name}={value}" for name, value in keys.items())
+    return " ".join(text for text in (kernel, arch, chosen) if text)
 
 
 def open_folder(folder: Path) -> PreparedFolder:
-    """A folder of `prepare`. Raises UnsupportedError for another one."""
+    """A folder of `prepare`. Raises UnsupportedError for another one, and for one that others can change."""
+    path = folder / _INDEX
+    _check_own(path)
     try:
-        index = json.loads(read_regular(folder / _INDEX))
-        if index["schema"] != _SCHEMA:
-            raise ValueError(f"schema {index['schema']}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        data = read_regular(path, limit=_LIMIT)
+        parse_json(data, keys=_KEYS)
+        index = _Index.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        what = f"{error!s:.200}"
+    else:
+        return PreparedFolder(folder=folder, index=index)
+    raise UnsupportedError(
+        f"{folder} has no candidates",
+        cause=f"{_INDEX}: {what}",
+        hint="./dev tune KERNEL --arch ARCH --prepare FOLDER makes one",
+    )
+
+
+def _check_own(path: Path) -> None:
+    """Raises UnsupportedError for a file that others can change or exchange: an entry of it, were it a folder, they could replace."""
+    if fault := replaceable(path / "entry"):
         raise UnsupportedError(
-            f"{folder} has no candidates",
-            cause=f"{_INDEX}: {error}",
-            hint="./dev tune KERNEL --arch ARCH --prepare FOLDER makes one",
-        ) from error
-    return PreparedFolder(folder=folder, index=index)
+            f"{path} is not used: {fault}",
+            cause="code of others could be executed, without a sandbox",
+            hint="copy the folder to a place that only you can write, if you made it",
+        )
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raises OutputError for a folder of another user, and for one that is not empty."""
+    if fault := owner_fault(folder):
+        raise OutputError(f"{folder} {fault}", hint="name another folder with --prepare")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise OutputError(f"{folder} is not empty", hint="name another folder with --prepare")
 
 
 class FolderWriter:
-    """Writes candidates of a request with their images and texts. `save` writes what is there so far."""
+    """Writes candidates of a request with their images and texts into a new folder."""
 
-    def __init__(self, folder: Path, request: CostRequest) -> None:
-        """Raises OutputError when it is not empty."""
-        if folder.exists() and any(folder.iterdir()):
-            raise OutputError(f"{folder} is not empty", hint="name another folder with --prepare")
+    def __init__(self, folder: Path, request: CostRequest, toolchain: Toolchain) -> None:
+        """`toolchain` compiles them."""
         self._folder = folder
         self._index: dict[str, Any] = {
-            "schema": _SCHEMA,
+            "schema": 2,
             "kernel": request.images[0],
             "arch": request.arch,
             "keys": dict(request.keys),
+            "toolchain": asdict(toolchain),
             "candidates": [],
         }
-        make_folders(folder / "images")
-        make_folders(folder / "asm")
 
     def add(self, values: Mapping[str, int], one: Candidate, request: CostRequest) -> str:
         """A candidate; the first one is the rules'. Returns why it has no images, '' where it has."""
-        entry: dict[str, Any] = {
-            "values": dict(values),
-            "name": one.name,
-            "folder": one.folder,
-            "plan": json.loads(plan_to_json(one.plan)),
-        }
+        entry: dict[str, Any] = {"values": dict(values)}
         try:
             images = Compiled().images(one, request)
         except (CompileError, ResourceError) as error:
@@ -181,17 +259,19 @@ class FolderWriter:
         return str(entry.get("refused", ""))
 
     def _stored(self, image: KernelImage) -> dict[str, Any]:
-        write_atomic(self._folder / "images" / image.digest, image.binary)
+        write_atomic(self._folder / _IMAGES / image.digest, image.binary)
         # by which readers and a virtual device find it
-        write_atomic(self._folder / "asm" / f"{image.digest}.s", image.asm.encode())
+        write_atomic(self._folder / _ASM / f"{image.digest}.s", image.asm.encode())
         tree = asdict(image)
-        return {name: value for name, value in tree.items() if name not in {"binary", "asm"}}
+        return {name: value for name, value in tree.items() if name not in {"key", "binary", "asm"}}
 
-    def save(self) -> None:
-        """Raises OutputError."""
+    def save(self, library: Path) -> None:
+        """Writes the index, and the library that launches the images. Raises OutputError."""
+        write_atomic(self._folder / _LIBRARY / library.name, read_bytes(library, OutputError))
         write_atomic(self._folder / _INDEX, (json.dumps(self._index, indent=1) + "\n").encode())
 
 
 def reason(error: AotforgeError) -> str:
-    """The last line of an error."""
-    return error.what.splitlines()[-1].strip(" -")[:200]
+    """The last line of an error, without control characters."""
+    text = error.what.splitlines()[-1].strip(" -")[:200]
+    return "".join(one if one.isprintable() else " " for one in text) or "it does not compile"

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from aotforge.compile.model import KernelImage
 from aotforge.devtools.tune import device_times, run_tune, search
 from aotforge.devtools.tune.rounds import Timing
 from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest, prepare, tune
-from aotforge.devtools.tune.sources import PreparedFolder, open_folder
+from aotforge.devtools.tune.sources import _Image, open_folder
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import DeviceError, ReportError, UnsupportedError
 from aotforge.verify.device.watchdog import Limits
@@ -93,7 +92,7 @@ def play(hip: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
             monkeypatch.setenv(name, value)
         device = OnDevice(driver=str(hip.library), timing=QUICK, limits=limits or Limits())
         (tmp_path / "cache").mkdir(mode=0o700, exist_ok=True)
-        wanted = request(tmp_path / "cache", candidates=folder, device=device, **changes)
+        wanted = request(tmp_path / "cache", candidates=folder, device=device, unsandboxed=True, **changes)
         (report,) = tune(wanted).reports
         return report
 
@@ -107,7 +106,7 @@ def planted(prepared: Path, folder: Path, **changes: Callable[[str], str]) -> Pa
     for name, change in changes.items():
         entry = index["candidates"][0 if name == "rules" else 1 + int(name[1:])]
         for key, tree in entry["images"].items():
-            found: KernelImage = PreparedFolder(folder=folder, index=index)._image(tree)
+            found = open_folder(folder)._image(key, _Image.model_validate_json(json.dumps(tree)))
             asm = (folder / "asm" / f"{found.digest}.s").read_text()
             made = faulty(replace(found, asm=asm), change)
             (folder / "images" / made.digest).write_bytes(made.binary)
@@ -199,6 +198,30 @@ def test_a_folder_of_other_candidates_is_refused(prepared: Path, play: Play, tmp
         play(prepared, keys={"dtype": "bf16"})
     with pytest.raises(UnsupportedError, match="has no candidates"):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["folder", "pack", "key", "digest"])
+def test_no_file_elsewhere_is_executed_read_or_written(
+    prepared: Path, play: Play, tmp_path: Path, name: str
+) -> None:
+    """Names in a folder that lead out of it: a family of others, which is imported, a pack, a job's key, an image."""
+    folder, elsewhere = planted(prepared, tmp_path / "planted"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "cases.py").write_text(f"open({str(elsewhere / 'executed')!r}, 'w')\nSHAPE = {{}}\n")
+    index = json.loads((folder / "candidates.json").read_text())
+    for entry in index["candidates"]:
+        if name in {"folder", "pack"}:
+            entry["plan"] = {**entry.get("plan", {}), "pack": str(elsewhere / "pack")}
+            entry["folder"] = str(elsewhere)
+        elif name == "key":
+            entry["images"] = {str(elsewhere / "key"): one for one in entry["images"].values()}
+        else:
+            for one in entry["images"].values():
+                one["digest"] = "/etc/passwd"
+    (folder / "candidates.json").write_text(json.dumps(index))
+    with pytest.raises(UnsupportedError, match="has no candidates"):
+        play(folder)
+    assert [one.name for one in elsewhere.iterdir()] == ["cases.py"]
 
 
 def test_a_wrong_image_in_force_is_named(prepared: Path, play: Play, tmp_path: Path) -> None:
