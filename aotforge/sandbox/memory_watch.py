@@ -27,6 +27,9 @@ _REFUSED = {
     "msgget": 68,
     "mount": 165,
     "mq_open": 240,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
     "unshare": 272,
     "splice": 275,
     "tee": 276,
@@ -57,7 +60,8 @@ _ALLOW, _NO_SUCH_CALL = 0x7FFF0000, 0x00050000 | 38
 def refused_system_calls() -> bytes:
     """A seccomp filter, a `sock_filter` per 8 bytes: calls fail with ENOSYS that make memory which no process need have mapped (files in
     memory, shared memory, semaphores, messages, huge pages in pipes, sockets, file systems), or a user namespace, where such calls are
-    permitted again, and so do all calls of other instruction sets. Empty on a machine that is not x86-64.
+    permitted again; so do those that use the caller's keyrings, and all calls of other instruction sets. Empty on a machine that is
+    not x86-64.
     """
     if platform.machine() != "x86_64":
         return b""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from shutil import which
 from typing import IO, Any
@@ -45,6 +46,14 @@ _ROOT = (
     *("--cap-drop", "ALL"),
 )
 """For root where the kernel permits no user namespace."""
+
+_READ_ONLY_DEVICES = (
+    *("unshare", "--mount", "/bin/sh", "-c"),
+    f'for one in {" ".join(_DEVICES)}; do mount -o bind,ro "$one" "$one" || exit 1; done; exec "$@"',
+    "sh",
+)
+"""For root, before bubblewrap: the devices are this machine's, and their owner in the sandbox could change their modes. bubblewrap
+keeps read-only what is so already; a device that it makes read-only itself cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,12 +242,14 @@ def available_programs() -> ReleasePrograms:
 
 @cache
 def _sandbox() -> tuple[str, ...]:
-    """bubblewrap with the first namespaces that the kernel permits; empty when there are none."""
+    """bubblewrap with the first mounts and namespaces that the kernel permits; empty when there are none."""
     program = which("bwrap")
     if program is None:
         return ()
-    for namespaces in (_USER, *([_ROOT] if os.geteuid() == 0 else [])):
-        words = (program, *namespaces, "--die-with-parent", "--new-session")
+    root = os.geteuid() == 0
+    found = product((_READ_ONLY_DEVICES, ()), (_USER, _ROOT)) if root else [((), _USER)]
+    for before, namespaces in found:
+        words = (*before, program, *namespaces, "--die-with-parent", "--new-session")
         probe = [*words, *_mounts((), ()), "/bin/true"]
         try:
             done = run_child("bubblewrap", probe, capture_output=True, timeout=_PROBE_SECONDS)

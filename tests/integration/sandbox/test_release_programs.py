@@ -100,6 +100,32 @@ def test_no_file_of_the_kernel_opens_for_writing() -> None:
     assert (done.status, done.stdout.split()) == (0, ["all"]), done
 
 
+_CHANGE_DEVICES = """
+import os, stat
+for name in ("null", "full", "random", "urandom"):
+    with open("/dev/" + name, "r+b", buffering=0) as device:
+        try:
+            os.fchmod(device.fileno(), stat.S_IMODE(os.fstat(device.fileno()).st_mode))
+        except OSError:
+            continue
+        print(name)
+print(os.write(os.open("/dev/null", os.O_WRONLY), b"x"), len(open("/dev/urandom", "rb").read(8)))
+"""
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("namespaces", ["_USER", "_ROOT"])
+def test_devices_can_be_used_but_not_changed(namespaces: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are this machine's. The mode that the program sets is the one they have."""
+    if os.geteuid() == 0:
+        monkeypatch.setattr(release_programs, "_USER", getattr(release_programs, namespaces))
+    release_programs._sandbox.cache_clear()
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    release_programs._sandbox.cache_clear()
+    done = programs.run(["/usr/bin/python3", "-c", _CHANGE_DEVICES], environment={}, readable=(), seconds=300)
+    assert (done.status, done.stdout) == (0, "1 8\n"), done
+
+
 @needs_bubblewrap
 def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -260,6 +286,9 @@ def test_memory_that_no_process_has_mapped_is_refused() -> None:
         "semget(0, 1, 0o1600)",
         "msgget(0, 0o1600)",
         "syscall(240, b'x', 0o102, 0o600, 0)",
+        "syscall(248, b'user', b'x', b'x', 1, -2)",
+        "syscall(249, b'user', b'x', 0, 0)",
+        "syscall(250, 0, -3, 0)",
         "splice(0, 0, 1, 0, 1, 0)",
         "tee(0, 1, 1, 0)",
         "vmsplice(1, 0, 0, 0)",
@@ -274,7 +303,7 @@ def test_memory_that_no_process_has_mapped_is_refused() -> None:
         calls += f"print(libc.{call}, ctypes.get_errno() == errno.ENOSYS)\n"
     programs = find_release_programs("r", own=False, unsandboxed=False)
     done = programs.run(["/usr/bin/python3", "-c", calls], environment={}, readable=(), seconds=300)
-    assert done.stdout.split() == ["-1", "True"] * 15, done
+    assert done.stdout.split() == ["-1", "True"] * 18, done
     opened = programs.run(["/bin/sh", "-c", "exec < /dev/zero"], environment={}, readable=(), seconds=300)
     assert opened.status != 0  # what is mapped of it is shared memory
 
