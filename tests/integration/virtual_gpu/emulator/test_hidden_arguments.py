@@ -77,6 +77,7 @@ kernel:
 \tglobal_store_dword v0, v1, s[4:5]
 \ts_endpgm
 \t.section\t.rodata,"a",@progbits
+\t.p2align\t6, 0x0
 \t.amdhsa_kernel kernel
 \t\t.amdhsa_kernarg_size 24
 \t\t.amdhsa_user_sgpr_count 2
