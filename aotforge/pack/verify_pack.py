@@ -24,9 +24,20 @@ def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | No
         ("source", signature.source, plan.source_digest),
         ("settings", signature.settings, plan.settings_digest),
         ("triton", signature.triton.digest, plan.toolchain.triton_digest),
-        ("operators", signature.operators, {o.name: o.interface_hash() for o in plan.operators}),
     ):
         _check_equal(opened, what, packed, planned)
+    compare_dispatch(opened, plan)
+    opened.check_images()
+    if images is not None:
+        _compare_images(opened, plan, images)
+
+
+def compare_dispatch(opened: OpenPack, plan: Plan) -> None:
+    """Compares everything by which calls are dispatched, in both directions, whatever the images. Raises PackError at the first difference."""
+    operators = {o.name: o.interface_hash() for o in plan.operators}
+    packed = opened.signature.operators
+    for name in sorted(packed.keys() | operators.keys()):
+        _check_equal(opened, f"operator {name}", packed.get(name), operators.get(name))
     _check_equal(opened, "gates", opened.dispatch.gates, plan.gates)
     kernels = {(kernel.operator, kernel.step): kernel for kernel in opened.dispatch.kernels}
     wanted = {(kernel.operator, kernel.step): kernel for kernel in plan.kernels}
@@ -35,9 +46,6 @@ def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | No
         raise _differs(opened, f"step {step} of {operator} is {state}")
     for key, kernel in wanted.items():
         _compare(opened, kernels[key], kernel)
-    opened.check_images()
-    if images is not None:
-        _compare_images(opened, plan, images)
 
 
 def _compare(opened: OpenPack, packed: DispatchKernel, planned: PlannedKernel) -> None:

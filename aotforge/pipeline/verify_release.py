@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.model import KernelImage
-from aotforge.errors import ReleaseError, RulesError, UnsupportedError
+from aotforge.errors import PackError, ReleaseError, RulesError, UnknownNameError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
+from aotforge.pack.verify_pack import compare_dispatch
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.images import ImageBuilder, make_plans
@@ -19,10 +20,12 @@ from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
-from aotforge.plan.selection import Only
+from aotforge.plan.planner import plan_project
+from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
 from aotforge.sandbox.release_programs import check_device_images, check_processor_images, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
+from aotforge.toolchain.triton import Toolchain
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
@@ -116,7 +119,9 @@ def verify_release(
             name, profile = released.pack.name, opened.signature.profile
             if on_stage:
                 on_stage(f"comparing images of {name} with their assembly texts")
-            tasks = release_tasks(released, opened, chosen, kernels_root, selected, jobs=jobs)
+            tasks = release_tasks(released, opened, chosen, kernels_root, selected)
+            check_dispatch(opened, kernels_root.parent)
+            check_texts(tasks, jobs=jobs)
             reports.append(
                 verify_tasks(
                     tasks,
@@ -151,12 +156,10 @@ def release_tasks(
     archs: Sequence[str],
     kernels_root: Path,
     selected: frozenset[tuple[str, str]] | None = None,
-    *,
-    jobs: int | None = None,
 ) -> list[ImageTask]:
     """One task per image of the `selected` kernels (None: all): calls that the pack dispatches to it, bytes, and text.
 
-    Raises ReleaseError and PackError for images that texts or dispatch data do not fit, ToolchainError.
+    Raises ReleaseError and PackError for images that dispatch data do not fit.
     """
     families = load_families(kernels_root)
     folders = {loaded.family.name: loaded.folder for loaded in families}
@@ -197,8 +200,34 @@ def release_tasks(
         for digest, found in uses.items()
     ]
     _check_launches(opened, tasks)
-    check_texts(tasks, jobs=jobs)
     return tasks
+
+
+def check_dispatch(opened: OpenPack, root: Path) -> None:
+    """Checks that the pack dispatches all calls as the checkout in `root` plans it: a verdict is about the calls of the cases.
+
+    Without compiling, and without a compiler. Raises ReleaseError, ManifestError, RulesError.
+    """
+    signature = opened.signature
+    profile = signature.profile.removesuffix(ONLY_SUFFIX)
+    # a pack of `--only` has these kernels, and shows in its profile's name that it has not all
+    names = [kernel.name for kernel in opened.dispatch.kernels] if profile != signature.profile else []
+    try:
+        plan = plan_project(
+            root, archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
+        )
+        compare_dispatch(opened, plan)
+    except (PackError, UnknownNameError, UnsupportedError) as error:
+        raise ReleaseError(
+            f"dispatch data of {opened.name} are not those that this checkout plans: {error.what}",
+            cause="the release is of other rules, settings or profiles, or it was altered",
+            hint="verify it with the checkout that it was built from",
+        ) from error
+
+
+def _any_toolchain(pinned: str) -> Toolchain:
+    """A stand-in: dispatch data do not depend on the compiler."""
+    return Toolchain(triton_version=pinned, triton_digest="", llvm_revision="", environment=())
 
 
 def _check_steps(opened: OpenPack, families: Iterable[LoadedFamily]) -> None:

@@ -16,6 +16,7 @@ from aotforge.deliver.hardware.times import call_times
 from aotforge.deliver.install.choose import this_machine
 from aotforge.errors import ReleaseError
 from aotforge.pack.reader import open_files
+from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
 from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
@@ -114,6 +115,7 @@ def _tasks(
     selected = request.only.kernels(operator_kernels(opened))
     check_listed(released, opened)
     tasks = release_tasks(released, opened, (arch,), request.root / "kernels", selected)
+    check_texts(tasks)
     if not tasks:
         raise ReleaseError(f"{folder} has no images for {arch} in {pack}", hint=f"./dev build --arch {arch}")
     return released, opened.signature.profile, tasks

@@ -19,15 +19,17 @@ from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import ExecutorError, PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.elf import read_elf
+from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import VerifyRequest
-from aotforge.pipeline.verify_release import verify, verify_release
+from aotforge.pipeline.verify_release import check_dispatch, verify, verify_release
 from aotforge.plan.families import load_families
-from aotforge.plan.model import Plan
+from aotforge.plan.model import Plan, PlannedFunctional, PlannedKernel, Predicate, ServedGate
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
+from aotforge.rules import Value
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import verify_images
 from tests.integration.release.real import CACHE
@@ -43,6 +45,8 @@ def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, dict[str,
     """A kernels root with `add` alone, its plan and its images."""
     root = tmp_path_factory.mktemp("add") / "kernels"
     shutil.copytree(PROJECT / "kernels" / "add", root / "add")
+    for folder in ("manifests", "requirements"):
+        shutil.copytree(PROJECT / folder, root.parent / folder)
     plan = plan_of(root)
     with Cache(CACHE) as cache:
         images = compile_plan(
@@ -322,3 +326,60 @@ def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
     folder = released(tmp_path, altered, lying)
     with pytest.raises(PackError, match="the plan passes 4 bytes"):
         verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+
+
+def hidden_choice(kernel: PlannedKernel) -> PlannedKernel:
+    """Calls larger than those of any case get one workgroup."""
+
+    def before(functional: PlannedFunctional) -> PlannedFunctional:
+        large = Predicate(values=("n",), kind="range", low=10_000_000, high=2**62)
+        first = replace(functional.choices[-1], predicates=(large,), grid=((),))
+        return replace(functional, choices=(first, *functional.choices))
+
+    return replace(kernel, functionals=tuple(map(before, kernel.functionals)))
+
+
+def with_kernel(change: Callable[[PlannedKernel], PlannedKernel]) -> Callable[[Plan], Plan]:
+    return lambda plan: replace(plan, kernels=tuple(map(change, plan.kernels)))
+
+
+def with_a_value(plan: Plan) -> Plan:
+    """Another interface, which the library refuses."""
+    (operator,) = plan.operators
+    return replace(
+        plan, operators=(replace(operator, values=(*operator.values, Value(name="z", type="i32"))),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (with_kernel(hidden_choice), "choices of add.add for gfx908"),
+        (with_kernel(lambda kernel: replace(kernel, ladder=True)), "ladder of add.add"),
+        (lambda plan: replace(plan, gates=(ServedGate(gate="0.11", arch="gfx908"),)), "gates"),
+        (with_a_value, "operator add"),
+        (lambda plan: replace(plan, profile="another"), "unknown profile another"),
+    ],
+)
+def test_dispatch_data_other_than_the_rules_are_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[Plan], Plan], expected: str
+) -> None:  # fmt: skip
+    """Each image passes the cases that are dispatched to it, and calls that are no case get wrong results."""
+    root, plan, images = add
+    folder = released(tmp_path, change(plan), images)
+    with pytest.raises(ReleaseError, match=expected):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+
+
+@pytest.mark.parametrize("path", ["source", "complete", "only"])
+def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, path: str
+) -> None:
+    root, plan, images = add
+    changes: dict[str, Plan] = {
+        "source": replace(plan, source_digest="0" * 64),
+        "complete": replace(plan, complete=False),
+        "only": replace(plan, complete=False, profile=f"{plan.profile}-only"),
+    }
+    (opened,) = (open_files(one.pack) for one in read_release(released(tmp_path, changes[path], images)))
+    check_dispatch(opened, root.parent)

@@ -56,7 +56,7 @@ def test_pack_with_a_call_that_is_not_planned_is_refused() -> None:
         ({"source_digest": "0" * 64}, "source"),
         ({"settings_digest": "0" * 64}, "settings"),
         ({"toolchain": replace(PLAN.toolchain, triton_digest="0" * 64)}, "triton"),
-        ({"operators": PLAN.operators[:1]}, "operators"),
+        ({"operators": PLAN.operators[:1]}, "operator "),
         (
             {
                 "operators": (
@@ -64,7 +64,7 @@ def test_pack_with_a_call_that_is_not_planned_is_refused() -> None:
                     PLAN.operators[1],
                 )
             },
-            "operators",
+            "operator ",
         ),
         ({"gates": (("flash", 1),)}, "gates"),
     ],
