@@ -7,10 +7,10 @@ of Triton's linker have one layout, and everything else is refused.
 import itertools
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aotforge.formats.code_object import CodeObjectError, kernel_metadata
+from aotforge.formats.code_object import CodeObjectError, kernel_metadata, metadata
 from aotforge.formats.elf import ElfFile, Section, read_elf
 
 _MACHINE, _SHARED_OBJECT = 224, 3
@@ -34,6 +34,39 @@ _PADDING_LIMIT, _NOTE_LIMIT = 1 << 16, 1 << 16
 """Of loaded bytes that the file does not have (segments begin on other pages), and of metadata; compilers write less than 16 kB of each."""
 _DESCRIPTOR_BYTES, _CODE_ALIGNMENT = 64, 256
 _WAVE32, _DYNAMIC_STACK = 10, 11
+_MODES = {"gfx9": 0x2BC0, "gfx10": 0x382BC0, "gfx11": 0x382BC0, "gfx12": 0x3803C0}
+"""RSRC1 from bit 10 on, as compilers write it: rounding, denormals, clamping and IEEE modes, no privilege, debugger or bulky mode."""
+_ARCHS = {
+    0x2F: "gfx906", 0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x36: "gfx1030", 0x37: "gfx1031", 0x38: "gfx1032",
+    0x3E: "gfx1034", 0x3D: "gfx1035", 0x45: "gfx1036", 0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x44: "gfx1103", 0x43: "gfx1150",
+    0x4A: "gfx1151", 0x55: "gfx1152", 0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201",
+}  # fmt: skip
+"""By the lowest byte of the ELF header's flags."""
+_RSRC2_BITS = 0x1BBF
+"""Of RSRC2: scratch, user SGPRs, ids of workgroup and work item. Exceptions and traps are none of them."""
+_TOP_KEYS = frozenset({"amdhsa.kernels", "amdhsa.target", "amdhsa.version"})
+_KERNEL_KEYS = frozenset(
+    [
+        ".agpr_count",
+        ".args",
+        ".group_segment_fixed_size",
+        ".kernarg_segment_align",
+        ".kernarg_segment_size",
+        ".max_flat_workgroup_size",
+        ".name",
+        ".private_segment_fixed_size",
+        ".sgpr_count",
+        ".sgpr_spill_count",
+        ".symbol",
+        ".uniform_work_group_size",
+        ".uses_dynamic_stack",
+        ".vgpr_count",
+        ".vgpr_spill_count",
+        ".wavefront_size",
+        ".workgroup_processor_mode",
+    ]
+)
+"""What compilers write of a kernel: no `.kind`, by which it would be executed when it is loaded, and no required workgroup size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +249,7 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
     lds, scratch, arguments, _, entry = struct.unpack_from("<IIIIq", elf.memory, at)
     _require(at + entry == code, f"its descriptor's entry is {at + entry - code} bytes from the kernel")
     (properties,) = struct.unpack_from("<H", elf.memory, at + 56)
+    _check_modes(kernel, data, *struct.unpack_from("<II", elf.memory, at + 48))
     stated = {
         ".group_segment_fixed_size": lds,
         ".private_segment_fixed_size": scratch,
@@ -226,3 +260,17 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
     for field, value in stated.items():
         found = kernel.get(field, False)
         _require(found == value, f"its metadata states {field} {found}, its descriptor {value}")
+
+
+def _check_modes(kernel: Mapping[str, object], data: bytes, rsrc1: int, rsrc2: int) -> None:
+    """The kernel runs in the modes that the emulator has: image and text of others could both state others."""
+    every = metadata(data)
+    _require(every.keys() == _TOP_KEYS, f"its metadata have {sorted(map(str, every))}")
+    _require(kernel.keys() <= _KERNEL_KEYS, f"its metadata state {sorted(kernel.keys() - _KERNEL_KEYS)}")
+    _require(kernel[".kernarg_segment_align"] == 8, "its arguments are not aligned to 8 bytes")
+    arch = str(every["amdhsa.target"]).rpartition("-")[2]
+    (flags,) = struct.unpack_from("<I", data, 48)
+    _require(_ARCHS.get(flags & 0xFF) == arch, f"its metadata state {arch}, its header {flags:#x}")
+    modes = rsrc1 >> 10
+    _require(modes == _MODES.get(arch[:-2]), f"its descriptor has modes {modes:#x} on {arch}")
+    _require(not rsrc2 & ~_RSRC2_BITS, f"its descriptor has {rsrc2:#x}: exceptions or traps")

@@ -149,6 +149,12 @@ LOADED = {
     "code can be written": (writable, "executable segment"),
     "segments of megabytes": (large, "larger than the file"),
     "less LDS is stated": (in_descriptor(0, "<I", 64), "group_segment_fixed_size 0, its descriptor 64"),
+    "clamping": (in_descriptor(48, "<I", 1 << 20), "has modes"),
+    "traps on invalid operations": (in_descriptor(52, "<I", 1 << 24), "exceptions or traps"),
+    "another arch": (
+        lambda data: add(data, 48, "<I", 0x3F - 0x30),
+        "its metadata state gfx908, its header 0x53f",
+    ),
     "lanes of a wave": (in_descriptor(56, "<H", 1 << 10), "wavefront_size 64, its descriptor 32"),
 }
 
@@ -188,22 +194,9 @@ def task(image: bytes, text: str = TEXT) -> ImageTask:
     )  # fmt: skip
 
 
-def other_target(data: bytearray) -> None:
-    add(data, 48, "<I", 1)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        in_descriptor(48, "<I", 1 << 21),  # DX10_CLAMP
-        in_descriptor(52, "<I", 1 << 24),  # a trap on invalid operations
-        in_descriptor(4 * 7, "<I", 1),
-        other_target,
-    ],
-)
-def test_an_image_that_its_text_does_not_make_is_refused(image: bytes, change: Change) -> None:
+def test_an_image_that_its_text_does_not_make_is_refused(image: bytes) -> None:
     """Bits that the virtual GPU does not read: the image's structure is right."""
-    altered = changed(image, change)
+    altered = changed(image, in_descriptor(4 * 7, "<I", 1))
     AMD.check_loaded(altered)
     with pytest.raises(ReleaseError, match=r"add/one .* it is another file"):
         check_texts([task(image), task(altered)], jobs=1)
@@ -215,3 +208,21 @@ def test_an_image_that_its_text_does_not_make_is_refused(image: bytes, change: C
 def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expected: str) -> None:
     with pytest.raises(ReleaseError, match=expected):
         check_texts([task(image, TEXT.replace("\ts_endpgm", f"\t{line}\n\ts_endpgm"))], jobs=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (".group_segment_fixed_size:", ".kind: init\n    .group_segment_fixed_size:", "metadata state"),
+        (
+            ".group_segment_fixed_size:",
+            ".reqd_workgroup_size: [64, 1, 1]\n    .group_segment_fixed_size:",
+            "metadata state",
+        ),
+    ],
+)
+def test_metadata_that_no_compiler_of_ours_writes_are_refused(before: str, after: str, expected: str) -> None:
+    """Image and text agree: a GPU would execute the kernel when it is loaded, or refuse its launches."""
+    assert before in TEXT
+    with pytest.raises(PackError, match=expected):
+        read(link(assemble(TEXT.replace(before, after), ARCH)))
