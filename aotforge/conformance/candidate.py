@@ -193,7 +193,9 @@ def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple
             violations.append(f"{info.name} has mode {info.mode:o}")
         if names and names[-1].split("/") >= info.name.split("/"):
             violations.append(f"{info.name} is out of order")
-        if archive and (violation := entry_violation(archive, info)):
+        if archive and (
+            violation := entry_violation(archive, info.name, folder=info.isdir(), link=info.issym())
+        ):
             violations.append(violation)
         names.append(info.name)
 

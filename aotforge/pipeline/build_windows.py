@@ -22,7 +22,7 @@ from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.release.layout import TOP
+from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.reader import read_release
 from aotforge.sandbox.executors.step import WINDOWS
@@ -170,7 +170,8 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
 def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
     sink = MemorySink(below=_IMAGES.removeprefix(f"{TOP}/") + "/")
     try:
-        read_archive(file_chunks(source), sink, bounds=archive_bounds(source), top=TOP)
+        check = check_names(source.name)
+        read_archive(file_chunks(source), sink, bounds=archive_bounds(source), top=TOP, on_entry=check)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
     packs: dict[str, dict[str, bytes]] = {}

@@ -13,6 +13,7 @@ from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
 from aotforge.publish.stores.store import OnBytes
+from aotforge.release.layout import check_names
 from aotforge.release.model import MANIFEST, UNSIGNED
 
 _T = TypeVar("_T")
@@ -95,7 +96,8 @@ def _file(path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: OnBy
     tar = None
     try:
         if path.name.endswith(".tar.gz"):
-            facts = read_archive(file_chunks(path), NoSink(), on_bytes=on_bytes)
+            check = check_names(path.name)
+            facts = read_archive(file_chunks(path), NoSink(), on_bytes=on_bytes, on_entry=check)
             size, digest, tar = facts.size, facts.sha256, facts.tar
         else:
             hasher, size = hashlib.sha256(), 0

@@ -25,8 +25,25 @@ TOP = "aotriton"
 DEVELOPMENT_NAME = "libaotriton_v2.so"
 _LICENCES = "share/licenses/aotriton"
 _REQUIRED = ("include/aotriton/", "lib/cmake/aotriton/")
-_RUNTIME = ("include/aotriton", "include/aotforge", "lib/cmake/aotriton", "lib/cmake/aotforge_ops", _LICENCES)
-_LIBRARIES = re.compile(r"lib/(libaotriton_v2\.so(\.\d+){0,3}|libaotforge_ops\.(so|a))")
+_TREES = {
+    "runtime": (
+        "include/aotriton",
+        "include/aotforge",
+        "lib/cmake/aotriton",
+        "lib/cmake/aotforge_ops",
+        _LICENCES,
+    ),
+    "windows": ("include/aotriton", "include/aotforge", "lib/cmake/aotriton", _LICENCES),
+}
+"""Folders of an archive by its kind that may have folders."""
+_FILES = {
+    "runtime": re.compile(r"lib/(libaotriton_v2\.so(\.\d+){0,3}|libaotforge_ops\.(so|a))"),
+    "windows": re.compile(
+        r"lib/(aotriton_v2\.(dll|lib)|libaotriton_v2\.dll\.a|dl\.(dll|lib)|libdl(\.dll)?\.a)"
+        r"|include/dlfcn\.h|share/doc/aotriton/windows\.txt"
+    ),
+}
+"""Its other files."""
 
 
 def check_names(file: str) -> Callable[[tarfile.TarInfo], None]:
@@ -37,30 +54,29 @@ def check_names(file: str) -> Callable[[tarfile.TarInfo], None]:
     archive = parse_artifact_name(file)
 
     def check(info: tarfile.TarInfo) -> None:
-        if archive and (violation := entry_violation(archive, info)):
+        if archive and (
+            violation := entry_violation(archive, info.name, folder=info.isdir(), link=info.issym())
+        ):
             raise UnsafeArchiveError(violation)
 
     return check
 
 
-def entry_violation(archive: ArtifactName, info: tarfile.TarInfo) -> str:
-    """Why an archive of this kind does not have the entry; empty for one that it may have."""
-    name = info.name.removesuffix("/").removeprefix(TOP).removeprefix("/")
-    folders = {
-        "runtime": _RUNTIME,
-        "images": (f"lib/aotriton.images/{archive.pack}", _LICENCES),
-        "asm": (f"share/aotriton/asm/{archive.pack}", _LICENCES),
-    }.get(archive.kind, ())
-    library = archive.kind == "runtime" and _LIBRARIES.fullmatch(name)
-    below = any(name.startswith(f"{folder}/") for folder in folders)
-    if info.isdir():
-        above = not name or any(f"{folder}/".startswith(f"{name}/") for folder in folders)
-        holds = above or (below and archive.kind == "runtime")
-    elif archive.kind == "runtime":
-        holds = bool(library) or (below and not info.issym())
+def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, link: bool = False) -> str:
+    """Why an archive of this kind does not have the entry; empty for one that it may have. No folder and no link: a file."""
+    top, _, path = name.removesuffix("/").partition("/")
+    trees, files = _TREES.get(archive.kind, ()), _FILES.get(archive.kind)
+    below = any(path.startswith(f"{tree}/") for tree in trees)
+    packs = "share/aotriton/asm" if archive.kind == "asm" else "lib/aotriton.images"
+    flat = (*(f"{packs}/{one}" for one in archive.pack.split("+") if one), _LICENCES)
+    if folder:
+        above = not path or any(f"{one}/".startswith(f"{path}/") for one in (*trees, *flat))
+        holds = above or below
     else:
-        holds = below and name.rpartition("/")[0] in folders and not info.issym()
-    return "" if holds else f"{info.name!r} is not of an archive of kind {archive.kind}"
+        holds = bool(files and files.fullmatch(path))
+        if not link:
+            holds = holds or below or path.rpartition("/")[0] in flat
+    return "" if holds and top == TOP else f"{name!r} is not of an archive of kind {archive.kind}"
 
 
 def runtime_tree(

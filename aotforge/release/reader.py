@@ -1,7 +1,9 @@
 """Reader of release folders, verified with SHA256SUMS: image packs, assembly texts, resources."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.memory_sink import MemorySink, ReleaseBounds
 from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.untrusted_tar import NoSink, Sink, UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.zip_archive import open_zip
 from aotforge.pack.model import ImagePack
-from aotforge.release.layout import TOP, check_names
+from aotforge.release.layout import TOP, check_names, entry_violation
 from aotforge.release.model import MANIFEST
 
 _RESOURCES_LIMIT = 64 * 1024**2
@@ -42,7 +45,8 @@ class ReleasedPack:
 def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
     """Every image pack of a release folder, by name, or those of `packs` that it has: the files of others may be missing then.
 
-    Raises ReleaseError for a file that is missing, altered or damaged.
+    Without `packs`, the other archives in the folder are checked, too: a pack in one of them would be installed. Raises ReleaseError for a
+    file that is missing, altered or damaged.
     """
     sums, digest = read_sums_file(folder / SUMS)
     found: dict[tuple[str, str], dict[str, str]] = {}
@@ -53,6 +57,8 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
     listed, bounds = _listed(folder, sums), ReleaseBounds()
+    if packs is None:
+        _check_other_archives(folder, sums, bounds)
     return tuple(
         replace(_pack(folder, sums, pack, release, names, listed, bounds), sums=digest)
         for (pack, release), names in sorted(found.items())
@@ -67,6 +73,26 @@ def _unusable(what: str, cause: str = "") -> ReleaseError:
 def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:
     if digest != sums.get(path.name):
         raise _unusable(f"{path} is not the file that {SUMS} names", "it was altered or replaced")
+
+
+def _check_other_archives(folder: Path, sums: Mapping[str, str], bounds: ReleaseBounds) -> None:
+    """The runtimes and Windows archives, as far as they are in the folder, and archives that SHA256SUMS does not list."""
+    seen: set[str] = set()  # runtimes differ in their names only
+    for path in sorted(folder.iterdir()):
+        archive = parse_artifact_name(path.name)
+        if archive is None or (archive.kind in {"images", "asm"} and path.name in sums):
+            continue
+        with _reading(path):
+            digest = sha256_file(path)
+            _check_sum(path, digest, sums)
+            if archive.kind == "windows":
+                with open_zip(path) as file:
+                    violations = (entry_violation(archive, info.filename) for info in file.infolist())
+                    if violation := next(filter(None, violations), ""):
+                        raise UnsafeArchiveError(violation)
+            elif digest not in seen:
+                seen.add(digest)
+                _read(path, NoSink(), bounds)
 
 
 def _listed(folder: Path, sums: Mapping[str, str]) -> dict[str, frozenset[str]] | None:
@@ -115,17 +141,27 @@ def _pack(
 def _members(path: Path, sums: Mapping[str, str], below: str, bounds: ReleaseBounds) -> dict[str, bytes]:
     """The files below a folder of a tarball, by their names relative to the folder."""
     sink = MemorySink(below=below)
-    try:
+    with _reading(path):
         _check_sum(path, sha256_file(path), sums)
-        check = check_names(path.name)
-        bounds.used(
-            read_archive(file_chunks(path), sink, bounds=bounds.archive(path), top=TOP, on_entry=check)
-        )
-    except UnsafeArchiveError as error:
+        _read(path, sink, bounds)
+    return sink.files
+
+
+def _read(path: Path, sink: Sink, bounds: ReleaseBounds) -> None:
+    """Raises OSError, UnsafeArchiveError."""
+    check = check_names(path.name)
+    bounds.used(read_archive(file_chunks(path), sink, bounds=bounds.archive(path), top=TOP, on_entry=check))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Errors of an archive as ReleaseError."""
+    try:
+        yield
+    except (UnsafeArchiveError, zipfile.BadZipFile, NotImplementedError) as error:
         raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:
         raise _unusable(f"{path}: {error.strerror or error}", "the release is not complete") from error
-    return sink.files
 
 
 def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dict[str, Resources]]:
@@ -141,7 +177,8 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
             _add_labels(labels.setdefault(digest, []), row["labels"])
             resources[digest] = Resources(**{name: int(row[name]) for name in names})
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise _unusable(f"{path}: resources.json is missing or not of this format") from error
+        cause = str(error) if type(error) is ValueError else ""
+        raise _unusable(f"{path}: resources.json is missing or not of this format", cause) from error
     return {digest: tuple(found) for digest, found in labels.items()}, resources
 
 
@@ -151,4 +188,6 @@ def _add_labels(found: list[str], more: Any) -> None:
         raise ValueError(f"an image has more than {_LABELS} labels, or no list of them")
     if not all(isinstance(label, str) and len(label) <= _LABEL_LENGTH for label in more):
         raise ValueError(f"a label is not a text of at most {_LABEL_LENGTH} characters")
+    if odd := [label for label in more if not label.isprintable()]:
+        raise ValueError(f"the label {odd[0][:80]!r} has control characters or line ends")
     found += more

@@ -10,9 +10,10 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import DEVELOPMENT_FILES, build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import RuntimeBuildError
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
 from aotforge.formats.zip_archive import open_zip, read_member
-from aotforge.release.layout import TOP
+from aotforge.release.layout import TOP, entry_violation
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
 """Imports that every Windows has, besides `api-ms-win-*`. HIP is loaded at run time, never imported."""
@@ -43,7 +44,7 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
         yield failed("windows", f"{path.name} can be read", str(error))
         return
     what = "layout that PyTorch expects, one top folder"
-    yield finding_from("windows", what, _layout_violations(members), path.name)
+    yield finding_from("windows", what, _layout_violations(path.name, members), path.name)
     traces = (
         f"{name}: {text}"
         for name, data in contents.items()
@@ -62,7 +63,7 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
             yield _exports(context, module)
 
 
-def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
+def _layout_violations(file: str, members: list[zipfile.ZipInfo]) -> Iterator[str]:
     names = [info.filename for info in members]
     tops = sorted({name.split("/", 1)[0] for name in names})
     if tops != [TOP]:
@@ -71,6 +72,8 @@ def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
     for name in sorted(names):
         if ".." in PurePosixPath(name).parts or name.startswith("/") or "\\" in name or ":" in name:
             yield f"{name!r} is outside of the archive's folder"
+    if archive := parse_artifact_name(file):
+        yield from filter(None, (entry_violation(archive, name) for name in sorted(names)))
     if len({info.date_time for info in members}) > 1:
         yield "its members have several times"
 

@@ -105,7 +105,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         (tar_bytes((member(f"{BELOW}x", kind=tarfile.FIFOTYPE), b"")), "is a named pipe"),
         (tar_bytes((member(f"{BELOW}x", kind=tarfile.LNKTYPE, link="/etc/passwd"), b"")), "is a hard link"),
         (tar_bytes((member(f"{BELOW}../../x", 1), b"x")), "is outside its folder"),
-        (tar_bytes((member(f"{BELOW}x", 1), b"x"))[:700], "truncated"),
+        (tar_bytes((member("aotriton/share/licenses/aotriton/x", 1), b"x"))[:700], "truncated"),
     ],
     ids=["pax", "pipe", "hard", "climbing", "cut"],
 )

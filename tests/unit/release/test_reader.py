@@ -6,22 +6,29 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from aotforge.compile.model import Resources
 from aotforge.conformance.candidate import _unpack_all
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.checks.windows import check_windows
 from aotforge.deliver.extract import unpack
 from aotforge.errors import ReleaseError
 from aotforge.formats import untrusted_file
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, sums_bytes
+from aotforge.formats.zip_archive import write_zip
+from aotforge.pipeline.build_windows import read_packs
 from aotforge.release import reader
 from aotforge.release.reader import ReleasedPack, read_release
 from tests.support.hostile import member, tar_bytes, zipped
+from tests.support.publishing import ROOT
 
 ROW = {field.name: number for number, field in enumerate(fields(Resources), 3)}
 RESOURCES = {
@@ -124,9 +131,63 @@ def test_what_an_archive_of_its_kind_does_not_have_is_refused(
         unpack([tmp_path / name], tmp_path / "unpacked")
     (found,) = _unpack_all(tmp_path, [parsed for parsed in [parse_artifact_name(name)] if parsed], tmp_path)
     assert any(expected in violation for violation in found.violations)
-    if name != RUNTIME:
-        with pytest.raises(ReleaseError, match=expected):
-            read_release(release(tmp_path, complete(**{name: data})))
+    with pytest.raises(ReleaseError, match=expected):
+        read_release(release(tmp_path, complete(**{name: data})))
+    with pytest.raises(ReleaseError, match=expected):
+        read_packs(tmp_path / name)
+
+
+WINDOWS = "aotriton-0.11.2b-r1-win_amd64-shared-amd-a+amd-b.zip"
+
+
+@pytest.mark.parametrize(
+    ("member_name", "holds"),
+    [
+        ("aotriton/lib/aotriton.images/amd-a/dispatch.aotd", True),
+        ("aotriton/lib/aotriton.images/amd-b/f.k.aoti", True),
+        ("aotriton/lib/dl.dll", True),
+        ("aotriton/lib/libaotriton_v2.dll.a", True),
+        ("aotriton/include/dlfcn.h", True),
+        ("aotriton/share/doc/aotriton/windows.txt", True),
+        ("aotriton/lib/aotriton.images/amd-c/dispatch.aotd", False),
+        ("aotriton/lib/aotriton.images/amd-a/more/dispatch.aotd", False),
+        ("aotriton/lib/amdhip64_7.dll", False),
+        ("aotriton/lib/aotriton_v2.so", False),
+        ("lib/dl.dll", False),
+    ],
+)
+def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: bool) -> None:
+    write_zip(tmp_path / WINDOWS, {member_name: b"data"}, epoch=0)
+    folder = release(tmp_path, complete(**{WINDOWS: (tmp_path / WINDOWS).read_bytes()}))
+    with (
+        nullcontext() if holds else pytest.raises(ReleaseError, match=f"{member_name!r} is not of an archive")
+    ):
+        assert len(read_release(folder)) == 2
+    checked = SimpleNamespace(
+        candidate=SimpleNamespace(windows=(folder / WINDOWS,), packs=dict), checkout=ROOT
+    )
+    evidence = "".join(
+        one.evidence for one in check_windows(cast(CheckContext, checked)) if "layout" in one.what
+    )
+    assert (f"{member_name!r} is not of an archive" in evidence) == (not holds)
+
+
+def test_other_archives_of_a_release(tmp_path: Path) -> None:
+    """A runtime that was not fetched is not needed; one that is there must be the listed one, unless a pack is named."""
+    files = {**complete(), RUNTIME: archive({"lib/libaotriton_v2.so": b"data"}), WINDOWS: b"no zip"}
+    assert len(read_release(release(tmp_path, complete(), files))) == 2
+    release(tmp_path, {RUNTIME: b"other"}, files)
+    with pytest.raises(ReleaseError, match=f"{RUNTIME} is not the file that SHA256SUMS names"):
+        read_release(tmp_path)
+    assert len(read_release(tmp_path, packs=("amd-a",))) == 1
+    release(tmp_path, files)
+    with pytest.raises(ReleaseError, match=r"amd-a\+amd-b\.zip: File is not a zip file"):
+        read_release(tmp_path)
+    (tmp_path / WINDOWS).unlink()
+    unlisted, _ = names("amd-c")
+    (tmp_path / unlisted).write_bytes(archive({"lib/aotriton.images/amd-c/dispatch.aotd": b"data"}))
+    with pytest.raises(ReleaseError, match=f"{unlisted} is not the file that SHA256SUMS names"):
+        read_release(tmp_path)
 
 
 def test_a_runtime_has_its_libraries_headers_and_packages(tmp_path: Path) -> None:
@@ -210,6 +271,12 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "labels of one text": (of_resources({"images": [{"digest": "aa", "labels": "text", **ROW}]}), "resources.json is missing"),
     "a label of a list": (of_resources({"images": [{"digest": "aa", "labels": [["a"]], **ROW}]}), "resources.json is missing"),
     "a long label": (of_resources({"images": [{"digest": "aa", "labels": ["x" * 513], **ROW}]}), "resources.json is missing"),
+    "a label of two lines": (
+        of_resources({"images": [{"digest": "aa", "labels": ["a", "b\n2 passed"], **ROW}]}), "resources.json is missing",
+    ),
+    "a label with a terminal escape": (
+        of_resources({"images": [{"digest": "aa", "labels": ["\x1b[2K"], **ROW}]}), "resources.json is missing",
+    ),
     "many labels": (of_resources({"images": [{"digest": "aa", "labels": ["x"] * 4097, **ROW}]}), "resources.json is missing"),
     "many labels in many rows": (
         of_resources({"images": [{"digest": "aa", "labels": ["x"] * 41, **ROW}] * 100}), "resources.json is missing",
@@ -228,6 +295,21 @@ def test_each_fault_is_refused_by_name(what: str, tmp_path: Path) -> None:
         read_release(make(tmp_path))
     assert reason in caught.value.what
     assert caught.value.hint == "fetch the release again, or build it again"
+
+
+@pytest.mark.parametrize(
+    ("label", "cause"),
+    [
+        ("a\nb", "the label 'a\\nb' has control characters or line ends"),
+        ("a\u202eb", "the label 'a\\u202eb' has control characters or line ends"),
+        ("x" * 513, "a label is not a text of at most 512 characters"),
+    ],
+)
+def test_why_a_label_is_refused(tmp_path: Path, label: str, cause: str) -> None:
+    make = of_resources({"images": [{"digest": "aa", "labels": [label], **ROW}]})
+    with pytest.raises(ReleaseError) as caught:
+        read_release(make(tmp_path))
+    assert caught.value.cause == cause
 
 
 def test_documents_of_a_release_are_bounded_by_their_values(
