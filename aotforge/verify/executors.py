@@ -136,24 +136,25 @@ class DeviceImage:
         seed: int,
         on_print: OnPrint | None,
     ) -> Counter[str]:
-        """No counts. Raises ExecutionError for a fault, and when an input was changed."""
+        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was changed."""
         with self._on_device(invocation) as place:
-            arguments = [
-                _passed(p.type, value, place)
-                for p, value in zip(use.kernel.parameters, launch.arguments.values(), strict=True)
-            ]
-            arguments += [ctypes.c_uint64(0)] * SCRATCH_POINTERS
-            self._context.launch(
-                self._function,
-                launch.grid,
-                self._resources.threads,
-                self._resources.dynamic_shared_bytes,
-                arguments,
-            )
+            self._start(use, launch, invocation, place)
         changed = [name for name, tensor in invocation.inputs.items() if not tensor.unchanged()]
         if changed:
             raise ExecutionError(f"the input {changed[0]} was written")
         return Counter()
+
+    def _start(self, use: Use, launch: Launch, invocation: Invocation, place: Callable[[int], int]) -> None:
+        """One launch, finished. `place`: addresses on the device by addresses here. Raises ExecutionError."""
+        arguments = [
+            _passed(p.type, value, place)
+            for p, value in zip(use.kernel.parameters, launch.arguments.values(), strict=True)
+        ]
+        arguments += [ctypes.c_uint64(0)] * SCRATCH_POINTERS
+        resources = self._resources
+        self._context.launch(
+            self._function, launch.grid, resources.threads, resources.dynamic_shared_bytes, arguments
+        )
 
     @contextmanager
     def _on_device(self, invocation: Invocation) -> Iterator[_Places]:

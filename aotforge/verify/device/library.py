@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
@@ -16,7 +15,6 @@ from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Argument, Device, DeviceContext
 from aotforge.verify.executors import DeviceImage
 from aotforge.verify.invocation import Invocation
-from aotforge.virtual_gpu.emulator.host_calls import OnPrint
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
 
 _TYPES = ("ptr", "i32", "i64", "u64", "f32")
@@ -76,24 +74,9 @@ class LibraryImage(DeviceImage):
         self._launch.argtypes = [c_char_p, POINTER(_Value), c_size_t, c_int32, c_void_p]
         self._kept = ExitStack()
 
-    def run(
-        self,
-        use: Use,
-        launch: Launch,
-        invocation: Invocation,
-        *,
-        number: int,
-        seed: int,
-        on_print: OnPrint | None,
-    ) -> Counter[str]:
-        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was changed."""
-        with self._on_device(invocation) as place:
-            self._context.call = self._call(invocation, place)
-            self._context.launch(c_void_p(), launch.grid, 0, 0, ())
-        changed = [name for name, tensor in invocation.inputs.items() if not tensor.unchanged()]
-        if changed:
-            raise ExecutionError(f"the input {changed[0]} was written")
-        return Counter()
+    def _start(self, use: Use, launch: Launch, invocation: Invocation, place: Callable[[int], int]) -> None:
+        self._context.call = self._call(invocation, place)
+        self._context.launch(c_void_p(), launch.grid, 0, 0, ())
 
     def kept(self, invocation: Invocation, least: float) -> TimedCall:
         """A call whose tensors stay on the device until the process ends, for times of at least `least` milliseconds."""

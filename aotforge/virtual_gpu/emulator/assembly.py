@@ -25,22 +25,22 @@ _DIRECTIVE = re.compile(
 _PADDING = re.compile(
     r"(?:\.p2alignl? +(\d{1,2})(?:,.*)?|\.(?:zero|skip|space) +(\d{1,7})|\.fill +(\d{1,6}), *[1248](?:,.*)?)"
 )
-_LABEL = re.compile(r"[\w.$]+:")
+_LABEL = re.compile(r"[A-Za-z_.$][\w.$]*:")
 _INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: |$)")
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
 _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[int, ...]:
-    """Check that a text is the image's; returns what `instruction_addresses` returns.
+    """Check that a text is the image's, in machine code, constants and descriptor; returns what `instruction_addresses` returns.
 
     Raises DecodeError when the code differs, ToolchainError without Triton.
     """
     assembled = _placed(text, kernel, arch)
-    names = [".text", ".rodata"] if _is_linked(text) else [".text"]
     try:
         made, shipped = (
-            b"".join(read_elf(data).section(name).data for name in names) for data in (assembled, hsaco)
+            b"".join(read_elf(data).section(name).data for name in (".text", ".rodata"))
+            for data in (assembled, hsaco)
         )
     except CodeObjectError as error:
         raise DecodeError(f"the image of {kernel} cannot be read: {error}") from error
@@ -48,7 +48,7 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[in
         pairs = enumerate(zip(made, shipped, strict=False))
         first = next((i for i, (a, b) in pairs if a != b), min(len(made), len(shipped)))
         raise DecodeError(
-            f"the assembly text of {kernel} is not the image's: machine code differs from byte {first:#x} on",
+            f"the assembly text of {kernel} is not the image's: machine code or constants differ from byte {first:#x} on",
             cause="the text belongs to another build of this kernel, or the image was altered",
             hint="take text and image from the same compilation",
         )
@@ -64,27 +64,21 @@ def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
 
 
 def _placed(text: str, kernel: str, arch: str) -> bytes:
-    """The object of a text with the section of addresses, linked if it has to be."""
-    assembled = assemble(_instrumented(text, kernel), arch)
-    return link(assembled) if _is_linked(text) else assembled
-
-
-def _is_linked(text: str) -> bool:
-    """Whether the linker sets constants of the code: distances to other functions and to data."""
-    return len(functions(text)) > 1 or "@rel32@" in text
+    """The image of a text with the section of addresses."""
+    return link(assemble(_instrumented(text, kernel), arch))
 
 
 def _addresses(assembled: bytes, text: str, kernel: str) -> tuple[int, ...]:
     """The section's numbers count from the beginning of their functions."""
     elf = read_elf(assembled)
     section = elf.section(_SECTION).data
-    values = struct.unpack(f"<{len(section) // 4}I", section)
-    if not _is_linked(text):
-        return values
     owners = [name for _, name in _owners(text, kernel)]
+    owners.append(owners[-1])
+    if len(section) != 4 * len(owners):
+        raise DecodeError(f"the assembly text of {kernel} has a section {_SECTION} of its own")
     start = elf.symbol(kernel).value
-    placed = zip(values, [*owners, owners[-1]], strict=True)
-    return tuple(value + elf.symbol(name).value - start for value, name in placed)
+    values = struct.unpack(f"<{len(owners)}I", section)
+    return tuple(value + elf.symbol(name).value - start for value, name in zip(values, owners, strict=True))
 
 
 def check_text(text: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import ModifierValue
+from aotforge.virtual_gpu.emulator.operands import integer
 
 _FLAGS = "clamp glc slc dlc sc0 sc1 nt offen idxen lds gds tfe row_mirror row_half_mirror"
 _NUMBERS = (
@@ -21,18 +22,18 @@ _UNUSED = {"UNUSED_PAD": 0, "UNUSED_PRESERVE": 2}
 
 
 def _list(text: str) -> ModifierValue:
-    return tuple(int(part, 0) for part in text.strip("[]").split(","))
+    return tuple(integer(part) for part in text.strip("[]").split(","))
 
 
 _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     **dict.fromkeys(_FLAGS.split(), {"": 1}.__getitem__),
-    **dict.fromkeys(_NUMBERS.split(), lambda text: int(text, 0)),
+    **dict.fromkeys(_NUMBERS.split(), integer),
     **dict.fromkeys(_LISTS.split(), _list),
     **dict.fromkeys(("dst_sel", "src0_sel", "src1_sel"), _SELECTORS.__getitem__),
     "dst_unused": _UNUSED.__getitem__,
     **dict.fromkeys(("scope", "th"), str),
 }
-"""From the text behind the colon; ValueError or KeyError when it is not a value of the modifier."""
+"""From the text behind the colon; DecodeError, ValueError or KeyError when it is not a value of the modifier."""
 _PIECE = re.compile(r"(\w+)(?::(\[[^\]]*\]|\S+))?$")
 
 
@@ -51,7 +52,7 @@ def modifiers(words: list[str]) -> Mapping[str, ModifierValue]:
             raise DecodeError(f"unknown modifier {word!r}")
         try:
             found[name] = _PARSERS[name](match[2] or "")
-        except (ValueError, KeyError):
+        except (DecodeError, ValueError, KeyError):
             raise DecodeError(f"modifier {word!r} has an unknown value") from None
         if found[name] == "":
             raise DecodeError(f"modifier {word!r} has no value")

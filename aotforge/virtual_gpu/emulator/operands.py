@@ -21,13 +21,14 @@ _SPECIAL = {
     **{f"{name}_hi": (index + 1, 1) for name, index in _PAIRS.items()},
 }
 _STATUS = {"scc": 0, "src_scc": 0, "vccz": 1, "src_vccz": 1, "execz": 2, "src_execz": 2}
-_REGISTER = re.compile(r"(v|s|a|ttmp)(?:(\d+)|\[(\d+)(?::(\d+))?\])(?:\.([lh]))?$")
-_INTEGER = re.compile(r"-?(0x[0-9a-f]+|\d+)$")
+_DECIMAL = r"(?:0|[1-9][0-9]*)"
+_REGISTER = re.compile(rf"(v|s|a|ttmp)(?:({_DECIMAL})|\[({_DECIMAL})(?::({_DECIMAL}))?\])(?:\.([lh]))?$")
+_INTEGER = re.compile(rf"-?(0x[0-9a-f]+|{_DECIMAL})$")
 _REAL = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
 _RELATIVE = re.compile(r"[\w.$]+@rel32@(lo|hi)(\+\d+)?$")
-_HARDWARE = re.compile(r"hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)$")
+_HARDWARE = re.compile(rf"hwreg\((\w+)(?:,\s*({_DECIMAL}),\s*({_DECIMAL}))?\)$")
 _HARDWARE_REGISTERS = {"HW_REG_MODE": 1, "HW_REG_WAVE_MODE": 1}
-_WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$|-(\D.*)$|\|(.+)\|$")
+_WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$|-([a-z|].*)$|\|(.+)\|$")
 _INLINE_REALS = {0.0, 0.5, 1.0, 2.0, 4.0, 0.15915494}
 _BASE: dict[str, tuple[Space, int, int]] = {
     "v": ("vector", 0, 256),
@@ -35,6 +36,13 @@ _BASE: dict[str, tuple[Space, int, int]] = {
     "s": ("scalar", 0, 106),
     "ttmp": ("scalar", 108, 16),
 }
+
+
+def integer(text: str) -> int:
+    """A number as LLVM prints it. Raises DecodeError for another: in others, such as 010, an assembler may see an octal number."""
+    if not _INTEGER.match(text):
+        raise DecodeError(f"{text!r} is not a number as the compiler writes them")
+    return int(text, 0)
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +95,7 @@ def _named(text: str) -> Operand | None:
 
 def _number(text: str) -> Operand | None:
     if _INTEGER.match(text):
-        return Operand(text=text, space="constant", integer=int(text, 0), hexadecimal="0x" in text)
+        return Operand(text=text, space="constant", integer=integer(text), hexadecimal="0x" in text)
     if _REAL.match(text):
         return Operand(text=text, space="constant", real=float(text))
     if _RELATIVE.match(text):

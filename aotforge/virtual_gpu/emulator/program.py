@@ -27,6 +27,7 @@ from aotforge.virtual_gpu.emulator.placement import place, resolve
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
 
 _PRELOAD_ENTRY = 256
+_SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
 
 
 class Emulator:
@@ -66,17 +67,22 @@ class Program:
             raise DecodeError(f"the image cannot be read: {error}") from error
         if elf.relocations or descriptor.dynamic_stack:
             raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
-        listing = resolve(listing, elf.memory, elf.symbol(listing.kernel).value)
+        if descriptor.entry != elf.symbol(listing.kernel).value:
+            raise DecodeError(
+                f"the descriptor of {listing.kernel} enters {descriptor.entry:#x}, where the kernel does not begin"
+            )
+        listing = resolve(listing, elf.memory, descriptor.entry)
         self.target, self.listing, self.descriptor = target, listing, descriptor
         reads_itself = any(line.name == "s_getpc_b64" for line in listing.lines)
         self.image = np.frombuffer(elf.memory if reads_itself else b"", dtype=np.uint8)
-        self.kernel_at = elf.symbol(listing.kernel).value
+        self.kernel_at = descriptor.entry
         self.parameters = tuple(
             KernelParameter(offset=a[".offset"], size=a[".size"], kind=a[".value_kind"])
             for a in metadata.get(".args", [])
         )
         self.threads = int(metadata[".max_flat_workgroup_size"])
         self.registers = _register_counts(descriptor, target)
+        _check_scalars(listing, descriptor, target)
         self._cache = cache
         self._binder = Binder(target, self.registers)  # owns the constants that instructions point to
         self.lines, self.instructions = bind_lines(listing, self._binder)
@@ -163,3 +169,21 @@ def _register_counts(descriptor: Descriptor, target: EmulatedTarget) -> tuple[in
         first = ((descriptor.rsrc3 & 63) + 1) * 4
         return min(first, 256), max(0, min(total - first, 256))
     return min(total, 256), 0
+
+
+def _check_scalars(listing: Listing, descriptor: Descriptor, target: EmulatedTarget) -> None:
+    """The kernel has the SGPRs that it names; on gfx10 and later every kernel has all. Raises DecodeError."""
+    if target.generation > 9:
+        return
+    count = ((descriptor.rsrc1 >> 6 & 15) + 1) * _SGPR_UNIT
+    for line in listing.lines:
+        for one in line.operands:
+            # VCC, flat_scratch and xnack_mask are the last of those that the kernel has
+            if (
+                one.space == "scalar"
+                and one.index < _PLAIN_SGPRS
+                and one.index + one.words > count - _VCC_SGPRS
+            ):
+                raise DecodeError(
+                    f"{line.location}: operand {one.text} is beyond the {count} SGPRs that the kernel has"
+                )

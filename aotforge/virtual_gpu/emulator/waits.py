@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import Line
+from aotforge.virtual_gpu.emulator.operands import integer
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 
 LOADS, STORES, LOCAL, SCALAR = 1, 2, 3, 4
 """Kinds of counted operations: vector loads, vector stores, LDS, scalar loads. 0: not counted."""
 NO_WAIT = 255
 
-_COUNTER = re.compile(r"(\w+)\((\d+|0x[0-9a-f]+)\)")
+_COUNTER = re.compile(r"(\w+)\(([^()]*)\)")
 _COUNTERS: Mapping[str, tuple[int, ...]] = {"vmcnt": (LOADS,), "lgkmcnt": (LOCAL, SCALAR), "expcnt": ()}
 _WAITS_GFX12 = {
     "s_wait_loadcnt": (LOADS,),
@@ -72,7 +73,7 @@ def _by_name(line: Line, tail: str) -> dict[int, int]:
     rest = _COUNTER.sub("", tail).replace("&", " ").replace(",", " ").split()
     if unknown := [*rest, *(name for name, _ in found if name not in _COUNTERS)]:
         raise DecodeError(f"{line.location}: unknown wait {unknown[0]!r}")
-    return {kind: int(number, 0) for name, number in found for kind in _COUNTERS[name]}
+    return {kind: _number(line, number) for name, number in found for kind in _COUNTERS[name]}
 
 
 def _by_bits(line: Line, value: int, target: EmulatedTarget) -> dict[int, int]:
@@ -90,6 +91,6 @@ def _by_bits(line: Line, value: int, target: EmulatedTarget) -> dict[int, int]:
 
 def _number(line: Line, text: str) -> int:
     try:
-        return int(text, 0)
-    except ValueError:
-        raise DecodeError(f"{line.location}: the wait's operand is not a number") from None
+        return integer(text)
+    except DecodeError as error:
+        raise DecodeError(f"{line.location}: the wait's operand: {error.what}") from None

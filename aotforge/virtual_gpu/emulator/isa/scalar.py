@@ -121,6 +121,7 @@ _FLOATS = {
     "s_sub_f32": "D.f32 = S0.f32 - S1.f32",
     "s_mul_f32": "D.f32 = S0.f32 * S1.f32",
     "s_fmac_f32": "D.f32 = fmaf(S0.f32, S1.f32, D.f32)",
+    "s_fmamk_f32 s_fmaak_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
     "s_cvt_f32_i32": "D.f32 = (float)S0.i32",
     "s_cvt_f32_u32": "D.f32 = (float)S0.u32",
     "s_cvt_i32_f32": "D.i32 = i32_of_f32(S0.f32)",

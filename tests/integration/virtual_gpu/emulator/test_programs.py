@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.devtools.emulator_cli import main
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError
 from aotforge.formats.elf import read_elf
-from aotforge.virtual_gpu.emulator.assembly import instruction_addresses
+from aotforge.virtual_gpu.emulator.assembly import assemble, instruction_addresses, link
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.listing import parse_listing
@@ -23,6 +24,7 @@ from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.compile.builds import build
+from tests.integration.virtual_gpu.emulator.handwritten import assembly_text
 from tests.support.families import plan_of, write_family
 from tests.support.runtime import CACHE
 
@@ -305,3 +307,49 @@ def test_the_commands_errors_have_their_codes(
     given = [argument.format(x=files / "x.npy") for argument in arguments]
     assert main(["run", str(files / "k.hsaco"), "--asm", str(files / "k.s"), *given]) == code
     assert message in capsys.readouterr().err
+
+
+_SHORT = "s_mov_b32 s20, 1\n\tv_mov_b32_e32 v1, s20"
+
+
+def _loaded(text: str, image: bytes | None = None) -> Program:
+    return Emulator("gfx908").load(link(assemble(text, "gfx908")) if image is None else image, text)
+
+
+def test_a_descriptor_that_the_text_does_not_have_is_refused() -> None:
+    text = assembly_text(_SHORT, "gfx908", threads=64)
+    other = text.replace("next_free_vgpr 32", "next_free_vgpr 64")
+    with pytest.raises(DecodeError, match="is not the image's"):
+        _loaded(text, link(assemble(other, "gfx908")))
+
+
+@pytest.mark.parametrize("entry", [-256, 4, 256])
+def test_a_descriptor_that_enters_elsewhere_is_refused(entry: int) -> None:
+    text = assembly_text(_SHORT, "gfx908", threads=64)
+    image = bytearray(link(assemble(text, "gfx908")))
+    elf = read_elf(bytes(image))
+    constants = elf.section(".rodata")
+    at = constants.offset + elf.symbol("kernel.kd").value - constants.address + 16
+    struct.pack_into("<q", image, at, struct.unpack_from("<q", image, at)[0] + entry)
+    with pytest.raises(DecodeError, match="is not the image's"):
+        _loaded(text, bytes(image))
+    with pytest.raises(DecodeError, match="where the kernel does not begin"):
+        Program(emulated_target("gfx908"), parse_listing(text), bytes(image), None)
+
+
+def test_a_kernel_has_the_sgprs_that_it_names() -> None:
+    text = assembly_text(_SHORT, "gfx908", threads=64)
+    _loaded(text.replace("next_free_sgpr 32", "next_free_sgpr 21"))
+    with pytest.raises(DecodeError, match="s20 is beyond the 16 SGPRs"):
+        _loaded(text.replace("next_free_sgpr 32", "next_free_sgpr 8"))
+
+
+def test_a_text_with_the_section_of_addresses_is_refused() -> None:
+    text = assembly_text(_SHORT, "gfx908", threads=64)
+    with pytest.raises(DecodeError, match="has a section"):
+        _loaded(
+            text.replace(
+                "\t.amdgpu_metadata",
+                '\t.section .aotforge_addresses,"",@progbits\n\t.long 0\n\t.text\n\t.amdgpu_metadata',
+            )
+        )

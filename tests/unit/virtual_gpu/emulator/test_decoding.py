@@ -19,6 +19,7 @@ from aotforge.virtual_gpu.emulator.listing import parse_line, parse_listing
 from aotforge.virtual_gpu.emulator.modifiers import bits, modifiers, number
 from aotforge.virtual_gpu.emulator.operands import constant_bits, operand
 from aotforge.virtual_gpu.emulator.targets import emulated_target, emulated_targets
+from aotforge.virtual_gpu.emulator.waits import waited
 
 
 @given(file=st.sampled_from("vas"), first=st.integers(0, 90), words=st.integers(1, 16))
@@ -53,7 +54,23 @@ def test_signs_of_registers_and_numbers() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "v256", "s106", "v[3:2]", "x1", "v", "1.5.2", "0xg", "abs(neg(v1))", "|-v1|", "sext(-v1)", "exec:3"],
+    [
+        *(
+            "",
+            "v256",
+            "s106",
+            "v[3:2]",
+            "x1",
+            "v",
+            "1.5.2",
+            "0xg",
+            "abs(neg(v1))",
+            "|-v1|",
+            "sext(-v1)",
+            "exec:3",
+        ),
+        *("02", "-010", "0b11", "1_6", "v02", "s[010:011]", "--1", "-neg(1)", "hwreg(HW_REG_MODE, 023, 1)"),
+    ],
 )
 def test_other_operands_are_refused(text: str) -> None:
     with pytest.raises(DecodeError):
@@ -264,6 +281,7 @@ def test_texts_of_compilers_are_assembled() -> None:
         'label : .include "x"',
         's_nop : .include "x"',
         "1: .long 1",
+        "1:",  # `s_branch 1` skips one word, whatever has this label
         '/* comment */ .include "x"',
         "s_nop 0 /*",
         '.ascii "',
@@ -284,6 +302,42 @@ def test_other_directives_are_refused(line: str) -> None:
     """LLVM's assembler reads files and fills memory for a text: that of a release is not trusted."""
     with pytest.raises(DecodeError, match="compilers do not write"):
         assemble(CHECKED.replace("\t.section", f"{line}\n\t.section"), "gfx908")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "v_add_f16_e64 v0, v1, v2 row_shl:010",
+        "v_pk_add_f16 v0, v1, v2 op_sel:[0,01]",
+        "ds_read_b32 v0, v1 offset:02",
+        "ds_read_b32 v0, v1 offset:0b11",
+    ],
+)
+def test_numbers_that_an_assembler_may_read_as_octal_ones_are_refused(line: str) -> None:
+    with pytest.raises(DecodeError, match="unknown value"):
+        parse_line(line)
+
+
+@pytest.mark.parametrize("line", ["s_waitcnt 017", "s_waitcnt vmcnt(010)", "s_waitcnt vmcnt(0) lgkmcnt(x)"])
+def test_waits_for_other_numbers_are_refused(line: str) -> None:
+    with pytest.raises(DecodeError, match="not a number"):
+        waited(parse_line(line), emulated_target("gfx908"))
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("\t.p2align\t8, 0x7e", "unknown directive"),
+        ("\t.p2align\t6, 0, 4", "unknown directive"),
+        ("\t.fill 48, 4, 3214868480", "executed behind s_nop"),
+        ("\t.p2alignl 6, 3214868480", "executed behind s_nop"),
+    ],
+)
+def test_code_that_is_no_instruction_of_the_text_is_refused(line: str, fault: str) -> None:
+    text = CHECKED.replace("\ts_endpgm", f"\ts_nop 0\n{line}\n\ts_endpgm", 1)
+    assert text != CHECKED
+    with pytest.raises(DecodeError, match=fault):
+        parse_listing(text)
 
 
 def test_padding_is_bounded_in_total() -> None:

@@ -209,7 +209,7 @@ def through_vector(name: str) -> Model:
     return model
 
 
-define("s_fmac_f32", through_vector("v_fma_f32"))
+define("s_fmac_f32 s_fmamk_f32 s_fmaak_f32", through_vector("v_fma_f32"))
 define("s_cvt_i32_f32", through_vector("v_cvt_i32_f32"))
 define("s_cvt_u32_f32", through_vector("v_cvt_u32_f32"))
 for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
