@@ -1,12 +1,14 @@
 """Round-trip check: a text, assembled again, must have the image's machine code, byte for byte.
 
-A copy of the text gets a label before each instruction and a section that lists their addresses; labels add no code. One run of
-the assembler (Triton's own LLVM) thus gives both the check and every instruction's address.
+A copy of the text gets labels around each instruction and a section that lists their addresses and those of the text's own labels;
+labels add no code. One run of the assembler (Triton's own LLVM) thus gives both the check and every address.
 """
 
 import re
 import struct
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import DecodeError, ToolchainError
@@ -15,24 +17,50 @@ from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator.listing import functions, instruction_lines
 
 _SECTION = ".aotforge_addresses"
+_BEGIN, _END = ".Laotforge{}", ".Laotforge{}e"
 _PADDING_LIMIT = 1 << 20
 """Bytes that alignment and filling may add to a text's object."""
 
 _DIRECTIVE = re.compile(
-    r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|text|section|type|size|set|globl|weak|protected|hidden|file|loc"
+    r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|section|type|size|globl|weak|protected|hidden|file|loc"
     r"|cfi_\w+|ident|addrsig|addrsig_sym|ascii|asciz|string|byte|short|long|quad|[248]byte|uleb128|sleb128)"
 )
 _PADDING = re.compile(
     r"(?:\.p2alignl? +(\d{1,2})(?:,.*)?|\.(?:zero|skip|space) +(\d{1,7})|\.fill +(\d{1,6}), *[1248](?:,.*)?)"
 )
 _LABEL = re.compile(r"[A-Za-z_.$][\w.$]*:")
+_SET = re.compile(r"\.set +([\w.$]+\.[\w.$]+), *([\w.$ ,+()]+)")
+"""Of counts that compilers write: `.set kernel.num_vgpr, max(23, .Lcalled.num_vgpr)`. Others could name the location or registers."""
+_NAME = re.compile(r"[A-Za-z_.$][\w.$]*")
+_COST_LIMIT = 10_000
+"""Steps of the assembler for a symbol that is set to an expression of symbols, each of which it expands."""
+_COLUMNS = 1000
+"""Of a line without its texts; expressions of some 10,000 parentheses overflow the assembler's stack. Compilers write 110."""
 _INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: |$)")
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
 _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
 
-def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[int, ...]:
-    """Check that a text is the image's, in machine code, constants and descriptor; returns what `instruction_addresses` returns.
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Bytes from the kernel's first one on: where each instruction of a text begins and ends, in the text's order, and each label is.
+
+    `memory` is the loaded image, `kernel` the kernel's place in it.
+    """
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    labels: Mapping[str, int]
+    memory: bytes
+    kernel: int
+
+    def between(self, end: int, start: int) -> bytes:
+        """The bytes from one place to another."""
+        return self.memory[self.kernel + end : self.kernel + start]
+
+
+def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
+    """Check that a text is the image's, in machine code, constants and descriptor. Returns the places of its code.
 
     Raises DecodeError when the code differs, ToolchainError without Triton.
     """
@@ -52,7 +80,7 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[in
             cause="the text belongs to another build of this kernel, or the image was altered",
             hint="take text and image from the same compilation",
         )
-    return _addresses(assembled, text, kernel)
+    return _places(assembled, text, kernel)
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
@@ -60,7 +88,8 @@ def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
 
     The text is not compared with any image. Raises DecodeError, ToolchainError.
     """
-    return _addresses(_placed(text, kernel, arch), text, kernel)
+    places = _places(_placed(text, kernel, arch), text, kernel)
+    return (*places.starts, places.ends[-1])
 
 
 def _placed(text: str, kernel: str, arch: str) -> bytes:
@@ -68,17 +97,27 @@ def _placed(text: str, kernel: str, arch: str) -> bytes:
     return link(assemble(_instrumented(text, kernel), arch))
 
 
-def _addresses(assembled: bytes, text: str, kernel: str) -> tuple[int, ...]:
+def _places(assembled: bytes, text: str, kernel: str) -> Places:
     """The section's numbers count from the beginning of their functions."""
     elf = read_elf(assembled)
     section = elf.section(_SECTION).data
-    owners = [name for _, name in _owners(text, kernel)]
-    owners.append(owners[-1])
-    if len(section) != 4 * len(owners):
+    marks = list(_marks(text, kernel))
+    names = list(_listed(marks))
+    if len(section) != 4 * len(names):
         raise DecodeError(f"the assembly text of {kernel} has a section {_SECTION} of its own")
     start = elf.symbol(kernel).value
-    values = struct.unpack(f"<{len(owners)}I", section)
-    return tuple(value + elf.symbol(name).value - start for value, name in zip(values, owners, strict=True))
+    values = {
+        name: value + elf.symbol(owner).value - start
+        for (name, owner), value in zip(names, struct.unpack(f"<{len(names)}I", section), strict=True)
+    }
+    count = sum(not mark.label for mark in marks)
+    return Places(
+        starts=tuple(values[_BEGIN.format(i)] for i in range(count)),
+        ends=tuple(values[_END.format(i)] for i in range(count)),
+        labels={mark.label: values[mark.label] for mark in marks if mark.label},
+        memory=elf.memory,
+        kernel=start,
+    )
 
 
 def check_text(text: str) -> None:
@@ -88,6 +127,7 @@ def check_text(text: str) -> None:
     as if a statement began there, so no comment or string of several lines can hide one.
     """
     padding, metadata = 0, False
+    values: dict[str, list[str]] = {}
     for line in text.splitlines():
         content = line.split(";")[0].split("//")[0].replace("\t", " ").strip()
         if content in {_METADATA_BEGIN, _METADATA_END}:
@@ -95,23 +135,45 @@ def check_text(text: str) -> None:
             continue
         if not content:
             continue
-        first = content.split()[0]
         if metadata:
             valid = bool(_METADATA.fullmatch(content))
         elif found := _PADDING.fullmatch(content):
             align, count, repeat = (int(number or 0) for number in found.groups())
             padding += (1 << align if found[1] else 0) + count + 8 * repeat
             valid = padding <= _PADDING_LIMIT
+        elif found := _SET.fullmatch(content):
+            values[found[1]] = _NAME.findall(found[2])
+            valid = True
         else:
-            valid = bool(
-                _DIRECTIVE.fullmatch(first) or _LABEL.fullmatch(content) or _INSTRUCTION.match(content)
-            )
-        if not valid or "/*" in line or re.sub(r"\\.", "", line).count('"') % 2:
+            valid = _is_written(content)
+        quoted = re.sub(r"\\.", "", line)
+        long = len(re.sub(r'"[^"]*"', "", quoted)) > _COLUMNS
+        if not valid or long or "/*" in line or quoted.count('"') % 2:
             raise DecodeError(
                 f"the text has a line that compilers do not write: {content[:80]}",
                 cause="it was altered, or an assembler's directives were added to it",
                 hint="pass what Triton calls asm['amdgcn'], unchanged",
             )
+    _check_costs(values)
+
+
+def _is_written(content: str) -> bool:
+    """Whether compilers write a line outside of the metadata that neither pads nor sets."""
+    first = content.split(maxsplit=1)[0]
+    matches = _DIRECTIVE.fullmatch(first) or _LABEL.fullmatch(content) or _INSTRUCTION.match(content)
+    return content == ".text" or bool(matches)
+
+
+def _check_costs(values: Mapping[str, Sequence[str]]) -> None:
+    """Raises DecodeError for symbols whose expressions expand to too many others."""
+    costs = dict.fromkeys(values, 1)
+    for _ in values:  # as often as the longest chain of names, and no more than that
+        before = costs
+        costs = {name: 1 + sum(before.get(one, 1) for one in names) for name, names in values.items()}
+        if max(costs.values()) > _COST_LIMIT:
+            raise DecodeError("the text sets symbols to expressions of each other without end")
+        if costs == before:
+            return
 
 
 def assemble(text: str, arch: str) -> bytes:
@@ -144,24 +206,39 @@ def link(objects: bytes) -> bytes:
         return target.read_bytes()
 
 
-def _owners(text: str, kernel: str) -> list[tuple[int, str]]:
-    """The line number of every instruction, and the function that it belongs to."""
-    known, owner, found = functions(text), kernel, []
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """The line of an instruction, or of a label, and the function that it belongs to."""
+
+    number: int
+    owner: str
+    label: str = ""
+
+
+def _marks(text: str, kernel: str) -> Iterator[_Mark]:
+    known, owner = functions(text), kernel
     for number, content in instruction_lines(text, kernel):
-        if not content.endswith(":"):
-            found.append((number, owner))
-        elif content[:-1] in known:
-            owner = content[:-1]
-    return found
+        label = content[:-1] if content.endswith(":") else ""
+        owner = label if label in known else owner
+        yield _Mark(number=number, owner=owner, label=label)
+
+
+def _listed(marks: Iterable[_Mark]) -> Iterator[tuple[str, str]]:
+    """Names of the section of addresses in order, each with its function."""
+    count = 0
+    for mark in marks:
+        if mark.label:
+            yield mark.label, mark.owner
+            continue
+        yield _BEGIN.format(count), mark.owner
+        yield _END.format(count), mark.owner
+        count += 1
 
 
 def _instrumented(text: str, kernel: str) -> str:
-    owners = _owners(text, kernel)
+    marks = list(_marks(text, kernel))
     lines = text.splitlines()
-    for count, (number, _) in enumerate(owners):
-        lines[number - 1] = f".Laotforge{count}:\n{lines[number - 1]}"
-    last, owner = owners[-1]
-    lines[last - 1] += f"\n.Laotforge{len(owners)}:"
-    names = [*(name for _, name in owners), owner]
-    table = "\n".join(f"\t.long .Laotforge{count}-{name}" for count, name in enumerate(names))
+    for count, mark in enumerate(mark for mark in marks if not mark.label):
+        lines[mark.number - 1] = f"{_BEGIN.format(count)}:\n{lines[mark.number - 1]}\n{_END.format(count)}:"
+    table = "\n".join(f"\t.long {name}-{owner}" for name, owner in _listed(marks))
     return "\n".join(lines) + f'\n\t.section {_SECTION},"",@progbits\n{table}\n'

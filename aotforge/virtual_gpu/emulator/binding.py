@@ -175,6 +175,10 @@ class Binder:
             raise DecodeError(f"modifier {unknown[0]} is not supported here")
         if line.encoding == "dpp8":
             raise DecodeError("DPP8 is not supported")
+        if "dst_sel" in values and "dst_unused" not in values:
+            raise DecodeError("dst_sel without dst_unused, whose default depends on the assembler")
+        if self._target.generation > 10 and number(values, "bound_ctrl", 1) != 1:
+            raise DecodeError("bound_ctrl other than 1, which has the opposite meaning on gfx10 and earlier")
         for name in ("offset", "offset0", "offset1", "clamp", "dst_sel", "dst_unused"):
             setattr(bound, name, number(values, name))
         for name in ("op_sel", "neg_lo", "neg_hi"):

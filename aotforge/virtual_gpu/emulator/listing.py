@@ -21,9 +21,8 @@ _TARGET = re.compile(r'\s*\.amdgcn_target\s+"[^"]*-(gfx\w+?)(?::[^"]*)?"')
 _FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+([0-9]\S*)$")
 _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
-    r"\s*\.(p2align\s+[0-9]+(,\s*,\s*[0-9]+)?$|(globl|protected|hidden|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b)"
+    r"\s*\.(p2align|globl|protected|hidden|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
 )
-"""Alignment without a value of its own fills with s_nop."""
 _WORD = re.compile(r"(?:[^\s\[(]|\[[^\]]*\]|\((?:[^()]|\([^()]*\))*\))+")
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")
 _MNEMONIC = re.compile(r"(?:^\t|:: )([sv]_\w+|(?:ds|global|buffer|scratch|flat)_\w+)", re.MULTILINE)
@@ -31,8 +30,6 @@ _SECTION = re.compile(r"\s*\.(?:text|section\s+\"?([\w.$-]+).*)$")
 _FUNCTION = re.compile(r"^\s*\.type\s+([\w.$]+),@function", re.MULTILINE)
 _PADDING = re.compile(r"\s*\.(p2alignl\s+\d+|fill\s+\d+,\s*4),\s*(3212836864|3214868480)$")
 """`s_code_end` behind a function, for the instruction prefetcher."""
-_LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
-"""Instructions that the one behind them does not follow."""
 _BRANCH = re.compile(r"s_c?branch(_|$)|s_call_b64$")
 
 
@@ -66,7 +63,7 @@ def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
 
     Raises DecodeError for data among instructions.
     """
-    code, complete, found, last = True, False, False, "s_endpgm"
+    code, complete, found = True, False, False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(";")[0].split("//")[0].rstrip()
         if line.strip() == ".amdgpu_metadata":
@@ -76,18 +73,12 @@ def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
             complete |= found and not code
         elif re.match(r"\s*\.amdhsa_kernel\b", line):
             code, complete = False, found
-        if not code or not line or _IGNORED.match(line):
-            continue
-        if _PADDING.match(line):
-            if last not in _LAST:
-                raise DecodeError(f"line {number}: {line.strip()}: padding that is executed behind {last}")
+        if not code or not line or _IGNORED.match(line) or _PADDING.match(line):
             continue
         found |= line == f"{kernel}:"
         content = line.strip()
-        label = _LABEL.match(content)
-        if content.startswith(".") and not label:
+        if content.startswith(".") and not _LABEL.match(content):
             raise DecodeError(f"line {number}: {content}: unknown directive among instructions")
-        last = last if label else content.split()[0]
         yield number, content
     if not complete:
         raise DecodeError(f"the text does not contain all of the kernel {kernel}")

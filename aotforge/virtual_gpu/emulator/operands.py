@@ -23,7 +23,7 @@ _SPECIAL = {
 _STATUS = {"scc": 0, "src_scc": 0, "vccz": 1, "src_vccz": 1, "execz": 2, "src_execz": 2}
 _DECIMAL = r"(?:0|[1-9][0-9]*)"
 _REGISTER = re.compile(rf"(v|s|a|ttmp)(?:({_DECIMAL})|\[({_DECIMAL})(?::({_DECIMAL}))?\])(?:\.([lh]))?$")
-_INTEGER = re.compile(rf"-?(0x[0-9a-f]+|{_DECIMAL})$")
+_INTEGER = re.compile(rf"(?:0x[0-9a-f]+|-?{_DECIMAL})$")
 _REAL = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
 _RELATIVE = re.compile(r"[\w.$]+@rel32@(lo|hi)(\+\d+)?$")
 _HARDWARE = re.compile(rf"hwreg\((\w+)(?:,\s*({_DECIMAL}),\s*({_DECIMAL}))?\)$")
@@ -121,6 +121,9 @@ def constant_bits(operand: Operand, kind: str) -> int:
         if kind in {"u64", "i64"} and -(1 << 63) <= value < 1 << 64:
             return value & 0xFFFFFFFFFFFFFFFF
         raise DecodeError(f"the constant {operand.text} does not fit")
+    if kind in {"u64", "i64", "f64"} and operand.hexadecimal == (-16 <= value <= 64) and not operand.symbol:
+        # inline constants are decimal, literals are not: an assembler extends others by rules of its own
+        raise DecodeError(f"the constant {operand.text} of 64 bits is not as the compiler writes them")
     if kind in {"u64", "i64"}:
         # of unsigned operands zeros: Philox kernels for gfx1201 multiply by such a literal of s_mov_b64
         if kind == "i64" and operand.hexadecimal and value >> 31:
@@ -128,8 +131,6 @@ def constant_bits(operand: Operand, kind: str) -> int:
         return value & 0xFFFFFFFFFFFFFFFF
     if kind == "f64" and operand.hexadecimal:
         return (value & 0xFFFFFFFF) << 32
-    if kind == "f64" and not -16 <= value <= 64:
-        raise DecodeError(f"the constant {operand.text} is not an inline constant")
     return value & (0xFFFFFFFFFFFFFFFF if kind == "f64" else 0xFFFFFFFF)
 
 

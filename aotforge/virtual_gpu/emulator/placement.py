@@ -3,27 +3,53 @@
 A kernel may call functions of its image: they come before or after it, in the text and in the image, not always in one order.
 """
 
+import itertools
 import struct
-from collections.abc import Sequence
 from dataclasses import replace
 
 from aotforge.errors import DecodeError
+from aotforge.virtual_gpu.emulator.assembly import Places
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing
 
+_NOP = b"\x00\x00\x80\xbf"
+"""s_nop 0, with which assemblers fill to an alignment."""
+_LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
+"""Instructions that what is behind them does not follow."""
+_RETURNED_TO = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
 _LITERAL = 4  # bytes before the literal of an instruction that has one: encodings with 32-bit constants are one word long
 
 
-def place(listing: Listing, addresses: Sequence[int]) -> Listing:
-    """Instructions sorted by address. `addresses`: of every line, then of the first byte behind the last one."""
-    order = sorted(range(len(listing.lines)), key=addresses.__getitem__)
+def place(listing: Listing, places: Places) -> Listing:
+    """Instructions sorted by address, and the labels that are where an instruction begins.
+
+    Raises DecodeError for code between instructions, which a GPU would execute.
+    """
+    starts, ends = places.starts, places.ends
+    order = sorted(range(len(listing.lines)), key=starts.__getitem__)
     position = {old: new for new, old in enumerate(order)} | {len(order): len(order)}
-    starts = [addresses[old] for old in order]
-    behind = addresses[-1] if order[-1] == len(order) - 1 else starts[-1] + 4  # nothing runs there
+    for old, after in itertools.pairwise(order):
+        _check_gap(listing.lines[old], places.between(ends[old], starts[after]), starts[after] - ends[old])
+    following = [*(starts[old] for old in order[1:]), ends[order[-1]]]
     lines = tuple(
-        replace(listing.lines[old], address=here, next_address=after)
-        for old, here, after in zip(order, starts, [*starts[1:], behind], strict=True)
+        replace(listing.lines[old], address=starts[old], next_address=after)
+        for old, after in zip(order, following, strict=True)
     )
-    return replace(listing, lines=lines, labels={name: position[at] for name, at in listing.labels.items()})
+    at_end = len(starts)  # a branch there is refused when it is bound
+    labels = {
+        name: position[at]
+        for name, at in listing.labels.items()
+        if at == at_end or places.labels[name] == starts[at]
+    }
+    return replace(listing, lines=lines, labels=labels)
+
+
+def _check_gap(line: Line, gap: bytes, size: int) -> None:
+    """Between an instruction and the next one. Raises DecodeError."""
+    filled = gap == _NOP * (size // len(_NOP)) and line.name not in _RETURNED_TO
+    if size < 0 or (size and line.name not in _LAST and not filled):
+        raise DecodeError(
+            f"{line.location}: {size} bytes behind it are no instruction of the text: {gap[:8].hex()}"
+        )
 
 
 def resolve(listing: Listing, memory: bytes, kernel: int) -> Listing:

@@ -46,8 +46,8 @@ class Emulator:
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
-        addresses = verify_assembly(asm, listing.kernel, listing.arch, hsaco)
-        return Program(self.target, place(listing, addresses), hsaco, self._cache)
+        places = verify_assembly(asm, listing.kernel, listing.arch, hsaco)
+        return Program(self.target, place(listing, places), hsaco, self._cache)
 
 
 class Program:

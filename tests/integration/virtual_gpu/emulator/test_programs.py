@@ -353,3 +353,43 @@ def test_a_text_with_the_section_of_addresses_is_refused() -> None:
                 '\t.section .aotforge_addresses,"",@progbits\n\t.long 0\n\t.text\n\t.amdgpu_metadata',
             )
         )
+
+
+@pytest.mark.parametrize(
+    "padding",
+    ["\t.p2align\t8, 0x7e", "\t.p2align\t6, 1", "\t.fill 48, 4, 3214868480", "\t.p2alignl 6, 3214868480"],
+)
+def test_padding_that_a_gpu_would_execute_is_refused(padding: str) -> None:
+    """`\\t.p2align\\t8, 0x7e` between instructions is vector instructions; the emulator executes those of the text alone."""
+    with pytest.raises(DecodeError, match=r"unknown directive|are no instruction of the text"):
+        _loaded(assembly_text(f"s_nop 0\n{padding}\ns_nop 0", "gfx908", threads=64))
+    _loaded(assembly_text("s_nop 0\n\t.p2align\t6\ns_nop 0", "gfx908", threads=64))
+
+
+def test_a_branch_goes_to_the_address_of_its_label() -> None:
+    """A label behind a function is in front of padding, not of the next function of the text."""
+    other = '\t.section\t.text.other,"ax",@progbits\n\t.p2align\t8\n\t.type\tother,@function\nother:\n\ts_nop 0\n\ts_setpc_b64 s[30:31]\n'
+    text = assembly_text("s_cbranch_scc0 behind\ns_endpgm\n\nbehind:", "gfx908", threads=64)
+    first, end = text.split("\ts_endpgm\n\t.section", 1)
+    text = f"{first}{other}\t.section{end}".replace("next_free_sgpr 32", "next_free_sgpr 48")
+    with pytest.raises(DecodeError, match="behind"):
+        _loaded(text)
+
+
+@pytest.mark.parametrize(
+    ("arch", "line", "fault"),
+    [
+        ("gfx908", "v_mov_b32_sdwa v0, v1 dst_sel:WORD_1 src0_sel:DWORD", "dst_sel without dst_unused"),
+        (
+            "gfx1100",
+            "v_mov_b32_dpp v0, v1 row_shl:1 row_mask:0xf bank_mask:0xf bound_ctrl:0",
+            "bound_ctrl other",
+        ),
+    ],
+)
+def test_modifiers_whose_meaning_depends_on_the_assembler_are_refused(
+    arch: str, line: str, fault: str
+) -> None:
+    text = assembly_text(line, arch, threads=64)
+    with pytest.raises(DecodeError, match=fault):
+        Emulator(arch).load(link(assemble(text, arch)), text)
