@@ -187,6 +187,7 @@ _STREAM = "load_cuda(); cuda.cuInit(0); s = cuda.cuda_double_stream(0); "
             "none of AOTFORGE_HIP, AOTFORGE_CUDA, AOTFORGE_CPU",
             {},
         ),
+        ('answers.append(call("add", ADD, 1))', NO_BINARY, "no image pack serves cpu-x86-64", {}),
         (_STREAM + 'answers.append(call("sub", ADD, 2, s))', NOT_SUPPORTED, "no operator of that name", {}),
         (
             "answers.append(library.aotforge_launch(b'add', None, 1, 10, None))",

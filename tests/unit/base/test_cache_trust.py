@@ -68,6 +68,28 @@ def test_a_group_is_private_while_no_other_account_is_in_it(
         _is_private.cache_clear()
 
 
+@pytest.mark.parametrize(
+    ("group", "name", "first", "private"),
+    [
+        (1000, "alice", 1000, True),
+        (1000, "alice", 100, False),
+        (1000, "people", 1000, False),
+        (0, "wheel", 1000, True),
+        (1, "daemon", 1000, False),
+    ],
+)
+def test_a_private_group_is_the_first_one_of_the_account_and_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, group: int, name: str, first: int, private: bool
+) -> None:
+    """Root's has any name. No account is in the others."""
+    _accounts(monkeypatch, ROOT, ("alice", 1000, first))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, [])))
+    try:
+        assert _is_private(group, 1000) == private
+    finally:
+        _is_private.cache_clear()
+
+
 def _share_with_group(path: Path) -> None:
     os.chown(path, 0, OTHER)
     path.chmod(0o775)

@@ -20,6 +20,7 @@ from aotforge.errors import TrustError
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import (
+    LIMITS,
     ArchiveFacts,
     NoSink,
     TarFacts,
@@ -141,6 +142,10 @@ def test_bombs() -> None:
     with pytest.raises(UnsafeArchiveError, match="more than the expected 49 entries"):
         read(many, bounds=TarFacts(sha256="", size=1 << 20, members=49))
     assert read(many).tar.members == 50
+
+
+def test_bounds_of_what_no_index_describes() -> None:
+    assert (LIMITS.size, LIMITS.members) == (68_719_476_736, 1_000_000)
 
 
 def test_folders_that_names_imply_count(tmp_path: Path) -> None:

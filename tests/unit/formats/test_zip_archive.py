@@ -115,6 +115,11 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return lambda data: data.replace(old, new, 1)
 
 
+def at(offset: int, new: bytes) -> Callable[[bytes], bytes]:
+    """Other bytes in the first header: its method is at 8, the CRC at 14, the length of extra fields at 28."""
+    return lambda data: data[:offset] + new + data[offset + len(new) :]
+
+
 def longer(data: bytes) -> bytes:
     """The last member's size in both headers covers another member behind its deflated data."""
     directory = ends(data)[0]
@@ -136,6 +141,9 @@ def longer(data: bytes) -> bytes:
         (lambda data: data[: ends(data)[1]] + b"gap!" + data[ends(data)[1] :], "bytes of no|magic number"),
         (replaced(b"\1\0\0\0a", b"\1\0\0\0c"), "the header of 'a' is not of the form"),
         (replaced(b"PK\3\4\x14\0\0\0", b"PK\3\4\x14\0\x08\0"), "the header of 'a' is not of the form"),
+        (at(8, b"\0\0"), "the header of 'a' is not of the form"),
+        (at(14, b"\0\0\0\0"), "the header of 'a' is not of the form"),
+        (at(28, b"\1\0"), "the header of 'a' is not of the form"),
         (longer, "the data of 'b' end elsewhere"),
     ],
 )
@@ -146,6 +154,26 @@ def test_bytes_that_only_some_programs_see(
     write_zip(path, {"a": b"one" * 99, "b": b"two" * 99}, epoch=0)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(zipfile.BadZipFile, match=reason):
+        read(path)
+
+
+def test_compressed_data_without_an_end(tmp_path: Path) -> None:
+    """Size and CRC are right; a program that reads on takes what follows for more of the data."""
+    content, path = b"one" * 99, tmp_path / "a.zip"
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    stream = packer.compress(content) + packer.flush(zlib.Z_SYNC_FLUSH)
+    for packed in (stream + packer.flush(), stream):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("a"), packed)
+        data = bytearray(path.read_bytes())
+        for start in (8, ends(bytes(data))[0] + 10):  # the methods of both headers
+            struct.pack_into("<H", data, start, zipfile.ZIP_DEFLATED)
+            struct.pack_into("<I", data, start + 6, zlib.crc32(content))
+            struct.pack_into("<I", data, start + 14, len(content))
+        path.write_bytes(data)
+        if packed is not stream:
+            assert read(path) == {"a": content}
+    with pytest.raises(zipfile.BadZipFile, match="the data of 'a' end elsewhere"):
         read(path)
 
 
@@ -189,6 +217,9 @@ def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: p
         patched.setattr(zip_archive, "_FREE", 0)
         patched.setattr(zip_archive, "_RATIO", 0)
         read(path)
+    monkeypatch.setattr(zip_archive, "_FREE", 0)
+    monkeypatch.setattr(zip_archive, "_RATIO", 1)
+    assert path.stat().st_size > 101 and len(read(path)) == 2
 
 
 def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
