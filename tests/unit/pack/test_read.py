@@ -7,17 +7,25 @@ from __future__ import annotations
 import hashlib
 import struct
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
-from aotforge.pack.binary import bytes_source
-from aotforge.pack.container import check_decoded_size, encode_container, read_images, read_index
+from aotforge.pack.binary import Cursor, Kind, bytes_source
+from aotforge.pack.container import (
+    _FREE,
+    _RATIO,
+    check_decoded_size,
+    encode_container,
+    read_images,
+    read_index,
+)
 from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
 from aotforge.pack.listing import cat_image, list_images
 from aotforge.pack.model import Compressor, ImagePack
@@ -30,6 +38,7 @@ from tests.unit.pack.samples import sample
 PLAN, IMAGES = sample()
 PACK = write_pack(PLAN, IMAGES, release="0.0-r1")
 CONTAINER = "demo.first.aoti"
+T = TypeVar("T")
 EXPECTED = {bytes.fromhex(one.digest): one.binary for one in IMAGES}
 
 
@@ -84,20 +93,60 @@ def test_any_truncation_or_addition_is_refused(file: str, data: st.DataObject) -
     refused({**PACK.files, file: content + data.draw(st.binary(min_size=1, max_size=70))}, file)
 
 
+def lists_at() -> list[int]:
+    """Offsets of the indices of predicate lists in the dispatch data: two bytes each."""
+    found: list[int] = []
+
+    class Watch(Cursor):
+        def one_of(self, kind: Kind, what: str, entries: Sequence[T]) -> T:
+            if what == "a predicate list index":
+                found.append(self._at)
+            return super().one_of(kind, what, entries)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("aotforge.pack.dispatch.Cursor", Watch)
+        decode_dispatch(PACK.files["dispatch.aotd"], file="d")
+    return found
+
+
+LISTS_AT = lists_at()
+PLACES = st.integers(HEADER_SIZE, len(PACK.files["dispatch.aotd"]) - 1).filter(
+    lambda at: not {at, at - 1} & set(LISTS_AT)
+)
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_dispatch_data_with_a_valid_digest_is_read_back_or_refused(data: st.DataObject) -> None:
+@given(st.lists(st.tuples(PLACES, st.integers(0, 255)), min_size=1, max_size=3))
+def test_dispatch_data_with_a_valid_digest_is_read_back_or_refused(changes: list[tuple[int, int]]) -> None:
     """Mutations behind the checksum: what the reader accepts, the writer writes as the same bytes."""
-    content = bytearray(PACK.files["dispatch.aotd"])
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(HEADER_SIZE, len(content) - 1))] = data.draw(st.integers(0, 255))
-    content[32:64] = hashlib.sha256(content[HEADER_SIZE:]).digest()
+    content = with_digest(changes)
     try:
-        table = decode_dispatch(bytes(content), file="d")
+        table = decode_dispatch(content, file="d")
     except PackError as error:
         assert error.what.startswith("d: ")
     else:
-        assert encode_dispatch(table, file="d") == bytes(content)
+        assert encode_dispatch(table, file="d") == content
+
+
+@pytest.mark.parametrize("at", LISTS_AT)
+def test_the_numbers_of_predicate_lists_are_free(at: int) -> None:
+    """The writer's are in the order of their first use; data with others are read, and written as the same table."""
+    old = int.from_bytes(PACK.files["dispatch.aotd"][at : at + 2], "little")
+    content = with_digest([(at, 1 - old)])
+    table = decode_dispatch(content, file="d")
+    assert table != decode_dispatch(PACK.files["dispatch.aotd"], file="d")
+    assert decode_dispatch(encode_dispatch(table, file="d"), file="d") == table
+    with pytest.raises(PackError, match="a predicate list index is 2, allowed are 0 to 1"):
+        decode_dispatch(with_digest([(at, 2)]), file="d")
+
+
+def with_digest(changes: Iterable[tuple[int, int]]) -> bytes:
+    """The dispatch data with other bytes at these offsets, and the checksum of all."""
+    content = bytearray(PACK.files["dispatch.aotd"])
+    for at, value in changes:
+        content[at] = value
+    content[32:64] = hashlib.sha256(content[HEADER_SIZE:]).digest()
+    return bytes(content)
 
 
 @settings(max_examples=200, deadline=None)
@@ -152,9 +201,6 @@ def test_hostile_index_entry_behind_a_valid_index_digest(
     struct.pack_into(code, data, 128 + offset, value)
     count = struct.unpack_from("<I", data, 24)[0]
     data[96:128] = hashlib.sha256(data[128 : 128 + 64 * count]).digest()
-    from aotforge.pack.binary import bytes_source
-    from aotforge.pack.container import read_images, read_index
-
     source = bytes_source(CONTAINER, bytes(data))
     tracemalloc.start()
     with pytest.raises(PackError, match=reason):
@@ -253,6 +299,35 @@ def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monke
     source = bytes_source("demo.bomb.aoti", small_pack.files(bomb)["demo.bomb.aoti"])
     with pytest.raises(PackError, match="has images of 2097154 bytes in files of"):
         check_decoded_size("pack", [(source, read_index(source))])
+    monkeypatch.setattr("aotforge.pack.container._RATIO", 0)
+    monkeypatch.setattr("aotforge.pack.container._FREE", 2_097_154)
+    check_decoded_size("pack", [(source, read_index(source))])
+    monkeypatch.setattr("aotforge.pack.container._FREE", 2_097_153)
+    with pytest.raises(PackError, match="has images of 2097154 bytes in files of"):
+        check_decoded_size("pack", [(source, read_index(source))])
+
+
+def test_bounds_of_decoded_images() -> None:
+    assert (_FREE, _RATIO) == (134_217_728, 100)
+
+
+def test_an_image_that_a_gpu_would_load_otherwise_is_refused() -> None:
+    """Alone, and with all of its pack: a header of AMD's GPUs without segments."""
+    binary = b"\x7fELF\x02\x01".ljust(18, b"\0") + struct.pack("<H", 224) + bytes(44)
+    digest = hashlib.sha256(binary).hexdigest()
+    images = [replace(IMAGES[0], binary=binary, digest=digest), *IMAGES[1:]]
+    with pytest.MonkeyPatch.context() as patched:  # our writer would refuse it, too
+        patched.setattr("aotforge.pack.reader.BACKENDS", {})
+        opened = open_files(write_pack(PLAN, images, release="0.0-r1"))
+    numbers = [entry.digest.hex() for entry in opened.indexes[CONTAINER].images]
+    for read in (
+        opened.check_images,
+        lambda: opened.images(CONTAINER),
+        lambda: opened.image(CONTAINER, numbers.index(digest)),
+    ):
+        with pytest.raises(PackError, match=f"{CONTAINER}: image {digest}: "):
+            read()
+    assert opened.image(CONTAINER, numbers.index(IMAGES[1].digest)) == IMAGES[1].binary
 
 
 def test_an_image_with_many_symbols_is_refused() -> None:
