@@ -27,8 +27,9 @@ _FREE, _RATIO, _MOST, _MOST_MEMBERS = 16 * 1024**2, 100, 2 * 1024**3, 10_000
 """Bounds of what is read: bytes of all members, free and per byte of the file and at most, and the number of members."""
 
 _HEADER = struct.Struct("<4s5H3I2H")
-_DIRECTORY_ENTRY, _END = 46, 22
-"""Bytes of an entry of the directory without its name, and of the record at the end."""
+_END = struct.Struct("<4s4H2IH")
+_DIRECTORY_ENTRY, _LENGTHS, _LENGTHS_AT = 46, struct.Struct("<3H"), 28
+"""An entry of the directory: its bytes without the name, and the lengths of name, extra fields and comment in it."""
 
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _MODE = 0o100644
@@ -89,8 +90,13 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
                 raise zipfile.BadZipFile(f"before {info.filename!r} are bytes of no member")
             end = _check_header(file, info)
         directory = sum(_DIRECTORY_ENTRY + len(info.filename) for info in infos)
-        if archive.start_dir != end or archive.comment or end + directory + _END != size:
-            raise zipfile.BadZipFile("after its members are bytes of none")
+        file.seek(end + directory)
+        record = file.read(_END.size + 1)
+        expected = (b"PK\5\6", 0, 0, len(infos), len(infos), directory, end, 0)
+        if len(record) != _END.size or _END.unpack(record) != expected:
+            raise zipfile.BadZipFile("after its members are bytes of none, or its directory is another one")
+        for info in infos:
+            end = _check_entry(file, info, end)
         yield archive
 
 
@@ -125,6 +131,15 @@ def _check_header(file: BinaryIO, info: zipfile.ZipInfo) -> int:
     if not same or not plain or extra or info.extra or info.comment or method not in _METHODS:
         raise zipfile.BadZipFile(f"the header of {info.filename!r} is not of the form that a release has")
     return info.header_offset + size + info.compress_size
+
+
+def _check_entry(file: BinaryIO, info: zipfile.ZipInfo, at: int) -> int:
+    """Checks the lengths in the directory's entry at an offset; returns the offset behind it. `zipfile` cuts a name, extra fields and a
+    comment off where the directory ends; other programs read on. Raises zipfile.BadZipFile."""
+    file.seek(at + _LENGTHS_AT)
+    if file.read(_LENGTHS.size) != _LENGTHS.pack(len(info.filename), 0, 0):
+        raise zipfile.BadZipFile(f"{info.filename!r} has a longer entry in the directory")
+    return at + _DIRECTORY_ENTRY + len(info.filename)
 
 
 def digest_members(members: Mapping[str, bytes]) -> str:

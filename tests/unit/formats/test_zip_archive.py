@@ -56,6 +56,30 @@ def test_other_contents_are_another_file(members: dict[str, bytes], data: st.Dat
             check_zip(path, members)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "moment"),
+    [
+        (0, (1980, 1, 1, 0, 0, 0)),
+        (1767225600, (2026, 1, 1, 0, 0, 0)),
+        (4354819200, (2107, 12, 31, 23, 59, 58)),
+    ],
+)
+def test_members_have_one_time_mode_and_system(tmp_path: Path, epoch: int, moment: tuple[int, ...]) -> None:
+    write_zip(tmp_path / "a.zip", {"a": b"1" * 99}, epoch=epoch)
+    with zipfile.ZipFile(tmp_path / "a.zip") as file:
+        (info,) = file.infolist()
+    assert (info.date_time, info.create_system, info.external_attr) == (moment, 3, 0o100644 << 16)
+    assert info.compress_type == zipfile.ZIP_DEFLATED
+
+
+def test_a_member_that_occurs_twice_is_noticed(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file, pytest.warns(UserWarning, match="Duplicate"):
+        file.writestr("a", b"1")
+        file.writestr("a", b"1")
+    with pytest.raises(ReleaseError, match="differ from what was written"):
+        check_zip(tmp_path / "a.zip", {"a": b"1"})
+
+
 def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
     members = {"a": bytes(1000), "b/c": b"text"}
     write_zip(tmp_path / "a.zip", members, epoch=1767225600)
@@ -116,8 +140,32 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 
 
 def at(offset: int, new: bytes) -> Callable[[bytes], bytes]:
-    """Other bytes in the first header: its method is at 8, the CRC at 14, the length of extra fields at 28."""
+    """Other bytes in the first header: its method is at 8, CRC at 14, sizes at 18 and 22, the length of extra fields at 28."""
     return lambda data: data[:offset] + new + data[offset + len(new) :]
+
+
+def flagged(data: bytes) -> bytes:
+    """A flag of the first member in both headers."""
+    return at(data.index(b"PK\1\2") + 8, b"\2")(at(6, b"\2")(data))
+
+
+def in_record(offset: int, new: bytes) -> Callable[[bytes], bytes]:
+    """Other bytes in the record at the end: numbers of disks are at 4 and 6, of entries at 8 and 10."""
+    return lambda data: at(ends(data)[1] + offset, new)(data)
+
+
+def shifted(data: bytes) -> bytes:
+    """All offsets five bytes too large: `zipfile` takes five bytes for missing before the archive."""
+    directory, end = ends(data)
+    changed = bytearray(data)
+    for place in (directory + 42, data.index(b"PK\1\2", directory + 1) + 42, end + 16):
+        struct.pack_into("<I", changed, place, struct.unpack_from("<I", data, place)[0] + 5)
+    return bytes(changed)
+
+
+def in_directory(offset: int, new: bytes) -> Callable[[bytes], bytes]:
+    """Other bytes in the last entry of the directory: its flags are at 8, lengths of name, extra fields and comment from 28 on."""
+    return lambda data: at(data.rindex(b"PK\1\2") + offset, new)(data)
 
 
 def longer(data: bytes) -> bytes:
@@ -141,9 +189,14 @@ def longer(data: bytes) -> bytes:
         (lambda data: data[: ends(data)[1]] + b"gap!" + data[ends(data)[1] :], "bytes of no|magic number"),
         (replaced(b"\1\0\0\0a", b"\1\0\0\0c"), "the header of 'a' is not of the form"),
         (replaced(b"PK\3\4\x14\0\0\0", b"PK\3\4\x14\0\x08\0"), "the header of 'a' is not of the form"),
-        (at(8, b"\0\0"), "the header of 'a' is not of the form"),
-        (at(14, b"\0\0\0\0"), "the header of 'a' is not of the form"),
-        (at(28, b"\1\0"), "the header of 'a' is not of the form"),
+        *[
+            (at(offset, new), "the header of 'a' is not of the form")
+            for offset, new in ((3, b"\5"), (8, b"\0"), (14, b"\0\0"), (18, b"\0"), (22, b"\0"), (28, b"\1"))
+        ],
+        (flagged, "the header of 'a' is not of the form"),
+        *[(in_directory(offset, b"\4"), "has a longer entry in the directory") for offset in (28, 30, 32)],
+        *[(in_record(offset, b"\1"), "its directory is another one") for offset in (4, 6, 8, 10)],
+        (shifted, "its directory is another one|offset"),
         (longer, "the data of 'b' end elsewhere"),
     ],
 )
@@ -177,6 +230,19 @@ def test_compressed_data_without_an_end(tmp_path: Path) -> None:
         read(path)
 
 
+def test_content_that_its_header_does_not_have(tmp_path: Path) -> None:
+    """A CRC or a size that is wrong in both headers."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("a"), b"data")
+    data = path.read_bytes()
+    assert read(path) == {"a": b"data"}
+    for local_at, entry_at in ((14, 16), (22, 24)):
+        path.write_bytes(in_directory(entry_at, b"\5")(at(local_at, b"\5")(data)))
+        with pytest.raises(zipfile.BadZipFile, match="'a' is damaged"):
+            read(path)
+
+
 def test_members_that_no_release_has(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     for name, fields in (
@@ -208,6 +274,8 @@ def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: p
     path = tmp_path / "a.zip"
     write_zip(path, {"a": bytes(60), "b": bytes(41)}, epoch=0)
     monkeypatch.setattr(zip_archive, "_MOST", 101)
+    assert len(read(path)) == 2
+    monkeypatch.setattr(zip_archive, "_MOST_MEMBERS", 2)
     assert len(read(path)) == 2
     for bound, value in (("_MOST", 100), ("_MOST_MEMBERS", 1)):
         with monkeypatch.context() as patched, pytest.raises(zipfile.BadZipFile, match="out of proportion"):
