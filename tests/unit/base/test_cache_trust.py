@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aotforge.base.cache_trust import DEFAULT_ACL, _is_private, check_cache, replaceable
+from aotforge.base.cache_trust import (
+    ACCESS_ACL,
+    DEFAULT_ACL,
+    _is_private,
+    _unknown_users,
+    acl_grants_write,
+    check_cache,
+    owner_fault,
+    replaceable,
+)
 from aotforge.base.files import make_folders
 from aotforge.cli.command import cache_folder
 from aotforge.errors import CacheError
@@ -104,6 +115,7 @@ def _share_with_group(path: Path) -> None:
         (lambda base: (base / "shared").chmod(0o1777), ""),
         (lambda base: _share_with_group(base / "shared"), "mode 775"),
         (lambda base: (base / "shared").chmod(0o775), ""),
+        (lambda base: os.chown(base / "shared", 0, OTHER), ""),
         (lambda base: set_acl(base / "shared", OTHER), "mode 775"),
         (lambda base: set_acl(base / "shared", OTHER, 5), ""),
         (lambda base: set_acl(base / "shared", OTHER, attribute=DEFAULT_ACL), ""),
@@ -168,3 +180,76 @@ def test_an_acl_for_new_entries(tmp_path: Path) -> None:
     (made / "entry").mkdir()
     assert [path.stat().st_mode & 0o022 for path in (made, made / "entry")] == [0, 0]
     check_cache(made)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "others"), [(ACCESS_ACL, {0x02, 0x08}), (DEFAULT_ACL, {0x02, 0x04, 0x08, 0x20})]
+)
+def test_entries_of_an_acl(monkeypatch: pytest.MonkeyPatch, attribute: str, others: set[int]) -> None:
+    """An ACL of a folder shows its group and all others in its mode; the mask is what the others may do at most."""
+    for tag in (0x01, 0x02, 0x04, 0x08, 0x10, 0x20):
+        for rights in range(8):
+            acl = struct.pack("<I", 2) + struct.pack("<HHI", 0x01, 7, 0) + struct.pack("<HHI", tag, rights, 0)
+            monkeypatch.setattr(os, "getxattr", lambda path, name, acl=acl: acl)
+            assert acl_grants_write(Path("/"), attribute) == (tag in others and rights in {2, 3, 6, 7})
+
+
+@pytest.mark.parametrize(
+    ("number", "writes"), [(errno.ENODATA, False), (errno.ENOTSUP, False), (errno.EACCES, True)]
+)
+def test_an_acl_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, number: int, writes: bool) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(os, "getxattr", refuse)
+    assert acl_grants_write(Path("/"), ACCESS_ACL) == writes
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o755, False), (0o775, True), (0o757, True)])
+def test_the_mode_of_the_cache_itself(tmp_path: Path, mode: int, refused: bool) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(mode)
+    assert replaceable(cache) == ""
+    if refused:
+        with pytest.raises(CacheError, match=f"has mode {mode:o}: other users can write to it"):
+            check_cache(cache)
+    else:
+        check_cache(cache)
+
+
+def test_links_without_an_end(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    assert replaceable(tmp_path / "one" / "cache") == ""
+
+
+@pytest.mark.parametrize(
+    ("uid_map", "unknown"),
+    [("0 0 4294967295", frozenset[int]()), ("0 1000 1", frozenset({64000})), (None, frozenset[int]())],
+)
+def test_users_of_a_namespace(
+    monkeypatch: pytest.MonkeyPatch, uid_map: str | None, unknown: frozenset[int]
+) -> None:
+    """Users that the namespace has no number for are shown with one of them all; root and this user are trusted in each."""
+    files = {"/proc/self/uid_map": uid_map, "/proc/sys/kernel/overflowuid": "64000\n"}
+
+    def read(path: Path, encoding: str) -> str:
+        if (text := files[str(path)]) is None:
+            raise FileNotFoundError
+        return text
+
+    folder = Path("/folder")
+    _unknown_users.cache_clear()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_text", read)
+            assert _unknown_users() == unknown
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        for user in (0, 1, 1000, 64000):
+            found = os.stat_result((0o40755, 0, 0, 1, user, 0, 0, 0, 0, 0))
+            monkeypatch.setattr(Path, "lstat", lambda path, found=found: found)
+            trusted = user in {0, 1000} | unknown
+            assert owner_fault(folder) == ("" if trusted else f"belongs to user {user}, not to user 1000")
+    finally:
+        _unknown_users.cache_clear()

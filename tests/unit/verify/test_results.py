@@ -194,7 +194,7 @@ def test_cut_off_sums_are_expected_of_hardware_that_cuts_them_off(
         dtype="fp32",
         cut_off=lambda: [value - 1e-5],
     )
-    out = Guarded((4, 4), "fp32", Layout())
+    out, number = Guarded((4, 4), "fp32", Layout()), Guarded((), "i32", Layout())
 
     class Device(EmulatedImage):
         runs: tuple[str, ...] = ("",)
@@ -205,6 +205,7 @@ def test_cut_off_sums_are_expected_of_hardware_that_cuts_them_off(
 
         def run(self, *_: object, **__: object) -> Counter[str]:
             out.bits()[...] = (value - 1.5e-5).astype(np.float32).view(np.uint32)
+            number.bits()[...] = 7
             return Counter(v_mov_b32=1)
 
     monkeypatch.setattr(check_image, "launch_of", lambda *_: Launch(grid=(1, 1, 1), arguments={}))
@@ -212,8 +213,11 @@ def test_cut_off_sums_are_expected_of_hardware_that_cuts_them_off(
     one = Case(
         name="sums",
         make=lambda: Invocation(
-            values={}, inputs={}, outputs={"out": out}, expected=lambda: {"out": expected}
+            values={},
+            inputs={},
+            outputs={"out": out, "number": number},
+            expected=lambda: {"out": expected, "number": Exact(value=np.array(7))},
         ),
     )
     check_image.check_use(Mock(), Device(), [one], results)
-    assert ("the same precision" in results.failure) != cuts
+    assert ("the same precision" in results.failure) != cuts and len(results.failures) == (not cuts)
