@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="of these, the modules that have changed since their recorded run",
     )
+    parser.add_argument("--list", action="store_true", help="print their names, and run nothing")
     parser.add_argument("--write", action="store_true", help="record the results in docs/mutation.md")
     parser.add_argument(
         "--results", type=Path, metavar="FOLDER", help="leave a file per module, for --import"
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.changed:
         left_out |= {name for name, row in recorded().items() if row.sources == digests.get(name)}
     wanted = {language: [name for name in names if name not in left_out] for language, names in known.items()}
+    if options.list:
+        print("\n".join(name for names in wanted.values() for name in names))  # noqa: T201 - a command's result
+        return 0
     if options.imported:
         found = [result for result in read_results(options.imported) if result.module not in left_out]
         if old := [one.module for one in found if one.sources != digests.get(one.module)]:

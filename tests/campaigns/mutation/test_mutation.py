@@ -76,6 +76,9 @@ def test_modules_that_have_not_changed_since_their_run_can_be_left_out(
     assert main_module.main(["--changed"]) == 0
     assert set(run) == old and len({campaign.sources_of(name) for name in names}) == len(names)
     assert "| 100% |" in capsys.readouterr().out
+    run.clear()
+    assert main_module.main(["--changed", "--list"]) == 0
+    assert set(capsys.readouterr().out.split()) == old and not run
 
 
 def test_results_of_runs_elsewhere_are_recorded_unless_of_other_sources(
