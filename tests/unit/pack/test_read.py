@@ -5,6 +5,7 @@ same images.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import tracemalloc
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
+from aotforge.pack import reader
 from aotforge.pack.binary import Cursor, Kind, bytes_source
 from aotforge.pack.container import (
     _FREE,
@@ -309,6 +311,31 @@ def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monke
 
 def test_bounds_of_decoded_images() -> None:
     assert (_FREE, _RATIO) == (134_217_728, 100)
+
+
+def test_bounds_of_a_pack_that_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = ("_LISTED_LIMIT", "_VERIFIED_LIMIT", "_IMAGE_LIMIT")
+    assert [getattr(reader, limit) for limit in limits] == [524_288, 268_435_456, 4_194_304]
+    for limit in limits:
+        monkeypatch.setattr(reader, limit, 0)
+    with pytest.raises(PackError, match="conditions, and") as caught:
+        open_files(PACK)
+    numbers = [int(number) for number in re.findall(r" (\d+) ", caught.value.what)]
+    assert len(numbers) == 3
+    for limit, number in zip(limits, numbers, strict=True):
+        with monkeypatch.context() as patched:
+            for other in limits:
+                patched.setattr(reader, other, 1 << 40)
+            patched.setattr(reader, limit, number)
+            open_files(PACK)
+            patched.setattr(reader, limit, number - 1)
+            with pytest.raises(PackError, match="conditions, and"):
+                open_files(PACK)
+    monkeypatch.undo()
+    monkeypatch.setattr("aotforge.pack.container._FREE", 0)
+    monkeypatch.setattr("aotforge.pack.container._RATIO", 0)
+    with pytest.raises(PackError, match=r"amd-test: has images of [0-9]+ bytes in files of"):
+        open_files(PACK)
 
 
 def test_an_image_that_a_gpu_would_load_otherwise_is_refused() -> None:
