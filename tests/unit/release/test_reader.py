@@ -359,6 +359,20 @@ def test_the_archives_of_a_release_have_bounds_together(tmp_path: Path) -> None:
         read_release(bombs(tmp_path / "3", 3))
 
 
+def test_runtimes_of_the_same_bytes_are_read_once(tmp_path: Path) -> None:
+    """Their archives differ in their names."""
+    other = RUNTIME.replace("rocm7.0", "rocm7.1")
+    data = archive({"lib/libaotriton_v2.so": bytes(9 << 20)})
+    assert len(read_release(release(tmp_path, complete(**{RUNTIME: data, other: data})))) == 2
+    changed = archive({"lib/libaotriton_v2.so": bytes(9 << 20) + b"1"})
+    with pytest.raises(ReleaseError, match="more than the expected"):
+        read_release(release(tmp_path, complete(**{RUNTIME: data, other: changed})))
+
+
+def test_bounds_of_resources() -> None:
+    assert (reader._RESOURCES_LIMIT, reader._LABELS, reader._LABEL_LENGTH) == (67_108_864, 4096, 512)
+
+
 def test_unpacked_archives_have_bounds_together(tmp_path: Path) -> None:
     folder = bombs(tmp_path, 4)
     named = [found for path in sorted(folder.iterdir()) if (found := parse_artifact_name(path.name))]
