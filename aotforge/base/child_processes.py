@@ -41,7 +41,19 @@ _DRIVER = (
 )
 _SECRET = (
     *("AOTFORGE_KEY_*", "AOTFORGE_CACHE_KEY_*", "AOTFORGE_SIGNING_KEY", "AWS_SECRET_*", "AWS_SESSION_TOKEN"),
-    *("*_TOKEN", "*_SECRET", "*_PASSWORD", "*_PRIVATE_KEY", "*_API_KEY"),
+    *(
+        "*_TOKEN",
+        "*_SECRET",
+        "*_PASSWORD",
+        "*_PASSWD",
+        "*_PASSPHRASE",
+        "*_PASS",
+        "*_PAT",
+        "*_CREDENTIALS",
+        "*_AUTH",
+        "*_AUTH_CONFIG",
+    ),
+    *("*_SECRET_KEY", "*_PRIVATE_KEY", "*_SIGNING_KEY", "*_ACCESS_KEY", "*_API_KEY", "*_APIKEY"),
 )
 _ENGLISH = {"LC_ALL": "C"}
 

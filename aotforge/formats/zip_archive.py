@@ -44,7 +44,10 @@ def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
     """
     moment = time.gmtime(min(max(epoch, _FIRST), _LAST))[:6]
     for name in members:
-        _check_name(name)
+        if not _is_file_name(name):
+            raise ReleaseError(
+                f"{name!r} cannot be a member of a zip file", cause="Windows has no such file name"
+            )
     with (
         new_file(path) as raw,
         zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as file,
@@ -127,7 +130,7 @@ def _check_header(file: BinaryIO, info: zipfile.ZipInfo) -> int:
         and (stored, decoded, length) == (info.compress_size, info.file_size, len(info.filename))
         and header[_HEADER.size :] == info.filename.encode("ascii", "replace")
     )
-    plain = info.filename.isascii() and info.filename == info.orig_filename and not flags
+    plain = _is_file_name(info.filename) and info.filename == info.orig_filename and not flags
     if not same or not plain or extra or info.extra or info.comment or method not in _METHODS:
         raise zipfile.BadZipFile(f"the header of {info.filename!r} is not of the form that a release has")
     return info.header_offset + size + info.compress_size
@@ -148,10 +151,8 @@ def digest_members(members: Mapping[str, bytes]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _check_name(name: str) -> None:
+def _is_file_name(name: str) -> bool:
+    """Whether Windows and Linux have such a file, below the folder into which the archive is unpacked."""
     parts = name.split("/")
     plain = name.isascii() and name.isprintable() and not set(name) & set('\\:*?"<>|')
-    if not plain or any(part in ("", ".", "..") or part.endswith((".", " ")) for part in parts):
-        raise ReleaseError(
-            f"{name!r} cannot be a member of a zip file", cause="Windows has no such file name"
-        )
+    return plain and not any(part.endswith((".", " ")) or not part for part in parts)

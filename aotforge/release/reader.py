@@ -2,6 +2,7 @@
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -11,12 +12,12 @@ from typing import Any
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.memory_sink import MemorySink, ReleaseBounds
 from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, Sink, UnsafeArchiveError, file_chunks, read_archive
-from aotforge.formats.zip_archive import open_zip
+from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.pack.model import ImagePack
 from aotforge.release.layout import TOP, check_names, entry_violation
 from aotforge.release.model import MANIFEST
@@ -45,7 +46,7 @@ class ReleasedPack:
 def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
     """Every image pack of a release folder, by name, or those of `packs` that it has: the files of others may be missing then.
 
-    Without `packs`, the other archives in the folder are checked, too: a pack in one of them would be installed. Raises ReleaseError for a
+    Without `packs`, the other archives and the wheels in the folder are checked, too: their images are used as well. Raises ReleaseError for a
     file that is missing, altered or damaged.
     """
     sums, digest = read_sums_file(folder / SUMS)
@@ -57,13 +58,14 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
     listed, bounds = _listed(folder, sums), ReleaseBounds()
-    if packs is None:
-        _check_other_archives(folder, sums, bounds)
-    return tuple(
+    read = tuple(
         replace(_pack(folder, sums, pack, release, names, listed, bounds), sums=digest)
         for (pack, release), names in sorted(found.items())
         if packs is None or pack in packs
     )
+    if packs is None:
+        _check_other_archives(folder, sums, bounds, read)
+    return read
 
 
 def _unusable(what: str, cause: str = "") -> ReleaseError:
@@ -75,24 +77,40 @@ def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:
         raise _unusable(f"{path} is not the file that {SUMS} names", "it was altered or replaced")
 
 
-def _check_other_archives(folder: Path, sums: Mapping[str, str], bounds: ReleaseBounds) -> None:
-    """The runtimes and Windows archives, as far as they are in the folder, and archives that SHA256SUMS does not list."""
+def _check_other_archives(
+    folder: Path, sums: Mapping[str, str], bounds: ReleaseBounds, packs: Collection[ReleasedPack]
+) -> None:
+    """Runtimes, Windows archives and wheels, as far as they are in the folder, and archives that SHA256SUMS does not list."""
     seen: set[str] = set()  # runtimes differ in their names only
     for path in sorted(folder.iterdir()):
         archive = parse_artifact_name(path.name)
-        if archive is None or (archive.kind in {"images", "asm"} and path.name in sums):
+        zipped = path.suffix == ".whl" or (archive is not None and archive.kind == "windows")
+        if not (archive or zipped) or (archive and archive.kind in {"images", "asm"} and path.name in sums):
             continue
         with _reading(path):
             digest = sha256_file(path)
             _check_sum(path, digest, sums)
-            if archive.kind == "windows":
-                with open_zip(path) as file:
-                    violations = (entry_violation(archive, info.filename) for info in file.infolist())
-                    if violation := next(filter(None, violations), ""):
-                        raise UnsafeArchiveError(violation)
+            if zipped:
+                _check_zip(path, archive, packs)
             elif digest not in seen:
                 seen.add(digest)
                 _read(path, NoSink(), bounds)
+
+
+def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[ReleasedPack]) -> None:
+    """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile, zlib.error."""
+    with open_zip(path) as file:
+        for info in file.infolist():
+            if archive and (violation := entry_violation(archive, info.filename)):
+                raise UnsafeArchiveError(violation)
+            _, images, inside = info.filename.partition("aotriton.images/")
+            pack, _, name = inside.partition("/")
+            held = [one.pack.files[name] for one in packs if one.pack.name == pack and name in one.pack.files]
+            fitting = [data for data in held if len(data) == info.file_size]  # before anything is read
+            if images and (not fitting or read_member(file, info) not in fitting):
+                raise UnsafeArchiveError(
+                    f"{info.filename!r} is not that file of an image pack of the release"
+                )
 
 
 def _listed(folder: Path, sums: Mapping[str, str]) -> dict[str, frozenset[str]] | None:
@@ -158,7 +176,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Errors of an archive as ReleaseError."""
     try:
         yield
-    except (UnsafeArchiveError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (UnsafeArchiveError, zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
         raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:
         raise _unusable(f"{path}: {error.strerror or error}", "the release is not complete") from error

@@ -42,6 +42,14 @@ _ARCHS = {
     0x4A: "gfx1151", 0x55: "gfx1152", 0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201",
 }  # fmt: skip
 """By the lowest byte of the ELF header's flags."""
+_ANY_FEATURES = 0x500
+"""Flags of gfx9's code for any setting of XNACK and SRAM-ECC: a loader refuses other code where the setting is another."""
+_ABI = (64, 3)
+"""HSA, code objects of version 5."""
+_RSRC3_BITS = {"gfx9": 0x3F, "gfx11": 0x3F0, "gfx12": 0xFF0}
+"""The first accumulation register (of archs with one file of registers) and instructions to prefetch. Waves of a workgroup that are on
+several compute units (tg_split) have no LDS."""
+_SPLIT_FILES = ("gfx906", "gfx908")
 _RSRC2_BITS = 0x1BBF
 """Of RSRC2: scratch, user SGPRs, ids of workgroup and work item. Exceptions and traps are none of them."""
 _TOP_KEYS = frozenset({"amdhsa.kernels", "amdhsa.target", "amdhsa.version"})
@@ -249,7 +257,7 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
     lds, scratch, arguments, _, entry = struct.unpack_from("<IIIIq", elf.memory, at)
     _require(at + entry == code, f"its descriptor's entry is {at + entry - code} bytes from the kernel")
     (properties,) = struct.unpack_from("<H", elf.memory, at + 56)
-    _check_modes(kernel, data, *struct.unpack_from("<II", elf.memory, at + 48))
+    _check_modes(kernel, data, *struct.unpack_from("<III", elf.memory, at + 44))
     stated = {
         ".group_segment_fixed_size": lds,
         ".private_segment_fixed_size": scratch,
@@ -262,7 +270,7 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
         _require(found == value, f"its metadata states {field} {found}, its descriptor {value}")
 
 
-def _check_modes(kernel: Mapping[str, object], data: bytes, rsrc1: int, rsrc2: int) -> None:
+def _check_modes(kernel: Mapping[str, object], data: bytes, rsrc3: int, rsrc1: int, rsrc2: int) -> None:
     """The kernel runs in the modes that the emulator has: image and text of others could both state others."""
     every = metadata(data)
     _require(every.keys() == _TOP_KEYS, f"its metadata have {sorted(map(str, every))}")
@@ -270,7 +278,16 @@ def _check_modes(kernel: Mapping[str, object], data: bytes, rsrc1: int, rsrc2: i
     _require(kernel[".kernarg_segment_align"] == 8, "its arguments are not aligned to 8 bytes")
     arch = str(every["amdhsa.target"]).rpartition("-")[2]
     (flags,) = struct.unpack_from("<I", data, 48)
-    _require(_ARCHS.get(flags & 0xFF) == arch, f"its metadata state {arch}, its header {flags:#x}")
+    generation = arch[:-2]
+    features = _ANY_FEATURES if generation == "gfx9" else 0
+    _require(
+        _ARCHS.get(flags & 0xFF) == arch and flags & ~0xFF == features,
+        f"its metadata state {arch}, its header {flags:#x}",
+    )
+    versions = (data[7], data[8]), every["amdhsa.version"]
+    _require(versions == (_ABI, [1, 2]), f"its ABI and metadata are of versions {versions}")
     modes = rsrc1 >> 10
-    _require(modes == _MODES.get(arch[:-2]), f"its descriptor has modes {modes:#x} on {arch}")
+    _require(modes == _MODES.get(generation), f"its descriptor has modes {modes:#x} on {arch}")
     _require(not rsrc2 & ~_RSRC2_BITS, f"its descriptor has {rsrc2:#x}: exceptions or traps")
+    known = 0 if arch in _SPLIT_FILES else _RSRC3_BITS.get(generation, 0)
+    _require(not rsrc3 & ~known, f"its descriptor has {rsrc3:#x}: other waves or prefetches than {arch} has")

@@ -162,7 +162,16 @@ def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     "name",
-    ["AOTFORGE_KEY_TARGETS", "AOTFORGE_CACHE_KEY_TARGETS", "AOTFORGE_SIGNING_KEY", "AWS_SECRET_ACCESS_KEY"],
+    [
+        *(
+            "AOTFORGE_KEY_TARGETS",
+            "AOTFORGE_CACHE_KEY_TARGETS",
+            "AOTFORGE_SIGNING_KEY",
+            "AWS_SECRET_ACCESS_KEY",
+        ),
+        *("GITHUB_PAT", "GPG_PASSPHRASE", "SMTP_PASS", "DB_PASSWD", "STORE_ACCESS_KEY", "DOCKER_AUTH_CONFIG"),
+        *("npm_config__auth", "GOOGLE_APPLICATION_CREDENTIALS"),
+    ],
 )
 def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_programs, "_sandbox", lambda: ())

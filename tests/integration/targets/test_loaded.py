@@ -151,6 +151,8 @@ LOADED = {
     "less LDS is stated": (in_descriptor(0, "<I", 64), "group_segment_fixed_size 0, its descriptor 64"),
     "clamping": (in_descriptor(48, "<I", 1 << 20), "has modes"),
     "traps on invalid operations": (in_descriptor(52, "<I", 1 << 24), "exceptions or traps"),
+    "workgroups without LDS": (in_descriptor(44, "<I", 1 << 16), "other waves or prefetches"),
+    "another ABI": (lambda data: add(data, 8, "<B", 1), "of versions"),
     "another arch": (
         lambda data: add(data, 48, "<I", 0x3F - 0x30),
         "its metadata state gfx908, its header 0x53f",
@@ -225,10 +227,29 @@ def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expect
             ".reqd_workgroup_size: [64, 1, 1]\n    .group_segment_fixed_size:",
             "metadata state",
         ),
+        ('-amdhsa--gfx908"', '-amdhsa--gfx908:xnack+"', "its header 0x730"),
+        ('-amdhsa--gfx908"', '-amdhsa--gfx908:sramecc-"', "its header 0x930"),
+        ("  - 2\n...", "  - 9\n...", "of versions"),
     ],
 )
-def test_metadata_that_no_compiler_of_ours_writes_are_refused(before: str, after: str, expected: str) -> None:
+def test_metadata_and_features_that_no_compiler_of_ours_writes_are_refused(
+    before: str, after: str, expected: str
+) -> None:
     """Image and text agree: a GPU would execute the kernel when it is loaded, or refuse its launches."""
     assert before in TEXT
     with pytest.raises(PackError, match=expected):
         read(link(assemble(TEXT.replace(before, after), ARCH)))
+
+
+def test_accumulators_begin_anywhere_on_archs_with_one_file_of_registers() -> None:
+    text = assembly_text(BODY, "gfx90a", threads=64)
+    read(link(assemble(text, "gfx90a")))
+    with pytest.raises(PackError, match="other waves or prefetches"):
+        read(
+            link(
+                assemble(
+                    text.replace("\t.end_amdhsa_kernel", "\t\t.amdhsa_tg_split 1\n\t.end_amdhsa_kernel"),
+                    "gfx90a",
+                )
+            )
+        )

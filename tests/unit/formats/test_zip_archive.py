@@ -245,12 +245,13 @@ def test_content_that_its_header_does_not_have(tmp_path: Path) -> None:
 
 def test_members_that_no_release_has(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
-    for name, fields in (
-        ("é", {}),
+    cases: list[tuple[str, dict[str, object]]] = [
+        *((name, {}) for name in ("é", "a/../../b", "/a", "a\\b", "c:a", "a/")),
         ("a", {"extra": b"\1\0\0\0"}),
         ("a", {"comment": b"c"}),
         ("a", {"compress_type": zipfile.ZIP_BZIP2}),
-    ):
+    ]
+    for name, fields in cases:
         info = zipfile.ZipInfo(name)
         for field, value in fields.items():
             setattr(info, field, value)

@@ -157,7 +157,9 @@ WINDOWS = "aotriton-0.11.2b-r1-win_amd64-shared-amd-a+amd-b.zip"
     ],
 )
 def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: bool) -> None:
-    write_zip(tmp_path / WINDOWS, {member_name: b"data"}, epoch=0)
+    write_zip(
+        tmp_path / WINDOWS, {member_name: b"images" if member_name.endswith(".aoti") else b"data"}, epoch=0
+    )
     folder = release(tmp_path, complete(**{WINDOWS: (tmp_path / WINDOWS).read_bytes()}))
     with (
         nullcontext() if holds else pytest.raises(ReleaseError, match=f"{member_name!r} is not of an archive")
@@ -170,6 +172,31 @@ def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: b
         one.evidence for one in check_windows(cast(CheckContext, checked)) if "layout" in one.what
     )
     assert (f"{member_name!r} is not of an archive" in evidence) == (not holds)
+
+
+@pytest.mark.parametrize("file", [WINDOWS, "aotforge_images_a-0.11.2.1-py3-none-any.whl"])
+@pytest.mark.parametrize(
+    ("name", "data", "fits"),
+    [
+        ("amd-a/f.k.aoti", b"images", True),
+        ("amd-a/f.k.aoti", b"other!", False),
+        ("amd-a/f.k.aoti", b"longer images", False),
+        ("amd-a/g.k.aoti", b"", False),
+        ("amd-c/f.k.aoti", b"images", False),
+        ("aotriton.images/amd-a/f.k.aoti", b"images", False),
+    ],
+)
+def test_images_of_other_archives_are_those_of_the_packs(
+    tmp_path: Path, file: str, name: str, data: bytes, fits: bool
+) -> None:
+    """They are used on Windows and by pip, and nothing else verifies them."""
+    below = "aotriton/lib" if file == WINDOWS else "aotforge_attention/lib"
+    write_zip(tmp_path / file, {f"{below}/aotriton.images/{name}": data}, epoch=0)
+    folder = release(tmp_path, complete(**{file: (tmp_path / file).read_bytes()}))
+    reason = "is not that file of an image pack|is not of an archive"
+    with nullcontext() if fits else pytest.raises(ReleaseError, match=reason):
+        assert len(read_release(folder)) == 2
+    assert len(read_release(folder, packs=["amd-a"])) == 1
 
 
 def test_other_archives_of_a_release(tmp_path: Path) -> None:
