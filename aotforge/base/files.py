@@ -279,6 +279,19 @@ def make_output_place(path: Path) -> None:
         check_output_place(path)
 
 
+def check_own_input(path: Path, error: type[AotforgeError]) -> None:
+    """Raises `error` for a file or folder that another user can change or exchange: an entry of it, were it a folder, they could replace.
+
+    For inputs whose code is executed or released as this user's own, and which have no signature.
+    """
+    if fault := replaceable(path / "entry"):
+        raise error(
+            f"{path} is not used: {fault}",
+            cause="code of others would be executed or released as this user's own",
+            hint="copy the folder to a place that only you can write, if you made it",
+        )
+
+
 @contextmanager
 def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.

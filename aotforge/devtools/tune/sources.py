@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, FailFast, Field, ValidationError
 
-from aotforge.base.cache_trust import owner_fault, replaceable
-from aotforge.base.files import read_bytes, write_atomic
+from aotforge.base.cache_trust import owner_fault
+from aotforge.base.files import check_own_input, read_bytes, write_atomic
 from aotforge.base.hardware import Line, Sha256
 from aotforge.base.manifest_reader import Manifest
 from aotforge.compile.model import KernelImage, Resources
@@ -157,7 +157,7 @@ class PreparedFolder:
         found = sorted((self.folder / _LIBRARY).glob("libaotriton_v2.so.*"))
         if not found:
             raise UnsupportedError(f"{self.folder} has no library", hint=_AGAIN)
-        _check_own(found[0])
+        check_own_input(found[0], UnsupportedError)
         return found[0].absolute()
 
     def _image(self, key: JobKey, found: _Image) -> KernelImage:
@@ -194,7 +194,7 @@ def _shown(kernel: str, arch: str, keys: Mapping[str, str]) -> str:
 def open_folder(folder: Path) -> PreparedFolder:
     """A folder of `prepare`. Raises UnsupportedError for another one, and for one that others can change."""
     path = folder / _INDEX
-    _check_own(path)
+    check_own_input(path, UnsupportedError)
     try:
         data = read_regular(path, limit=_LIMIT)
         parse_json(data, keys=_KEYS)
@@ -211,16 +211,6 @@ def open_folder(folder: Path) -> PreparedFolder:
         cause=f"{_INDEX}: {what}",
         hint="./dev tune KERNEL --arch ARCH --prepare FOLDER makes one",
     )
-
-
-def _check_own(path: Path) -> None:
-    """Raises UnsupportedError for a file that others can change or exchange: an entry of it, were it a folder, they could replace."""
-    if fault := replaceable(path / "entry"):
-        raise UnsupportedError(
-            f"{path} is not used: {fault}",
-            cause="code of others could be executed, without a sandbox",
-            hint="copy the folder to a place that only you can write, if you made it",
-        )
 
 
 def check_new_folder(folder: Path) -> None:
