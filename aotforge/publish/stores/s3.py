@@ -18,7 +18,7 @@ from aotforge.base.paced_http import Clock
 from aotforge.publish.stores.reading import Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
 from aotforge.publish.stores.s3_parts import abort_uploads, listed, put_parts
-from aotforge.publish.stores.s3_transport import pace_responses, read_content
+from aotforge.publish.stores.s3_transport import end_redirects, pace_responses, read_content
 from aotforge.publish.stores.store import (
     CHUNK,
     Content,
@@ -94,6 +94,7 @@ class S3Store:
         self._sleep = sleep
         self._clock = clock
         self._honoured = Guarantees(put=True, large=True, swap=True)
+        end_redirects(client)
         pace_responses(client, lambda: Pace(self.url, clock))
 
     @property

@@ -12,12 +12,14 @@ from botocore.awsrequest import (
     AWSHTTPSConnection,
     AWSHTTPSConnectionPool,
 )
+from botocore.exceptions import ClientError
 from urllib3.exceptions import NewConnectionError
 
 from aotforge.base.paced_http import connect
 from aotforge.publish.stores.reading import Pace, too_large
 
 _BUFFER = 64 * 1024
+_REDIRECTS = {301, 302, 303, 307, 308}
 _RECEIVE_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _ANSWER_LIMIT = 32 * 1024 * 1024
@@ -57,6 +59,17 @@ def pace_responses(client: Any, make_pace: MakePace) -> None:
     session = client._endpoint.http_session
     session._pool_classes_by_scheme = pools
     session._manager.pool_classes_by_scheme = pools
+
+
+def end_redirects(client: Any) -> None:
+    """Where an answer redirects, botocore requests the bucket's region, again where that answer redirects, until the stack of
+    this process is full. The second one raises ClientError, which botocore takes for an unknown region."""
+
+    def check_region(response: Any, operation: Any, **_: Any) -> None:
+        if response is not None and response[0].status_code in _REDIRECTS:
+            raise ClientError(response[1], operation.name)
+
+    client.meta.events.register_first("needs-retry.s3.HeadBucket", check_region)
 
 
 def _pool(kind: Any, connection: Any, make_pace: MakePace) -> Any:

@@ -103,6 +103,30 @@ def test_a_truncated_body_is_continued() -> None:
     assert [headers.get("if-match") for headers in requests] == [None, *[tag(data)] * 3]
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("body", [b"", b"<Error><Code>PermanentRedirect</Code></Error>"])
+def test_redirects_without_end(status: int, body: bytes) -> None:
+    """botocore requests the bucket's region, and did so 80 times where that answer redirects as well."""
+    stub = S3Stub()
+    again: list[Fault] = [lambda usual: (status, {"location": "http://127.0.0.1:9/x"}, body)]
+    stub.faults = {"GetObject": again * 100, "HeadBucket": again * 200, "HeadObject": again * 100}
+    assert kind(lambda: stub.store().load("a", limit=1000)) is ErrorKind.REFUSED
+    assert kind(lambda: list(stub.store().read("a"))) is ErrorKind.REFUSED
+    assert kind(lambda: stub.store().size("a")) is ErrorKind.REFUSED
+    assert sum(stub.calls.values()) <= 6, stub.calls
+
+
+def test_a_bucket_of_another_region() -> None:
+    """The answer names the region, and the request is repeated there."""
+    stub = S3Stub()
+    stub.objects["a"] = b"data"
+    stub.faults["GetObject"] = [lambda usual: (301, {"x-amz-bucket-region": "eu-west-1"}, b"")]
+    assert stub.store().load("a", limit=1000) == (b"data", tag(b"data"))
+    stub.faults["GetObject"] = [lambda usual: (301, {}, b"")]
+    stub.faults["HeadBucket"] = [lambda usual: (301, {"x-amz-bucket-region": "eu-west-1"}, b"")] * 2
+    assert stub.store().load("a", limit=1000) == (b"data", tag(b"data"))
+
+
 def test_a_body_that_is_always_truncated() -> None:
     stub = S3Stub()
     stub.objects["a"] = b"x" * 100
