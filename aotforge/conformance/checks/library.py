@@ -131,6 +131,7 @@ def _debug_sections(elf: SharedLibrary) -> list[str]:
 
 
 _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
+    "the loader reads what these checks read": lambda elf: list(elf.differences),
     "depends on nothing but glibc and libgcc": lambda elf: [
         f"needs {name}" for name in elf.needed if not NEEDED.fullmatch(name)
     ],

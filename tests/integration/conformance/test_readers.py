@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import socket
+import struct
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -21,7 +23,7 @@ from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import read_module
-from aotforge.formats.shared_library import LibraryFileError
+from aotforge.formats.shared_library import LibraryFileError, open_elf
 from tests.support.runtime import ROOT
 
 MINGW = "x86_64-w64-mingw32-g++"
@@ -73,6 +75,70 @@ def test_nothing_wrong_and_not_stripped(tmp_path: Path) -> None:
     assert [
         f.status for f in check_elf(cast(CheckContext, SimpleNamespace(library=tmp_path / "libx.so")))
     ] == ["failed"]
+
+
+def moved_dynamic(data: bytearray, headers: dict[str, int]) -> None:
+    """The section is a copy behind the file; the loader's table has a RUNPATH instead of a tag."""
+    offset, size = struct.unpack_from("<QQ", data, headers[".dynamic"] + 24)
+    copy = bytes(data[offset : offset + size])
+    tags = [struct.unpack_from("<Q", copy, at)[0] for at in range(0, size, 16)]
+    struct.pack_into("<QQ", data, offset + 16 * tags.index(0x6FFFFFFB), 0x1D, 1)  # DT_FLAGS_1
+    data += bytes(-len(data) % 8)
+    struct.pack_into("<Q", data, headers[".dynamic"] + 24, len(data))
+    data += copy
+
+
+def header(name: str, field: int, value: int) -> Callable[[bytearray, dict[str, int]], None]:
+    """Another value in a section's header: its address is at 16, its offset at 24, its size at 32."""
+
+    def change(data: bytearray, headers: dict[str, int]) -> None:
+        (old,) = struct.unpack_from("<I", data, headers[name] + field)
+        struct.pack_into("<I", data, headers[name] + field, old + value)
+
+    return change
+
+
+def other_names(data: bytearray, headers: dict[str, int]) -> None:
+    struct.pack_into("<I", data, headers[".dynsym"] + 40, list(headers).index(".shstrtab"))
+
+
+def second_flags(data: bytearray, headers: dict[str, int]) -> None:
+    """The loader takes the last one."""
+    offset, size = struct.unpack_from("<QQ", data, headers[".dynamic"] + 24)
+    tags = [struct.unpack_from("<Q", data, at)[0] for at in range(offset, offset + size, 16)]
+    struct.pack_into("<QQ", data, offset + 16 * tags.index(0), 0x6FFFFFFB, 0)
+
+
+def overlapping(data: bytearray, headers: dict[str, int]) -> None:
+    loads = [at for at in range(64, 64 + 56 * data[56], 56) if data[at] == 1]
+    data[loads[-1] + 16 : loads[-1] + 24] = data[loads[0] + 16 : loads[0] + 24]
+
+
+@pytest.mark.parametrize(
+    ("change", "evidence"),
+    [
+        (moved_dynamic, "its dynamic segment is not its dynamic section"),
+        (header(".dynsym", 24, 24), "loaded from other bytes"),
+        (header(".dynstr", 32, -1), "DT_STRSZ is not the size"),
+        (header(".dynstr", 16, 8), "DT_STRTAB is not the address"),
+        (other_names, ".dynsym has its names elsewhere"),
+        (second_flags, "DT_FLAGS_1 is there twice"),
+        (overlapping, "overlap"),
+    ],
+)
+def test_a_library_that_is_loaded_otherwise(
+    tmp_path: Path, change: Callable[[bytearray, dict[str, int]], None], evidence: str
+) -> None:
+    """The loader reads segments, and none of these checks would see what it does."""
+    context = elf(tmp_path, ["-nostdlib", *GOOD])
+    data = bytearray(context.library.read_bytes())
+    (start,) = struct.unpack_from("<Q", data, 40)
+    with open_elf(context.library) as file:
+        headers = {section.name: start + 64 * number for number, section in enumerate(file.iter_sections())}
+    change(data, headers)
+    context.library.write_bytes(data)
+    found = [one for one in check_elf(context) if one.what.startswith("the loader reads")]
+    assert [one.status for one in found] == ["failed"] and evidence in found[0].evidence, found
 
 
 def test_symbols_as_nm_has_them(tmp_path: Path) -> None:
