@@ -17,6 +17,7 @@ from pathlib import Path
 from shutil import which
 from typing import IO, Any
 
+from aotforge.base.cache_trust import replaceable
 from aotforge.base.child_processes import child_environment, run_child, secrets_in
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox.executors.agent import own_tasks
@@ -222,8 +223,9 @@ def _check_consent(what: str, release: str, other: str, own: bool, unsandboxed: 
 
 
 def is_own_release(release: Path, checkout: Path) -> bool:
-    """True for a release in releases/dist of the checkout, where builds write."""
-    return release.resolve().is_relative_to((checkout / "releases" / "dist").resolve())
+    """True for a release in releases/dist of the checkout, where builds write, and where no other user can change it."""
+    inside = release.resolve().is_relative_to((checkout / "releases" / "dist").resolve())
+    return inside and not replaceable(release / "entry")
 
 
 def _check_environment(what: str, release: str, hint: str) -> None:

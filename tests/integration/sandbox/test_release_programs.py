@@ -22,6 +22,7 @@ from aotforge.sandbox.release_programs import (
     available_programs,
     check_device_images,
     find_release_programs,
+    is_own_release,
 )
 from tests.e2e.checkouts import invoke
 from tests.support.families import PROJECT
@@ -178,6 +179,22 @@ def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(name, "secret")
     with pytest.raises(ExecutorError, match=name):
         find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
+
+
+def test_a_release_that_others_can_change_is_not_this_checkouts_own(tmp_path: Path) -> None:
+    """It is executed without a sandbox where there is none."""
+    dist = tmp_path / "releases" / "dist"
+    (dist / "r1").mkdir(parents=True)
+    (tmp_path / "shared" / "r1").mkdir(parents=True)
+    assert is_own_release(dist / "r1", tmp_path) and not is_own_release(tmp_path / "shared" / "r1", tmp_path)
+    (dist / "r1").chmod(0o777)
+    assert not is_own_release(dist / "r1", tmp_path)
+    (dist / "r1").chmod(0o755)
+    dist.rename(tmp_path / "before")
+    dist.symlink_to(tmp_path / "shared")
+    assert is_own_release(dist / "r1", tmp_path)
+    (tmp_path / "shared").chmod(0o777)
+    assert not is_own_release(dist / "r1", tmp_path)
 
 
 @needs_bubblewrap
