@@ -163,15 +163,19 @@ class _Handler(BaseHTTPRequestHandler):
         """One line per request."""
         self.server.log(printable(f"{self.address_string()} {format % args}"))
 
+    def _address(self) -> str:
+        """The requested path; urlsplit would take one that begins with // for a host, which may be malformed."""
+        return self.path.partition("?")[0].partition("#")[0]
+
     def _parts(self) -> Sequence[str]:
         """The requested file: `/<release>/<file>`, or a file of the index; empty for another address."""
-        parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
+        parts = urllib.parse.unquote(self._address()).strip("/").split("/")
         valid = not any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts)
         return parts if len(parts) == 2 and valid else ()
 
     def _page(self) -> tuple[Sequence[str], str] | None:
         """A page of the index of wheels, in the form that the client requests (PEP 691); None for another address."""
-        found = _WHEELS.fullmatch(urllib.parse.urlsplit(self.path).path)
+        found = _WHEELS.fullmatch(self._address())
         if not found:
             return None
         accepted = self.headers.get("Accept", "").partition(",")[0].partition(";")[0].strip()

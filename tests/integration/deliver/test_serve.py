@@ -61,7 +61,13 @@ def test_log_lines_are_printable(server: ReleaseServer, log: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [b"/" + NAME.encode() + b"/" + b"a" * 300, b"/" + b"a" * 5000 + b"/b", b"/%ff/%00", b"/%ed%b0%80/x"],
+    [
+        b"/" + NAME.encode() + b"/" + b"a" * 300,
+        b"/" + b"a" * 5000 + b"/b",
+        b"/%ff/%00",
+        b"/%ed%b0%80/x",
+        b"\x03//[[",
+    ],
 )
 def test_names_that_no_file_has(path: bytes, server: ReleaseServer, log: list[str]) -> None:
     assert get(server, path).startswith(b"HTTP/1.1 404 ")
