@@ -88,7 +88,7 @@ def replaceable(path: Path) -> str:
             continue
         if status.st_uid not in _trusted_users():
             return f"{step} belongs to user {status.st_uid}, who can replace it"
-        if link or status.st_mode & stat.S_ISVTX:
+        if link or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
             continue
         if status.st_mode & 0o002 or (
             status.st_mode & 0o020

@@ -154,7 +154,8 @@ def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
 
 def read_packs(source: Path) -> tuple[ImagePack, ...]:
     """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError, also for those of others."""
-    check_own_input(source, ReleaseError)
+    for path in (source, *(source.rglob("*") if source.is_dir() else ())):
+        check_own_input(path, ReleaseError)
     if (source / SUMS).is_file():
         return tuple(released.pack for released in read_release(source))
     if (source / DISPATCH_FILE).is_file():

@@ -110,6 +110,24 @@ def _row_platforms(context: CheckContext, tag: PlatformTag, promised: str) -> It
             yield finding_from("platform", what, violations, wanted, row=row.name)
 
 
+_OWN_TAGS = (
+    "NULL NEEDED SONAME SYMBOLIC INIT FINI INIT_ARRAY INIT_ARRAYSZ FINI_ARRAY FINI_ARRAYSZ HASH GNU_HASH STRTAB SYMTAB STRSZ SYMENT "
+    "PLTGOT PLTRELSZ PLTREL JMPREL RELA RELASZ RELAENT RELR RELRSZ RELRENT RELACOUNT FLAGS FLAGS_1 BIND_NOW VERNEED VERNEEDNUM VERDEF "
+    "VERDEFNUM VERSYM"
+)
+_TAGS = frozenset(f"DT_{name}" for name in _OWN_TAGS.split())
+"""Of own builds. Others load libraries as well (DT_AUXILIARY, DT_FILTER, DT_AUDIT), or change where they are found."""
+_OTHER_CHECKS = frozenset({"DT_RPATH", "DT_RUNPATH", "DT_TEXTREL"})
+_FLAGS = {"DT_FLAGS": 0x1E, "DT_FLAGS_1": 0x1}
+"""Symbolic, relocations of code (another check), bound at once, static TLS; bound at once."""
+
+
+def _unusual_tags(elf: SharedLibrary) -> list[str]:
+    odd = [f"has the dynamic tag {tag}" for tag in elf.tags if tag not in _TAGS | _OTHER_CHECKS]
+    flags = ((name, value) for name in _FLAGS for value in elf.tags.get(name, []) if value & ~_FLAGS[name])
+    return odd + [f"has {name} {value:#x}" for name, value in flags]
+
+
 def _lazy_binding(elf: SharedLibrary) -> list[str]:
     now = elf.flag("DT_FLAGS", 0x8) or elf.flag("DT_FLAGS_1", 0x1) or "DT_BIND_NOW" in elf.tags
     return [] if now else ["symbols are bound lazily"]
@@ -135,6 +153,7 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
     "depends on nothing but glibc and libgcc": lambda elf: [
         f"needs {name}" for name in elf.needed if not NEEDED.fullmatch(name)
     ],
+    "no dynamic tags and flags but those of a build": _unusual_tags,
     "no RPATH, no RUNPATH": lambda elf: [tag for tag in ("DT_RPATH", "DT_RUNPATH") if tag in elf.tags],
     "RELRO": lambda elf: [] if "PT_GNU_RELRO" in dict(elf.segments) else ["relocations stay writable"],
     "BIND_NOW": _lazy_binding,

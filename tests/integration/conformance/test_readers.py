@@ -44,6 +44,10 @@ def elf(folder: Path, flags: list[str], *, code: str = "int zero() { return 0; }
     [
         (["-Wl,-rpath,/opt/somewhere"], "no RPATH"),
         (["-Wl,-rpath,$ORIGIN,--disable-new-dtags"], "no RPATH"),
+        (["-Wl,-f,libm.so.6"], "no dynamic tags"),
+        (["-Wl,-F,libm.so.6"], "no dynamic tags"),
+        (["-Wl,--audit,libm.so.6"], "no dynamic tags"),
+        (["-Wl,-z,nodefaultlib"], "no dynamic tags"),
         (["-Wl,-z,norelro"], "RELRO"),
         (["-Wl,-z,lazy"], "BIND_NOW"),
         (["-Wl,-z,execstack"], "no executable stack"),

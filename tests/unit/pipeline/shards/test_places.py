@@ -25,15 +25,21 @@ def request_of(tmp_path: Path) -> BuildRequest:
     return BuildRequest(root=PROJECT, output=tmp_path / "parts", cache=tmp_path / "cache", environment={})
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("place", ["", "part.part.tar", "below", "below/part.part.tar"])
 def test_shards_that_others_can_write_are_refused(
-    request_of: BuildRequest, tmp_path: Path, place: str
+    request_of: BuildRequest, tmp_path: Path, place: str, mode: int
 ) -> None:
     write_shard(request_of, "part", SHARD, "")
     write_shard(replace(request_of, output=tmp_path / "parts" / "below"), "part", SHARD, "")
     assert len(read_shards(tmp_path / "parts")) == 2
-    (tmp_path / "parts" / place).chmod(0o777)
-    with pytest.raises(ShardError, match=r"is not used: .* has mode 777"):
+    (tmp_path / "parts" / place).chmod(mode)
+    if (
+        mode == 0o1777 and (tmp_path / "parts" / place).is_dir()
+    ):  # others can only add files, whose owner is compared
+        assert len(read_shards(tmp_path / "parts")) == 2
+        return
+    with pytest.raises(ShardError, match=f"is not used: .* has mode {mode:o}"):
         read_shards(tmp_path / "parts")
 
 
@@ -58,3 +64,12 @@ def test_shards_are_not_written_where_others_can_exchange_them(
     (tmp_path / "parts").chmod(0o777)
     with pytest.raises(OutputError, match="others can replace what is in it"):
         write_shard(request_of, "part", SHARD, "")
+
+
+def test_images_that_others_can_write_are_refused(tmp_path: Path) -> None:
+    """Archives of a release folder, or containers of a pack's."""
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "dispatch.aotd").write_bytes(b"data")
+    (tmp_path / "pack" / "dispatch.aotd").chmod(0o666)
+    with pytest.raises(ReleaseError, match=r"dispatch\.aotd is not used: .* has mode 666"):
+        read_packs(tmp_path / "pack")
