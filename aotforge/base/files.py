@@ -292,6 +292,12 @@ def check_own_input(path: Path, error: type[AotforgeError]) -> None:
         )
 
 
+def check_own_tree(path: Path, error: type[AotforgeError]) -> None:
+    """As `check_own_input`, of a file, or of a folder and everything in it."""
+    for one in (path, *(path.rglob("*") if path.is_dir() else ())):
+        check_own_input(one, error)
+
+
 @contextmanager
 def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.base.files import check_own_input, make_output_place, output_errors, output_lock, write_atomic
+from aotforge.base.files import check_own_tree, make_output_place, output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
@@ -154,8 +154,7 @@ def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
 
 def read_packs(source: Path) -> tuple[ImagePack, ...]:
     """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError, also for those of others."""
-    for path in (source, *(source.rglob("*") if source.is_dir() else ())):
-        check_own_input(path, ReleaseError)
+    check_own_tree(source, ReleaseError)
     if (source / SUMS).is_file():
         return tuple(released.pack for released in read_release(source))
     if (source / DISPATCH_FILE).is_file():
