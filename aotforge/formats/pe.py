@@ -17,6 +17,8 @@ _PE32_PLUS = 0x20B
 _EXECUTABLE = 0x20000000
 _NAME_LIMIT = 4096
 _MOST_SECTIONS = 96
+_MOST_TABLES = 16
+_PAGE, _SECTOR = 0x1000, 0x200
 _MOST_EXPORTS = 1 << 16
 """Numbers that a name's entry can have."""
 
@@ -33,13 +35,15 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A module as the loader sees it: imported modules, exported names, DllCharacteristics (HIGH_ENTROPY and the others).
+    """A module as the loader sees it: exported names, DllCharacteristics (HIGH_ENTROPY and the others).
 
-    `link_time`: seconds since 1970, or what the linker wrote into the field; 0 for none.
+    `imports`: modules that it imports or forwards exports to, in capitals, sorted. `tables`: indices of the data directories that it
+    has. `link_time`: seconds since 1970, or what the linker wrote into the field; 0 for none.
     """
 
     imports: tuple[str, ...]
     exports: tuple[str, ...]
+    tables: tuple[int, ...]
     link_time: int
     characteristics: int
 
@@ -63,16 +67,33 @@ class _Image:
                 struct.unpack_from("<IIII12xI", data, start + 24 + optional + 40 * index + 8)
                 for index in range(count)
             ]
+            alignment = self.number("<I", start + 24 + 32)
         except struct.error as error:
             raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
         ranges = sorted((offset, offset + stored) for _, _, stored, offset, _ in self.sections if stored)
         if any(end > start for (_, end), (start, _) in pairwise(ranges)):
             raise RuntimeBuildError("a damaged Windows module: its sections overlap")
+        self._check_places(alignment)
+
+    def _check_places(self, alignment: int) -> None:
+        """Raises RuntimeBuildError for a file that the loader rounds or maps as one piece: it would read other tables than this reader."""
+        if alignment % _PAGE or not alignment:
+            raise RuntimeBuildError(f"a damaged Windows module: its sections are aligned to {alignment:#x}")
+        end = 1
+        for size, address, stored, offset, _ in self.sections:
+            if address < end or address % _PAGE or (stored and offset % _SECTOR):
+                raise RuntimeBuildError(
+                    f"a damaged Windows module: a section at {address:#x} is not where it is loaded"
+                )
+            end = address + max(size, stored)
 
     def number(self, form: str, offset: int) -> int:
         return int(struct.unpack_from(form, self.data, offset)[0])
 
     def table(self, index: int) -> tuple[int, int]:
+        """Address and size of a data directory; zeros for one behind their number, where the loader reads none."""
+        if index >= self.number("<I", self.tables - 4):
+            return 0, 0
         return self.number("<I", self.tables + 8 * index), self.number("<I", self.tables + 8 * index + 4)
 
     def is_executable(self, address: int) -> bool:
@@ -138,17 +159,24 @@ def _exports(image: _Image) -> Iterator[Export]:
 
 def read_module(data: bytes) -> Module:
     """Reads a 64-bit module. Raises RuntimeBuildError for anything else."""
-    image = _Image(data)
-    return Module(
-        imports=imports(data),
-        exports=tuple(entry.name for entry in exports(data) if entry.name),
-        link_time=image.number("<I", image.tables - 112 - 24 + 8),
-        characteristics=image.number("<H", image.tables - 112 + 70),
-    )
+    image, exported = _Image(data), exports(data)
+    forwards = {
+        f"{one.forward.rpartition('.')[0]}.DLL".upper() for one in exported if one.forward is not None
+    }
+    try:
+        return Module(
+            imports=tuple(sorted({*imports(data), *forwards})),
+            exports=tuple(entry.name for entry in exported if entry.name),
+            tables=tuple(index for index in range(_MOST_TABLES) if any(image.table(index))),
+            link_time=image.number("<I", image.tables - 112 - 24 + 8),
+            characteristics=image.number("<H", image.tables - 112 + 70),
+        )
+    except struct.error as error:
+        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
 
 
 def imports(data: bytes) -> tuple[str, ...]:
-    """Names of the modules that a module needs to be loaded, in capitals, sorted. Raises RuntimeBuildError."""
+    """Names of a module's import directory, in capitals, sorted. Raises RuntimeBuildError."""
     image = _Image(data)
     found = set()
     try:

@@ -1,5 +1,6 @@
 """Checks of the Windows archive: layout, imports, exports, reproducible form. Read, never run."""
 
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -16,7 +17,12 @@ from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.release.layout import TOP, entry_violation
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
-"""Imports that every Windows has, besides `api-ms-win-*`. HIP is loaded at run time, never imported."""
+"""Imports that every Windows has, besides `_API_SET`. HIP is loaded at run time, never imported."""
+
+_API_SET = re.compile(r"api-ms-win-(core|crt)-[a-z0-9-]+-l\d+-\d+-\d+\.dll")
+_OWN_TABLES = frozenset({0, 1, 3, 5, 9, 10, 12})
+"""Data directories of own builds, and the load configuration of newer linkers (10). Others load modules (delayed imports, .NET) or
+redirect imports (manifests)."""
 
 _MUST_EXIST = ("lib/aotriton_v2.dll", "lib/aotriton_v2.lib", *DEVELOPMENT_FILES)
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
@@ -93,14 +99,16 @@ def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Findi
 
 def _hardening(name: str, module: Module) -> list[Finding]:
     libraries = [library.lower() for library in module.imports]
-    others = [found for found in libraries if found not in ALLOWED and not found.startswith("api-ms-win-")]
+    others = [found for found in libraries if found not in ALLOWED and not _API_SET.fullmatch(found)]
+    tables = [f"has data directory {index}" for index in module.tables if index not in _OWN_TABLES]
     missing = [
         f"without {text}" for bit, text in _CHARACTERISTICS.items() if not module.characteristics & bit
     ]
     time = [f"timestamp {module.link_time:#x}"] if module.link_time else []
-    what = f"{name} imports nothing but Windows' own libraries"
+    what = f"{name} imports nothing but Windows' own libraries and forwards to no others"
     return [
         finding_from("windows", what, others, ", ".join(module.imports)),
+        finding_from("windows", f"{name} has the tables of a build, and no others", tables),
         finding_from("windows", f"{name} is hardened", missing),
         finding_from("windows", f"{name} holds no time of linking", time),
     ]

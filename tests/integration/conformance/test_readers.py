@@ -18,11 +18,11 @@ from aotforge.conformance.checks.abi import dynamic_symbols
 from aotforge.conformance.checks.baseline import previous
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces, check_elf
-from aotforge.conformance.checks.windows import check_windows
+from aotforge.conformance.checks.windows import _hardening, check_windows
 from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
-from aotforge.formats.pe import read_module
+from aotforge.formats.pe import Module, read_module
 from aotforge.formats.shared_library import LibraryFileError, open_elf
 from tests.support.runtime import ROOT
 
@@ -213,12 +213,13 @@ def test_only_wanted_compilers(tmp_path: Path) -> None:
 CODE = 'extern "C" __declspec(dllexport) int one() { return 1; }\nextern "C" __declspec(dllexport) int two() { return 2; }\n'
 
 
-def dll(folder: Path) -> bytes:
+def dll(folder: Path, *more: str, code: str = CODE) -> bytes:
+    """`more`: other inputs of the linker, in `folder`."""
     if shutil.which(MINGW) is None:
         pytest.skip(f"{MINGW} is not installed")
     subprocess.run(
-        [MINGW, "-shared", "-s", "-static", "-Wl,--no-insert-timestamp", "-x", "c++", "-", "-o", str(folder / "x.dll")],
-        input=CODE, text=True, check=True,
+        [MINGW, "-shared", "-s", "-static", "-Wl,--no-insert-timestamp", "-x", "c++", "-", "-x", "none", *more, "-o", "x.dll"],
+        input=code, text=True, check=True, cwd=folder,
     )  # fmt: skip
     return (folder / "x.dll").read_bytes()
 
@@ -238,6 +239,45 @@ def test_a_dll_as_objdump_reads_it(tmp_path: Path) -> None:
     flipped[0x3C:0x40] = b"\xff\xff\xff\x7f"
     with pytest.raises(RuntimeBuildError):
         read_module(bytes(flipped))
+
+
+def forwarding(folder: Path) -> bytes:
+    (folder / "x.def").write_text("EXPORTS\n one\n other = evil.func\n")
+    return dll(folder, "x.def")
+
+
+def redirected(folder: Path) -> bytes:
+    """A manifest among its resources names the file that the loader takes for an import."""
+    (folder / "x.manifest").write_text('<assembly manifestVersion="1.0"><file name="msvcrt.dll"/></assembly>')
+    (folder / "x.rc").write_text('2 24 "x.manifest"\n')
+    subprocess.run(["x86_64-w64-mingw32-windres", "x.rc", "rc.o"], cwd=folder, check=True)
+    return dll(folder, "rc.o")
+
+
+@pytest.mark.parametrize(
+    ("make", "reported"),
+    [(dll, []), (forwarding, ["evil.dll"]), (redirected, ["has data directory 2"])],
+)
+def test_libraries_that_a_windows_library_loads_besides_its_imports(
+    tmp_path: Path, make: Callable[[Path], bytes], reported: list[str]
+) -> None:
+    found = [
+        one.evidence for one in _hardening("x.dll", read_module(make(tmp_path))) if one.status == "failed"
+    ]
+    assert found == reported
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("API-MS-WIN-CRT-HEAP-L1-1-0.DLL", "passed"),
+        ("API-MS-WIN-EVIL.DLL", "failed"),
+        ("API-MS-WIN-CORE-X/../../EVIL-L1-1-0.DLL", "failed"),
+    ],
+)
+def test_names_like_those_of_windows_libraries(name: str, status: str) -> None:
+    module = Module(imports=(name,), exports=(), tables=(), link_time=0, characteristics=0xFFFF)
+    assert [one.status for one in _hardening("x.dll", module)] == [status, *["passed"] * 3]
 
 
 def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import RuntimeBuildError, UnsupportedError
-from aotforge.formats.pe import Export, exports, imports
+from aotforge.formats.pe import Export, exports, imports, read_module
 from aotforge.library.forwarder import forwarder_definition
 
 _BASE = 0x1000
@@ -34,6 +34,8 @@ def module() -> bytes:
     struct.pack_into("<H", head, 0x46, 1)
     struct.pack_into("<H", head, 0x54, 240)
     struct.pack_into("<H", head, 0x58, 0x20B)
+    struct.pack_into("<I", head, 0x58 + 32, 0x1000)
+    struct.pack_into("<I", head, 0x58 + 108, 16)
     struct.pack_into("<IIII", head, 0x58 + 112, _BASE, 0xB0, _BASE + 0xC0, 40)
     struct.pack_into("<IIII12xI", head, 0x58 + 240 + 8, 0x200, _BASE, 0x200, 0x200, 0x40000040)
     return bytes(head + body)
@@ -47,14 +49,61 @@ def test_exports_and_imports_are_read() -> None:
     assert imports(module()) == ("SYSTEM.DLL",)
 
 
+def test_a_forward_is_an_import_and_every_table_is_listed() -> None:
+    """The loader loads the module of a forward, and those of delayed imports (13) or beside a manifest (2)."""
+    data = bytearray(module())
+    assert read_module(module()).imports == ("OTHER.DLL", "SYSTEM.DLL")
+    struct.pack_into("<II", data, 0x58 + 112 + 8 * 13, _BASE + 0xC0, 40)
+    assert read_module(bytes(data)).tables == (0, 1, 13)
+    struct.pack_into("<I", data, 0x58 + 108, 1)
+    assert read_module(bytes(data)).tables == (0,) and imports(bytes(data)) == ()
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (0x58 + 32, 0x200, "aligned to 0x200"),
+        (0x58 + 32, 0, "aligned to 0x0"),
+        (0x58 + 240 + 12, 0x1200, "at 0x1200 is not where it is loaded"),
+        (0x58 + 240 + 12, 0, "at 0x0 is not where it is loaded"),
+        (0x58 + 240 + 20, 0x1FF, "at 0x1000 is not where it is loaded"),
+    ],
+)
+def test_sections_that_the_loader_maps_otherwise(at: int, value: int, reason: str) -> None:
+    data = bytearray(module())
+    struct.pack_into("<I", data, at, value)
+    with pytest.raises(RuntimeBuildError, match=reason):
+        read_module(bytes(data))
+
+
+def test_a_section_in_front_of_another_ones_tables() -> None:
+    """The first one's bytes reach, in the file, to addresses of the second one."""
+    data = bytearray(module())
+    struct.pack_into("<H", data, 0x46, 2)
+    data[0x58 + 280 : 0x58 + 320] = data[0x58 + 240 : 0x58 + 280]
+    struct.pack_into("<IIII", data, 0x58 + 280 + 8, 0x200, 0x2000, 0, 0)
+    read_module(bytes(data))
+    struct.pack_into("<I", data, 0x58 + 240 + 8, 0x1001)
+    with pytest.raises(RuntimeBuildError, match="at 0x2000 is not where it is loaded"):
+        read_module(bytes(data))
+
+
 @given(st.lists(st.tuples(st.integers(0, 0x3FF), st.integers(0, 255)), max_size=6), st.integers(0, 0x400))
 def test_damaged_modules_are_refused_or_read(changes: list[tuple[int, int]], length: int) -> None:
     data = bytearray(module())
     for at, value in changes:
         data[at] = value
-    for read in (exports, imports):
+    for read in (exports, imports, read_module):
         with contextlib.suppress(RuntimeBuildError):
             read(bytes(data[:length]))
+
+
+def test_a_header_that_ends_within_its_tables() -> None:
+    data = bytearray(module()[: 0x58 + 112 + 8 * 15])
+    struct.pack_into("<H", data, 0x46, 0)
+    struct.pack_into("<IIII", data, 0x58 + 112, 0, 0, 0, 0)
+    with pytest.raises(RuntimeBuildError, match="a damaged Windows module"):
+        read_module(bytes(data))
 
 
 def test_a_module_that_ends_early_is_refused() -> None:
