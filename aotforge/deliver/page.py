@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from aotforge.base.files import write_atomic
+from aotforge.base.files import check_own_tree, write_atomic
 from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
@@ -102,7 +102,7 @@ class ReleasePage:
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
     """Writes `folder`/index.html for its finalized releases, the newest first, and an index of their wheels if there are any.
 
-    Raises ReleaseError, OutputError.
+    Raises ReleaseError, also for a release that others can change, OutputError.
     """
     # a name with a dot is a release in progress, or one that was left by a killed process
     found = [path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")]
@@ -113,6 +113,8 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
             cause=f"none of its folders has a {RELEASE_JSON}",
             hint="./dev release makes one",
         )
+    for path in found:  # nothing is signed, and pip executes what the index names
+        check_own_tree(path, ReleaseError)
     compat = load_matrix(checkout)
     releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
     page = make_page(

@@ -109,7 +109,7 @@ class S3Store:
         """HEAD."""
         with s3_errors(f"{self.url}/{name}"):
             try:
-                return int(_header(self._client.head_object(**self._at(name)), "ContentLength"))
+                return _length(self._client.head_object(**self._at(name)))
             except ClientError as error:
                 if status_of(error) == 404:
                     return None
@@ -125,7 +125,7 @@ class S3Store:
             with s3_errors(f"{self.url}/{name}"):
                 response = self._client.get_object(**self._at(name), **conditions)
                 tag = _header(response, "ETag")
-                end = position + int(_header(response, "ContentLength"))
+                end = position + _length(response)
                 try:
                     for chunk in _pieces(response["Body"], pace):
                         position += len(chunk)
@@ -246,7 +246,7 @@ class S3Store:
             place = f"{self.url}/{name}"
             pieces = before_deadline(_pieces(response["Body"], Pace(place, self._clock)), place, self._clock)
             data = collect(pieces, place, limit=limit)
-            if len(data) != int(_header(response, "ContentLength")):
+            if len(data) != _length(response):
                 raise ConnectionError("the answer is truncated")
             return data, _header(response, "ETag")
 
@@ -279,6 +279,14 @@ def _header(response: Mapping[str, Any], name: str) -> Any:
     if name not in response:
         raise ConnectionError(f"the answer has no {name}")
     return response[name]
+
+
+def _length(response: Mapping[str, Any]) -> int:
+    """Raises ConnectionError, also for a length below zero."""
+    length = int(_header(response, "ContentLength"))
+    if length < 0:
+        raise ConnectionError(f"the answer has {length} bytes")
+    return length
 
 
 def _pieces(body: Any, pace: Pace) -> Iterator[bytes]:

@@ -127,6 +127,17 @@ def test_a_bucket_of_another_region() -> None:
     assert stub.store().load("a", limit=1000) == (b"data", tag(b"data"))
 
 
+def test_a_length_below_zero() -> None:
+    def less(usual: Callable[[], Answer]) -> Answer:
+        return 200, {"content-length": "-5", "etag": tag(b"data")}, b""
+
+    stub = S3Stub()
+    stub.objects["a"] = b"data"
+    stub.faults = {"HeadObject": [less], "GetObject": [less] * 6}
+    assert kind(lambda: stub.store().size("a")) is ErrorKind.UNAVAILABLE
+    assert kind(lambda: list(stub.store().read("a"))) is ErrorKind.UNAVAILABLE
+
+
 def test_a_body_that_is_always_truncated() -> None:
     stub = S3Stub()
     stub.objects["a"] = b"x" * 100
