@@ -9,9 +9,11 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata, metadata
 from aotforge.formats.elf import ElfFile, Section, read_elf
+from aotforge.targets.amd.code_object import HIDDEN_ARGUMENTS
 
 _MACHINE, _SHARED_OBJECT = 224, 3
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -257,6 +259,7 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
     lds, scratch, arguments, _, entry = struct.unpack_from("<IIIIq", elf.memory, at)
     _require(at + entry == code, f"its descriptor's entry is {at + entry - code} bytes from the kernel")
     (properties,) = struct.unpack_from("<H", elf.memory, at + 56)
+    _check_arguments(kernel)
     _check_modes(kernel, data, *struct.unpack_from("<III", elf.memory, at + 44))
     stated = {
         ".group_segment_fixed_size": lds,
@@ -268,6 +271,16 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
     for field, value in stated.items():
         found = kernel.get(field, False)
         _require(found == value, f"its metadata states {field} {found}, its descriptor {value}")
+
+
+def _check_arguments(kernel: Mapping[str, Any]) -> None:
+    """HIP passes the arguments as they are given: it replaces those of LDS by a place there, and refuses keys that it does not know."""
+    for argument in kernel.get(".args", ()):
+        kind = argument[".value_kind"]
+        pointer = {".address_space": "global"} if kind == "global_buffer" else {}
+        wanted = {".offset": argument[".offset"], ".size": argument[".size"], ".value_kind": kind, **pointer}
+        known = kind in {"by_value", "global_buffer"} or kind in HIDDEN_ARGUMENTS
+        _require(known and argument == wanted, f"its metadata have an argument {argument}")
 
 
 def _check_modes(kernel: Mapping[str, object], data: bytes, rsrc3: int, rsrc1: int, rsrc2: int) -> None:

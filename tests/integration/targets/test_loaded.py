@@ -230,6 +230,17 @@ def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expect
         ('-amdhsa--gfx908"', '-amdhsa--gfx908:xnack+"', "its header 0x730"),
         ('-amdhsa--gfx908"', '-amdhsa--gfx908:sramecc-"', "its header 0x930"),
         ("  - 2\n...", "  - 9\n...", "of versions"),
+        # HIP adds LDS for each of these, and replaces a pointer by a place in it
+        (".address_space: global", ".address_space: local", "an argument .*local"),
+        (
+            "global_buffer\n        .address_space: global",
+            "by_value\n        .address_space: local",
+            "an argument",
+        ),
+        ("global_buffer", "dynamic_shared_pointer", "an argument .*dynamic_shared_pointer"),
+        # HIP refuses the code object
+        (".address_space: global", ".address_space: global\n        .x: 1", "an argument .*'.x'"),
+        ("global_buffer\n        .address_space: global", "hidden_heap_v1", "an argument .*hidden_heap_v1"),
     ],
 )
 def test_metadata_and_features_that_no_compiler_of_ours_writes_are_refused(
