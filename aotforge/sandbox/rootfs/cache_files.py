@@ -49,6 +49,11 @@ class CachePaths:
         """A rootfs as a folder."""
         return self.base / "trees" / digest
 
+    @property
+    def image_value(self) -> Path:
+        """A random value that is part of every image for engines."""
+        return self.base / "image-value"
+
     def lock(self, name: str) -> Path:
         """Lock file of what is being built."""
         return self.base / "locks" / name

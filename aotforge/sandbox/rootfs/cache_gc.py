@@ -68,7 +68,7 @@ def fields(entry: CacheEntry) -> dict[str, Any]:
         "made": entry.built,
         "tar": str(entry.image.tar) if entry.built else None,
         "tree": str(entry.tree) if entry.tree else None,
-        "image": {"tag": image_tag(entry.image), "id": image_id(entry.image)},
+        "image": {"tag": image_tag(entry.image), "id": image_id(entry.image) if entry.image.value else None},
         "source": entry.spec.source,
         "python": entry.image.python,
         "packages": [_package(one) for one in (*lock.packages, *lock.parts)],
@@ -108,7 +108,8 @@ def unreferenced(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
         digest = entry.lock.digest
         kept |= {paths.tar(digest), paths.record(digest), paths.tree(digest)}
         kept |= {paths.store.path(file) for file in _digests(entry.lock)}
-        kept.add(paths.archive(image_id(entry.image).removeprefix("sha256:")))
+        if entry.image.value:
+            kept.add(paths.archive(image_id(entry.image).removeprefix("sha256:")))
     folders = {paths.store.folder, *(make("x").parent for make in (paths.tar, paths.tree, paths.archive))}
     found = [path for folder in sorted(folders) for path in sorted(folder.glob("*")) if path not in kept]
     return [(path, _size(path)) for path in found if not _is_being_staged(path)]

@@ -140,7 +140,8 @@ class RootfsImage:
     """A finished root filesystem.
 
     `digest` is the SHA-256 (hex) of the uncompressed, normalised tar at `tar`: the rootfs' identity. `python` is the absolute path of
-    a Python >= 3.9 inside; `environment` are the variables of a process inside (PATH and the like).
+    a Python >= 3.9 inside; `environment` are the variables of a process inside (PATH and the like). `value` is the cache's, in
+    images for engines; empty until a rootfs is built there.
     """
 
     name: str
@@ -148,6 +149,7 @@ class RootfsImage:
     tar: Path
     python: str
     environment: tuple[tuple[str, str], ...]
+    value: str
 
 
 def rootfs_definitions(checkout: Path) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The rootfs as an image of Docker and podman with a reproducible ID; the shell in a rootfs.
+"""The rootfs as an image of Docker and podman, with an ID of the cache; the shell in a rootfs.
 
 Format: the archive of `docker save` (manifest.json, one config, one layer), written here because `docker import` puts the time into
 the ID. Image specification v1.2 of Docker; the config's digest is the image's ID.
@@ -53,11 +53,18 @@ def _write(image: RootfsImage, path: Path) -> None:
 
 
 def _config(image: RootfsImage) -> bytes:
+    assert image.value, "the rootfs is not built"
     fields = {
         "architecture": "amd64",
         "os": "linux",
         "created": _TIME,
-        "config": {"Env": [f"{name}={value}" for name, value in image.environment], "Cmd": ["/bin/sh"]},
+        "config": {
+            "Env": [f"{name}={value}" for name, value in image.environment],
+            "Cmd": ["/bin/sh"],
+            # podman does not compare the layers that it pulls with the configuration, whose digest is the ID: an image of
+            # others must not have ours
+            "Labels": {"aotforge.cache": image.value},
+        },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{image.digest}"]},
         "history": [{"created": _TIME, "created_by": f"aotforge {image.name}"}],
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -47,6 +48,7 @@ def ensure_rootfs(
             lambda: _build(spec, lock, paths, (*sources, *environment.get(SOURCES, "").split()), observer),
             on_wait=lambda: observer.stage(f"{name}: another process builds it; waiting"),
         )
+        create_once(paths.lock("image-value"), paths.image_value.is_file, lambda: _make_image_value(paths))
     return rootfs_image(spec, lock, paths)
 
 
@@ -79,7 +81,12 @@ def rootfs_image(spec: RootfsSpec, lock: Lock, paths: CachePaths) -> RootfsImage
         tar=paths.tar(lock.digest),
         python=spec.definition.python,
         environment=tuple(sorted(spec.definition.environment.items())),
+        value=paths.image_value.read_text("ascii") if paths.image_value.is_file() else "",
     )
+
+
+def _make_image_value(paths: CachePaths) -> None:
+    write_atomic(paths.image_value, secrets.token_hex(16).encode("ascii"))
 
 
 def _build(

@@ -270,8 +270,19 @@ def test_an_image_of_the_root(tmp_path: Path, mirror: Path, served: str) -> None
     assert image_id(root) == f"sha256:{hashlib.sha256(config).hexdigest()}"
     assert hashlib.sha256(layer).hexdigest() == lock.digest
     assert json.loads(config)["rootfs"]["diff_ids"] == [f"sha256:{lock.digest}"]
-    again = make(checkout, tmp_path / "cache2")
-    assert docker_archive(again, cache=tmp_path / "cache2").read_bytes() == archive.read_bytes()
+    data = archive.read_bytes()
+    archive.unlink()
+    again = make(checkout, tmp_path / "cache")
+    assert docker_archive(again, cache=tmp_path / "cache") == archive and archive.read_bytes() == data
+
+
+def test_the_id_of_an_image_is_not_known_before(tmp_path: Path, mirror: Path, served: str) -> None:
+    """podman takes an image with other layers from a registry under the ID that its configuration gives."""
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    assert fields(entries(checkout, tmp_path / "one")[0])["image"]["id"] is None
+    first, other = (make(checkout, tmp_path / name) for name in ("one", "two"))
+    assert first.digest == other.digest and image_id(first) != image_id(other)
+    assert fields(entries(checkout, tmp_path / "one")[0])["image"]["id"] == image_id(first)
 
 
 def test_list_and_prune(tmp_path: Path, mirror: Path, served: str) -> None:
