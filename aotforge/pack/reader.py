@@ -55,10 +55,13 @@ class OpenPack:
 
 
 def _check_loaded(container: str, image: bytes) -> None:
-    """Raises PackError for an image of which a GPU would load other code than the verifier reads."""
+    """Raises PackError for an image of which a GPU would load other code than the verifier reads, or that prints: its format would
+    reach the verifier's C library."""
     try:
         for backend in BACKENDS.values():
             backend.check_loaded(image)
+            if backend.makes_host_calls(image):
+                raise ValueError("it prints or asserts, which no image of a pack does")
     except ValueError as error:
         raise damaged(container, f"image {hashlib.sha256(image).hexdigest()}: {error}") from error
 

@@ -54,6 +54,10 @@ several compute units (tg_split) have no LDS."""
 _SPLIT_FILES = ("gfx906", "gfx908")
 _RSRC2_BITS = 0x1BBF
 """Of RSRC2: scratch, user SGPRs, ids of workgroup and work item. Exceptions and traps are none of them."""
+_USER_SGPRS = (4, 2, 2, 2, 2, 2, 1)
+"""By the bits of the descriptor's properties: scratch buffer, dispatch packet, queue, arguments, dispatch id, flat scratch, its size."""
+_PRELOADED = 0x7F
+"""Arguments that are loaded into user SGPRs, in words. LLVM fills up to 16 SGPRs on gfx11, whose hardware needs them."""
 _TOP_KEYS = frozenset({"amdhsa.kernels", "amdhsa.target", "amdhsa.version"})
 _KERNEL_KEYS = frozenset(
     [
@@ -260,6 +264,7 @@ def _check_kernel(elf: ElfFile, symbols: dict[str, tuple[int, int]], data: bytes
     _require(at + entry == code, f"its descriptor's entry is {at + entry - code} bytes from the kernel")
     (properties,) = struct.unpack_from("<H", elf.memory, at + 56)
     _check_arguments(kernel)
+    _check_scalars(data, elf.memory[at : at + _DESCRIPTOR_BYTES])
     _check_modes(kernel, data, *struct.unpack_from("<III", elf.memory, at + 44))
     stated = {
         ".group_segment_fixed_size": lds,
@@ -281,6 +286,24 @@ def _check_arguments(kernel: Mapping[str, Any]) -> None:
         wanted = {".offset": argument[".offset"], ".size": argument[".size"], ".value_kind": kind, **pointer}
         known = kind in {"by_value", "global_buffer"} or kind in HIDDEN_ARGUMENTS
         _require(known and argument == wanted, f"its metadata have an argument {argument}")
+
+
+def _check_scalars(data: bytes, descriptor: bytes) -> None:
+    """Every scalar register that a wave begins with is set, and scratch where it is used: the emulator sets all of them."""
+    _, scratch = struct.unpack_from("<II", descriptor)
+    (rsrc2,) = struct.unpack_from("<I", descriptor, 52)
+    properties, preloaded = struct.unpack_from("<HH", descriptor, 56)
+    enabled = bool(rsrc2 & 1)
+    _require(enabled == (scratch > 0), f"its descriptor has {scratch} bytes of scratch, enabled: {enabled}")
+    count = rsrc2 >> 1 & 31
+    used = sum(words for bit, words in enumerate(_USER_SGPRS) if properties >> bit & 1)
+    used += preloaded & _PRELOADED
+    ids = (rsrc2 >> 7 & 7).bit_count()
+    filled = str(metadata(data)["amdhsa.target"]).rpartition("-")[2].startswith("gfx11") and count + ids == 16
+    _require(
+        count == used or (filled and count > used),
+        f"its descriptor has {count} user SGPRs, of which {used} are set",
+    )
 
 
 def _check_modes(kernel: Mapping[str, object], data: bytes, rsrc3: int, rsrc1: int, rsrc2: int) -> None:

@@ -238,6 +238,7 @@ def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expect
             "an argument",
         ),
         ("global_buffer", "dynamic_shared_pointer", "an argument .*dynamic_shared_pointer"),
+        ("global_buffer\n        .address_space: global", "hidden_hostcall_buffer", "it prints or asserts"),
         # HIP refuses the code object
         (".address_space: global", ".address_space: global\n        .x: 1", "an argument .*'.x'"),
         ("global_buffer\n        .address_space: global", "hidden_heap_v1", "an argument .*hidden_heap_v1"),
@@ -250,6 +251,47 @@ def test_metadata_and_features_that_no_compiler_of_ours_writes_are_refused(
     assert before in TEXT
     with pytest.raises(PackError, match=expected):
         read(link(assemble(TEXT.replace(before, after), ARCH)))
+
+
+USER = ".amdhsa_user_sgpr_count 2"
+
+
+@pytest.mark.parametrize(
+    ("arch", "user", "ids", "accepted"),
+    [
+        ("gfx908", 3, 1, False),
+        ("gfx1100", 15, 1, True),  # as LLVM fills up to 16, with the workgroup's ids
+        ("gfx1100", 13, 3, True),
+        ("gfx1100", 14, 1, False),
+        ("gfx1201", 15, 1, False),
+    ],
+)
+def test_scalars_that_nothing_sets(arch: str, user: int, ids: int, accepted: bool) -> None:
+    """The emulator has zeros there, a GPU what another kernel has left."""
+    text = assembly_text(BODY, arch, threads=64).replace(USER, f".amdhsa_user_sgpr_count {user}")
+    text = text.replace(
+        USER[:-1],
+        "".join(f".amdhsa_system_sgpr_workgroup_id_{axis} 1\n\t\t" for axis in "yz"[: ids - 1]) + USER[:-1],
+    )
+    image = link(assemble(text, arch))
+    if accepted:
+        read(image)
+    else:
+        with pytest.raises(PackError, match=f"its descriptor has {user} user SGPRs, of which 2 are set"):
+            read(image)
+
+
+@pytest.mark.parametrize(("scratch", "enabled"), [(0, 1), (16, 0)])
+@pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1100", "gfx1201"])
+def test_scratch_that_a_gpu_does_not_set_up(arch: str, scratch: int, enabled: int) -> None:
+    text = assembly_text(BODY, arch, threads=64, scratch=scratch)
+    word = "enable_private_segment"
+    if arch == "gfx908":
+        word = "system_sgpr_private_segment_wavefront_offset"
+    line = f".amdhsa_{word} {enabled}\n\t\t{USER}"
+    assert "private_segment_w" not in text and "enable_private" not in text
+    with pytest.raises(PackError, match=f"its descriptor has {scratch} bytes of scratch"):
+        read(link(assemble(text.replace(USER, line), arch)))
 
 
 def test_accumulators_begin_anywhere_on_archs_with_one_file_of_registers() -> None:
