@@ -56,6 +56,8 @@ _RSRC2_BITS = 0x1BBF
 """Of RSRC2: scratch, user SGPRs, ids of workgroup and work item. Exceptions and traps are none of them."""
 _USER_SGPRS = (4, 2, 2, 2, 2, 2, 1)
 """By the bits of the descriptor's properties: scratch buffer, dispatch packet, queue, arguments, dispatch id, flat scratch, its size."""
+_HIDDEN_BYTES, _ARGUMENT_BYTES, _SCRATCH_BYTES = 256, 1 << 16, 1 << 17
+"""The most of hidden arguments, of all arguments, and of a work-item's private memory: gfx9's waves have 8 MiB of it."""
 _PRELOADED = 0x7F
 """Arguments that are loaded into user SGPRs, in words. LLVM fills up to 16 SGPRs on gfx11, whose hardware needs them."""
 _TOP_KEYS = frozenset({"amdhsa.kernels", "amdhsa.target", "amdhsa.version"})
@@ -286,6 +288,12 @@ def _check_arguments(kernel: Mapping[str, Any]) -> None:
         wanted = {".offset": argument[".offset"], ".size": argument[".size"], ".value_kind": kind, **pointer}
         known = kind in {"by_value", "global_buffer"} or kind in HIDDEN_ARGUMENTS
         _require(known and argument == wanted, f"its metadata have an argument {argument}")
+    size = kernel[".kernarg_segment_size"]
+    end = max((one[".offset"] + one[".size"] for one in kernel.get(".args", ())), default=0)
+    _require(
+        end <= size <= min(end + _HIDDEN_BYTES, _ARGUMENT_BYTES),
+        f"its metadata state {size} bytes of arguments, which end at {end}",
+    )
 
 
 def _check_scalars(data: bytes, descriptor: bytes) -> None:
@@ -294,6 +302,7 @@ def _check_scalars(data: bytes, descriptor: bytes) -> None:
     (rsrc2,) = struct.unpack_from("<I", descriptor, 52)
     properties, preloaded = struct.unpack_from("<HH", descriptor, 56)
     enabled = bool(rsrc2 & 1)
+    _require(scratch <= _SCRATCH_BYTES, f"its descriptor has {scratch} bytes of scratch")
     _require(enabled == (scratch > 0), f"its descriptor has {scratch} bytes of scratch, enabled: {enabled}")
     count = rsrc2 >> 1 & 31
     used = sum(words for bit, words in enumerate(_USER_SGPRS) if properties >> bit & 1)

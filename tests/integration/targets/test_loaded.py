@@ -294,6 +294,49 @@ def test_scratch_that_a_gpu_does_not_set_up(arch: str, scratch: int, enabled: in
         read(link(assemble(text.replace(USER, line), arch)))
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (272, ""),
+        (280, "280 bytes of arguments"),
+        (8, "8 bytes of arguments"),
+        (1 << 30, "1073741824 bytes of arguments"),
+    ],
+)
+def test_arguments_that_no_parameter_needs(size: int, expected: str) -> None:
+    """Each launch of the emulator has them in memory."""
+    text = TEXT.replace("kernarg_size 16", f"kernarg_size {size}").replace(
+        "kernarg_segment_size: 16", f"kernarg_segment_size: {size}"
+    )
+    image = link(assemble(text, ARCH))
+    if not expected:
+        read(image)
+        return
+    with pytest.raises(PackError, match=expected):
+        read(image)
+
+
+def test_arguments_at_places_far_away() -> None:
+    text = TEXT.replace(".offset: 8", ".offset: 65536").replace("kernarg_size 16", "kernarg_size 65544")
+    with pytest.raises(PackError, match="65544 bytes of arguments"):
+        read(link(assemble(text.replace("kernarg_segment_size: 16", "kernarg_segment_size: 65544"), ARCH)))
+
+
+@pytest.mark.parametrize(("scratch", "accepted"), [(1 << 17, True), ((1 << 17) + 16, False)])
+def test_scratch_without_bound(scratch: int, accepted: bool) -> None:
+    text = assembly_text(BODY, ARCH, threads=64, scratch=scratch)
+    image = link(
+        assemble(
+            text.replace(USER, f".amdhsa_system_sgpr_private_segment_wavefront_offset 1\n\t\t{USER}"), ARCH
+        )
+    )
+    if accepted:
+        read(image)
+        return
+    with pytest.raises(PackError, match="131088 bytes of scratch"):
+        read(image)
+
+
 def test_accumulators_begin_anywhere_on_archs_with_one_file_of_registers() -> None:
     text = assembly_text(BODY, "gfx90a", threads=64)
     read(link(assemble(text, "gfx90a")))
