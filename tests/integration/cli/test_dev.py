@@ -234,6 +234,32 @@ def test_a_home_through_a_link_of_another_user_is_refused(tmp_path: Path) -> Non
     assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "own", "--help")
 
 
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (":/opt/x", "/opt/x"),
+        ("/opt/x:", "/opt/x"),
+        ("::", ""),
+        (".", ""),
+        ("a:/b::/c d:./e", "/b:/c d"),
+        ("/*:/x", "/*:/x"),
+    ],
+)
+def test_parts_of_the_module_path_that_mean_the_current_folder_are_left_out(
+    tmp_path: Path, path: str, kept: str
+) -> None:
+    """For every Python, the first one too: its modules could be executed before any code of this project."""
+    (tmp_path / "encodings.py").write_text("print('planted')")
+    home = planted_home(tmp_path / "new")
+    (python,) = home.glob("venv-*/bin/python")
+    python.write_text('#!/bin/sh\necho "path=$PYTHONPATH"\n')
+    done = subprocess.run(
+        [str(PROJECT / "dev"), "--help"],
+        env=os.environ | {"AOTFORGE_HOME": str(home), "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == f"path={kept}\n", done.stderr
+
+
 def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_write_the_environment(
     tmp_path: Path,
 ) -> None:
