@@ -56,6 +56,8 @@ _RSRC2_BITS = 0x1BBF
 """Of RSRC2: scratch, user SGPRs, ids of workgroup and work item. Exceptions and traps are none of them."""
 _USER_SGPRS = (4, 2, 2, 2, 2, 2, 1)
 """By the bits of the descriptor's properties: scratch buffer, dispatch packet, queue, arguments, dispatch id, flat scratch, its size."""
+_CODE_BYTES = 1 << 19
+"""Of .text: own kernels have 56 KB, and an instruction of 4 bytes takes the emulator 2 kB."""
 _HIDDEN_BYTES, _ARGUMENT_BYTES, _SCRATCH_BYTES = 256, 1 << 16, 1 << 17
 """The most of hidden arguments, of all arguments, and of a work-item's private memory: gfx9's waves have 8 MiB of it."""
 _PRELOADED = 0x7F
@@ -178,6 +180,7 @@ def _check_sections(elf: ElfFile, flags: Sequence[int], segments: Sequence[_Segm
             loaded = elf.memory[section.address : section.address + section.size]
             _require(loaded == section.data, f"its segments load other bytes than {section.name} has")
     text, note, dynamic = (elf.section(name) for name in (".text", ".note", ".dynamic"))
+    _require(text.size <= _CODE_BYTES, f"it has {text.size} bytes of code")
     executed = [
         section.name for section, flag in zip(elf.sections, flags, strict=True) if flag & _INSTRUCTIONS
     ]

@@ -16,6 +16,7 @@ from aotforge.pack.container import encode_container, read_index
 from aotforge.pack.model import Compressor
 from aotforge.pack.reader import OpenPack
 from aotforge.pipeline.image_texts import check_texts
+from aotforge.targets.amd import loaded
 from aotforge.targets.amd.backend import AMD
 from aotforge.verify.verdict import ImageTask
 from aotforge.virtual_gpu.emulator.assembly import assemble, link
@@ -334,6 +335,16 @@ def test_scratch_without_bound(scratch: int, accepted: bool) -> None:
         read(image)
         return
     with pytest.raises(PackError, match="131088 bytes of scratch"):
+        read(image)
+
+
+def test_code_without_bound(image: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 bytes of the emulator's memory are for one byte of code."""
+    size = read_elf(image).section(".text").size
+    monkeypatch.setattr(loaded, "_CODE_BYTES", size)
+    read(image)
+    monkeypatch.setattr(loaded, "_CODE_BYTES", size - 1)
+    with pytest.raises(PackError, match=f"it has {size} bytes of code"):
         read(image)
 
 
