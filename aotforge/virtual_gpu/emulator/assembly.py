@@ -9,12 +9,13 @@ import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from aotforge.errors import DecodeError, ToolchainError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import read_elf
-from aotforge.virtual_gpu.emulator.listing import functions, instruction_lines
+from aotforge.virtual_gpu.emulator.listing import LABEL, functions, instruction_lines
 
 _SECTION = ".aotforge_addresses"
 _BEGIN, _END = ".Laotforge{}", ".Laotforge{}e"
@@ -28,7 +29,6 @@ _DIRECTIVE = re.compile(
 _PADDING = re.compile(
     r"(?:\.p2alignl? +(\d{1,2})(?:,.*)?|\.(?:zero|skip|space) +(\d{1,7})|\.fill +(\d{1,6}), *[1248](?:,.*)?)"
 )
-_LABEL = re.compile(r"[A-Za-z_.$][\w.$]*:")
 _SET = re.compile(r"\.set +([\w.$]+\.[\w.$]+), *([\w.$ ,+()]+)")
 """Of counts that compilers write: `.set kernel.num_vgpr, max(23, .Lcalled.num_vgpr)`. Others could name the location or registers."""
 _NAME = re.compile(r"[A-Za-z_.$][\w.$]*")
@@ -36,7 +36,8 @@ _COST_LIMIT = 10_000
 """Steps of the assembler for a symbol that is set to an expression of symbols, each of which it expands."""
 _COLUMNS = 1000
 """Of a line without its texts; expressions of some 10,000 parentheses overflow the assembler's stack. Compilers write 110."""
-_INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: |$)")
+_INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: [^=]*)?")
+"""With `=` it would be an assignment, whose costs are not limited."""
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
 _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
@@ -142,7 +143,7 @@ def check_text(text: str) -> None:
             padding += (1 << align if found[1] else 0) + count + 8 * repeat
             valid = padding <= _PADDING_LIMIT
         elif found := _SET.fullmatch(content):
-            values[found[1]] = _NAME.findall(found[2])
+            values.setdefault(found[1], []).extend(_NAME.findall(found[2]))
             valid = True
         else:
             valid = _is_written(content)
@@ -160,20 +161,20 @@ def check_text(text: str) -> None:
 def _is_written(content: str) -> bool:
     """Whether compilers write a line outside of the metadata that neither pads nor sets."""
     first = content.split(maxsplit=1)[0]
-    matches = _DIRECTIVE.fullmatch(first) or _LABEL.fullmatch(content) or _INSTRUCTION.match(content)
+    matches = _DIRECTIVE.fullmatch(first) or LABEL.match(content) or _INSTRUCTION.fullmatch(content)
     return content == ".text" or bool(matches)
 
 
 def _check_costs(values: Mapping[str, Sequence[str]]) -> None:
-    """Raises DecodeError for symbols whose expressions expand to too many others."""
-    costs = dict.fromkeys(values, 1)
-    for _ in values:  # as often as the longest chain of names, and no more than that
-        before = costs
-        costs = {name: 1 + sum(before.get(one, 1) for one in names) for name, names in values.items()}
-        if max(costs.values()) > _COST_LIMIT:
-            raise DecodeError("the text sets symbols to expressions of each other without end")
-        if costs == before:
-            return
+    """Raises DecodeError for symbols whose expressions expand to too many others, or to themselves."""
+    costs: dict[str, int] = {}
+    try:
+        for name in TopologicalSorter(values).static_order():
+            costs[name] = 1 + sum(costs[one] for one in values.get(name, ()))
+            if costs[name] > _COST_LIMIT:
+                raise DecodeError("the text sets symbols to expressions of each other without end")
+    except CycleError as error:
+        raise DecodeError("the text sets symbols to expressions of each other in a circle") from error
 
 
 def assemble(text: str, arch: str) -> bytes:

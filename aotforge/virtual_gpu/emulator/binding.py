@@ -33,7 +33,6 @@ _FLOATS = {"f32", "f16", "f64", "mix", "b32"}
 _OFFEN, _FNUZ = 1, 2
 _FP16_OVFL = 1 | 23 << 6
 """hwreg(HW_REG_MODE, 23, 1)"""
-_OUTPUT_SCALES = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
 
 
@@ -185,7 +184,6 @@ class Binder:
             setattr(bound, name, bits(values, name, 0))
         bound.op_sel_hi = bits(values, "op_sel_hi", 7 if entry.form == "packed" else 0)
         bound.addressing = (_OFFEN if "offen" in values else 0) | self._target.resource_rules << 2
-        bound.omod = _output_scale(values)
         bound.immediate = number(values, "bitop3") | _broadcast(values, entry)
         if dpp:
             bound.dpp = 1
@@ -358,13 +356,6 @@ def _constant(found: Operand, slot: Slot, line: Line, entry: Entry) -> int:
     if kind == "mask" and value not in {0, 1, 0xFFFFFFFF}:
         raise DecodeError(f"the constant {found.text} as a mask is not supported")
     return _ALL_LANES if kind == "mask" and value == 0xFFFFFFFF else value
-
-
-def _output_scale(values: Mapping[str, ModifierValue]) -> int:
-    found = [(name, values[name]) for name in ("mul", "div") if name in values]
-    if len(found) > 1 or any(one not in _OUTPUT_SCALES for one in found):
-        raise DecodeError("unknown output scale")
-    return next((_OUTPUT_SCALES[one] for one in found), 0)  # type: ignore[index]
 
 
 def _broadcast(values: Mapping[str, ModifierValue], entry: Entry) -> int:

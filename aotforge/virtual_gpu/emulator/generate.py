@@ -155,7 +155,7 @@ def _vector(entry: Entry) -> str:
         loop.append(f"{kind.c} D{old};")
         stores.append(_stored(output, "r[l]"))
         if output in {"f32", "f16"}:
-            after.append(f"if (I->clamp | I->omod) modify_{output}(I, r);")
+            after.append(f"if (I->clamp) clamp_{output}(r);")
         after.append(f"put_row(w, I, r, {words});")
     if mask:
         lines.append("u32 m[LANES];")
@@ -178,7 +178,7 @@ def _packed(entry: Entry) -> str:
     lines += _packed_half(entry, "op_sel", "neg_lo", "r[l + 0 * LANES]" if wide else "low[l]")
     lines += _packed_half(entry, "op_sel_hi", "neg_hi", "r[l + 1 * LANES]" if wide else "high[l]")
     if entry.type_of("D") == "f16":
-        lines.append("if (I->clamp) { modify_f16(I, low); modify_f16(I, high); }")
+        lines.append("if (I->clamp) { clamp_f16(low); clamp_f16(high); }")
     if not wide:
         lines.append("EACH_LANE r[l] = low[l] | high[l] << 16;")
     return _indented([*lines, f"put_row(w, I, r, {2 if wide else 1});"])

@@ -26,7 +26,7 @@ _FLAGS = (
     "-fno-trapping-math -fno-tree-vrp -fno-tree-pre -fno-gcse -fno-ipa-cp -fno-schedule-insns2 -fPIC -w"
 )
 """Passes that are off take a seventh of the compiler's time and make no handler faster."""
-_LINK = ("-shared", "-Wl,-Bsymbolic")
+_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 """-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
 _SMALLEST = 40
 """Handlers that are compiled by one compiler process rather than by two: its start takes as long as 20 handlers."""

@@ -15,7 +15,7 @@ from aotforge.virtual_gpu.emulator.isa.wave_ops import MESSAGES, UNPARSED
 from aotforge.virtual_gpu.emulator.modifiers import is_modifier, modifiers
 from aotforge.virtual_gpu.emulator.operands import integer, operand
 
-_LABEL = re.compile(r"([A-Za-z_.$][\w.$]*):$")
+LABEL = re.compile(r"([A-Za-z_.$][\w.$]*):$")
 """Numbers are local labels of the assembler, or displacements."""
 _TARGET = re.compile(r'\s*\.amdgcn_target\s+"[^"]*-(gfx\w+?)(?::[^"]*)?"')
 _FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+([0-9]\S*)$")
@@ -47,7 +47,7 @@ def parse_listing(text: str) -> Listing:
     labels: dict[str, int] = {}
     for number, content in instruction_lines(text, kernel):
         try:
-            if label := _LABEL.match(content):
+            if label := LABEL.match(content):
                 labels[label[1]] = len(lines)
             else:
                 lines.append(parse_line(content, number=number))
@@ -77,7 +77,7 @@ def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
             continue
         found |= line == f"{kernel}:"
         content = line.strip()
-        if content.startswith(".") and not _LABEL.match(content):
+        if content.startswith(".") and not LABEL.match(content):
             raise DecodeError(f"line {number}: {content}: unknown directive among instructions")
         yield number, content
     if not complete:

@@ -13,7 +13,7 @@ from aotforge.virtual_gpu.emulator.operands import integer
 
 _FLAGS = "clamp glc slc dlc sc0 sc1 nt offen idxen lds gds tfe row_mirror row_half_mirror"
 _NUMBERS = (
-    "offset offset0 offset1 mul div row_shl row_shr row_ror row_bcast row_newbcast row_share row_xmask wave_shl wave_rol "
+    "offset offset0 offset1 row_shl row_shr row_ror row_bcast row_newbcast row_share row_xmask wave_shl wave_rol "
     "wave_shr wave_ror row_mask bank_mask bound_ctrl fi cbsz abid blgp bitop3"
 )
 _LISTS = "op_sel op_sel_hi neg_lo neg_hi quad_perm"

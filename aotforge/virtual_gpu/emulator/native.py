@@ -38,7 +38,7 @@ class Instruction(ctypes.Structure):
         ("offset", c_int64),
         *_fields(c_int32, "offset0 offset1"),
         ("address", c_uint64),
-        *_fields(c_uint8, "clamp omod op_sel op_sel_hi neg_lo neg_hi write plain_write"),
+        *_fields(c_uint8, "clamp op_sel op_sel_hi neg_lo neg_hi write plain_write"),
         *_fields(c_uint8, "dpp bound_ctrl fetch_inactive row_mask bank_mask dst_sel dst_unused addressing"),
         *_fields(c_uint32, "immediate flags"),
         ("dpp_lane", c_int8 * 64),

@@ -141,6 +141,10 @@ def _real_bits(operand: Operand, real: float, kind: str) -> int:
         if abs(real) == 0.15915494:  # 1 / (2 pi) has more digits in double
             raise DecodeError(f"the constant {operand.text} as a double is not supported")
         return int(struct.unpack("<Q", struct.pack("<d", real))[0])
-    if kind in {"f16", "i16", "u16"}:
+    if kind in {"i16", "u16"}:
+        raise DecodeError(
+            f"the constant {operand.text} as an integer: packed instructions have 32 bits of it, others 16"
+        )
+    if kind == "f16":
         return int(struct.unpack("<H", struct.pack("<e", real))[0])
     return int(struct.unpack("<I", struct.pack("<f", real))[0])

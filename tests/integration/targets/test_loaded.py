@@ -210,8 +210,6 @@ def test_an_image_that_its_text_does_not_make_is_refused(image: bytes) -> None:
     [
         (".incbin", "do not write"),
         ("s_no_such 1", "refuses the text"),
-        ("v_add_f32_e64 v0, v1, v2 mul:2", "in two ways"),
-        ("v_pk_add_u16 v0, v1, 1.0", "in two ways"),
     ],
 )
 def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expected: str) -> None:

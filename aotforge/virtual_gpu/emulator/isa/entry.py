@@ -18,7 +18,7 @@ WORDS: Mapping[str, int] = {
 }
 """Registers per type of value. `mask` is one bit per lane: 2 registers with 64 lanes, 1 with 32."""
 HALVES = frozenset({"f16", "u16", "i16"})
-FLOAT_OUT = frozenset({"clamp", "mul", "div"})
+FLOAT_OUT = frozenset({"clamp"})  # GPUs ignore scales of outputs in the modes that kernels have
 LAST_PLACE, SUM_ORDER = "last place", "order of sums"
 Approximation = Literal["", "last place", "order of sums"]
 """Why hardware's result may differ from the emulator's in the last bits: an inexact function, or sums in an order that is not published."""

@@ -65,7 +65,7 @@ typedef struct Instruction {
     i64 offset;
     i32 offset0, offset1;
     u64 address; /* from the kernel's first byte, of the next instruction */
-    u8 clamp, omod, op_sel, op_sel_hi, neg_lo, neg_hi, write, plain_write;
+    u8 clamp, op_sel, op_sel_hi, neg_lo, neg_hi, write, plain_write;
     u8 dpp, bound_ctrl, fetch_inactive, row_mask, bank_mask, dst_sel, dst_unused, addressing;
     u32 immediate, flags;
     i8 dpp_lane[64]; /* the lane that each lane reads; -1: none */

@@ -233,18 +233,17 @@ INLINE int permute_rows_alike(const Instruction *I, const u32 *a, const u32 *b, 
 
 /* ---- destinations ---- */
 
-INLINE float scaled_and_clamped(const Instruction *I, float x)
+INLINE float clamped(float x)
 {
-    x *= I->omod == 1 ? 2.0f : I->omod == 2 ? 4.0f : I->omod == 3 ? 0.5f : 1.0f;
-    return !I->clamp ? x : x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes zero: DX10_CLAMP */
+    return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes zero: DX10_CLAMP */
 }
-SLOW static void modify_f32(const Instruction *I, u32 *r)
+SLOW static void clamp_f32(u32 *r)
 {
-    EACH_LANE r[l] = bits_f32(scaled_and_clamped(I, as_f32(r[l])));
+    EACH_LANE r[l] = bits_f32(clamped(as_f32(r[l])));
 }
-SLOW static void modify_f16(const Instruction *I, u32 *r)
+SLOW static void clamp_f16(u32 *r)
 {
-    EACH_LANE r[l] = f16_of_f32(scaled_and_clamped(I, f32_of_f16(r[l])));
+    EACH_LANE r[l] = f16_of_f32(clamped(f32_of_f16(r[l])));
 }
 
 /* Which lanes a DPP instruction writes: enabled rows and banks whose source exists, or is zero by bound_ctrl. */

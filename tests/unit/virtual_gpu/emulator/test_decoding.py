@@ -115,6 +115,8 @@ def test_modifiers() -> None:
         ["offset"],
         ["offset:x"],
         ["frob"],
+        ["mul:2"],  # GPUs ignore scales of outputs in the modes that kernels have
+        ["div:2"],
         ["clamp", "clamp"],
         ["dst_sel:WORD_2"],
         ["op_sel:[1,"],
@@ -286,6 +288,8 @@ def test_texts_of_compilers_are_assembled() -> None:
         ".set ., .+4",
         ".set HW_REG_WAVE_MODE, 3",
         "s_mov_b32 s0, " + "(" * 1000 + "0" + ")" * 1000,
+        "x = 1",  # an assignment: what its expression costs is not limited
+        "x.y = x.z + x.z",
         "1:",  # `s_branch 1` skips one word, whatever has this label
         '/* comment */ .include "x"',
         "s_nop 0 /*",
@@ -338,13 +342,23 @@ def test_symbols_are_set_to_what_few_others_are() -> None:
     check_text(text(10))
     with pytest.raises(DecodeError, match="expressions of each other"):
         check_text(text(20))
+    with pytest.raises(DecodeError, match="in a circle"):
+        check_text("\t.set a.x, b.x\n\t.set b.x, 1+a.x\n")
 
 
-@pytest.mark.parametrize(("kind", "text"), [("f64", "0x10"), ("f64", "65"), ("u64", "-17"), ("i64", "0x1")])
-def test_constants_of_64_bits_that_an_assembler_may_extend_otherwise_are_refused(
-    kind: str, text: str
-) -> None:
-    with pytest.raises(DecodeError, match="not as the compiler writes"):
+def test_long_chains_of_symbols_are_checked_in_linear_time() -> None:
+    """50,000 names, of which none costs more than two: `b.0` is in no expression twice."""
+    check_text("".join(f"\t.set a.{i}, b.{i}\n" for i in range(50_000)))
+    chain = "".join(f"\t.set a.{i}, a.{i - 1}\n" for i in range(50_000, 0, -1))
+    with pytest.raises(DecodeError, match="without end"):
+        check_text(chain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("f64", "0x10"), ("f64", "65"), ("u64", "-17"), ("i64", "0x1"), ("u16", "1.0")]
+)
+def test_constants_that_an_assembler_may_extend_otherwise_are_refused(kind: str, text: str) -> None:
+    with pytest.raises(DecodeError, match=r"not as the compiler writes|as an integer"):
         constant_bits(operand(text), kind)
 
 
