@@ -68,6 +68,8 @@ class Binder:
 
     def _bind(self, line: Line, entry: Entry, labels: Mapping[str, int]) -> native.Instruction:
         bound = native.Instruction(opcode=OPCODES[line.name], address=line.next_address)
+        if line.name.endswith("saveexec_b64") and self._target.lanes == 32:
+            raise DecodeError("EXEC has 32 bits in a wave of 32 lanes")
         if line.name in UNPARSED:
             bound.flags = INTERRUPT in line.text
             return bound
@@ -116,6 +118,12 @@ class Binder:
             raise DecodeError("only the workgroup's barrier, -1, is supported")
         if slot.type == "hwreg" and found.integer != _FP16_OVFL:
             raise DecodeError(f"{found.text}: only MODE's bit 23, FP16_OVFL, is supported by the virtual GPU")
+        if (
+            found.text == "null"
+            and entry.form == "wave"
+            and self._words(slot, entry) + (slot.source is None) > 1
+        ):
+            raise DecodeError(f"operand null is not supported for {slot.name}")
         exact = (slot.words or entry.form != "wave") and found.text != "null"
         if found.space in {"vector", "scalar"} and exact and found.words != self._words(slot, entry):
             raise DecodeError(

@@ -60,8 +60,13 @@ class Descriptor:
         """The kernel needs a stack of unknown size."""
         return bool(self.properties >> 11 & 1)
 
+    @property
+    def user_sgpr_count(self) -> int:
+        """How many user SGPRs the workgroup's ids follow; more than have a value where an arch needs 16 SGPRs of both."""
+        return self.rsrc2 >> 1 & 31
+
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
-        """User SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that are not modelled."""
+        """Values of user SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that are not modelled."""
         known = 0x1F | (1 << 10) | (1 << 11)
         if self.properties & 0x7F & ~known:
             raise UnsupportedError(
@@ -79,8 +84,12 @@ class Descriptor:
                 values += [pointer & 0xFFFFFFFF, pointer >> 32]
         count, first = self.preload
         values += struct.unpack_from(f"<{count}I", kernarg_data, 4 * first)
-        declared = self.rsrc2 >> 1 & 31
-        return values + [0] * (declared - len(values))
+        if len(values) > self.user_sgpr_count:
+            raise UnsupportedError(
+                f"the kernel has {self.user_sgpr_count} user SGPRs for {len(values)} values",
+                cause="no compiler writes such a descriptor",
+            )
+        return values
 
 
 def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:

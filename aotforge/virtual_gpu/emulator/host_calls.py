@@ -14,6 +14,9 @@ import numpy as np
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.address_space import HOST_CALLS_BASE
 
+_MOST_BYTES = 64 << 20
+"""Of texts that a launch keeps."""
+
 BUFFER_NAME = "the buffer of host calls"
 
 
@@ -32,7 +35,7 @@ OnPrint = Callable[[PrintedText], None]
 
 
 class HostCalls:
-    """The buffer and the texts of one launch. `texts` are in the order in which lanes printed them."""
+    """The buffer and the texts of one launch. `texts` are in the order in which lanes printed them, the first 64 MiB."""
 
     def __init__(self, library: ctypes.CDLL, on_print: OnPrint | None) -> None:
         library.host_buffer_bytes.restype = ctypes.c_uint64
@@ -40,6 +43,7 @@ class HostCalls:
         buffer = ctypes.c_void_p(self.memory.ctypes.data)
         library.host_buffer_start(buffer, ctypes.c_uint64(HOST_CALLS_BASE))
         self.texts: list[PrintedText] = []
+        self._left = _MOST_BYTES
         self._on_print = on_print
         self._callback = native.PRINT(self._receive)
 
@@ -53,6 +57,8 @@ class HostCalls:
         text = ctypes.string_at(one.text, one.bytes).decode("utf-8", "replace")
         group = int(one.group[0]), int(one.group[1]), int(one.group[2])
         found = PrintedText(group=group, wave=one.wave, lane=one.lane, text=text, error=bool(one.error))
-        self.texts.append(found)
+        self._left -= one.bytes
+        if self._left >= 0:
+            self.texts.append(found)
         if self._on_print:
             self._on_print(found)

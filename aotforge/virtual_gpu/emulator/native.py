@@ -104,7 +104,7 @@ class Launch(ctypes.Structure):
         ("counts", POINTER(c_uint64)),
         *_fields(c_uint32, "length entry waves lds_bytes scratch_bytes vgprs"),
         ("grid", c_uint32 * 3),
-        ("user_sgprs", c_uint32),
+        *_fields(c_uint32, "user_sgprs user_values"),
         ("user", c_uint32 * 32),
         *_fields(c_uint32, "ids_in_ttmp id_x id_y id_z wave_offset range_count item_ids"),
         *_fields(c_uint64, "seed schedule limit code_base scratch_base"),

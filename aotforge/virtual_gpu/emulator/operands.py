@@ -12,7 +12,8 @@ from functools import lru_cache
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import Operand, Space
 
-_PAIRS = {"vcc": 106, "exec": 126, "flat_scratch": 102, "xnack_mask": 104}
+_PAIRS = {"vcc": 106, "exec": 126}
+"""Without flat_scratch and xnack_mask: on gfx9 they are SGPRs with other numbers."""
 _SPECIAL = {
     "m0": (125, 1),
     "null": (124, 1),

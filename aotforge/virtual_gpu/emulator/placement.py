@@ -16,7 +16,9 @@ _NOP = b"\x00\x00\x80\xbf"
 _LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
 """Instructions that what is behind them does not follow."""
 _RETURNED_TO = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
-_LITERAL = 4  # bytes before the literal of an instruction that has one: encodings with 32-bit constants are one word long
+_RELATIVE = {"s_add_u32", "s_addc_u32", "s_add_co_u32", "s_add_co_ci_u32"}
+"""What compilers write behind s_getpc_b64 with constants of the linker: their encoding is one word, then the constant."""
+_LITERAL = 4
 
 
 def place(listing: Listing, places: Places) -> Listing:
@@ -63,6 +65,10 @@ def _resolved(line: Line, memory: bytes, kernel: int) -> Line:
     at = kernel + line.address + _LITERAL
     if not any(operand.symbol for operand in line.operands):
         return line
+    if line.name not in _RELATIVE:
+        raise DecodeError(
+            f"{line.location}: only {', '.join(sorted(_RELATIVE))} have constants of the linker"
+        )
     if not 0 <= at <= len(memory) - 4:
         raise DecodeError(f"{line.location}: a constant of the linker outside of the image")
     (value,) = struct.unpack_from("<I", memory, at)

@@ -140,7 +140,8 @@ class Program:
             scratch_bytes=descriptor.scratch_bytes,
             vgprs=max(*self.registers, 3),
             grid=grid,
-            user_sgprs=len(user),
+            user_sgprs=descriptor.user_sgpr_count,
+            user_values=len(user),
             user=(ctypes.c_uint32 * 32)(*user),
             ids_in_ttmp=target.ids_in_ttmp,
             item_ids=1 if target.packed_ids else descriptor.work_item_ids,
@@ -178,7 +179,7 @@ def _check_scalars(listing: Listing, descriptor: Descriptor, target: EmulatedTar
     count = ((descriptor.rsrc1 >> 6 & 15) + 1) * _SGPR_UNIT
     for line in listing.lines:
         for one in line.operands:
-            # VCC, flat_scratch and xnack_mask are the last of those that the kernel has
+            # VCC is the last of those that the kernel has; operands do not name flat_scratch and xnack_mask before it
             if (
                 one.space == "scalar"
                 and one.index < _PLAIN_SGPRS

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 enum { HOST_PACKETS = 32, HOST_MESSAGES = 64 * HOST_PACKETS, HOST_WORDS = 1 << 16, SERVICE_PRINTF = 2, HOST_READY = 1 };
+enum { HOST_TEXT = 1 << 20 }; /* bytes of a text; a message without long fields has half of it at most */
 
 typedef struct {
     u64 next, lanes;
@@ -34,7 +35,7 @@ typedef struct {
 
 static void host_append(HostText *to, const char *text, u64 size)
 {
-    char *grown = realloc(to->text, to->size + size + 1);
+    char *grown = to->size + size <= HOST_TEXT ? realloc(to->text, to->size + size + 1) : NULL;
     if (!grown)
         return;
     memcpy(grown + to->size, text, size);
@@ -49,6 +50,30 @@ static u64 host_words(u64 length, u64 count)
     return length < 8 * count ? length / 8 + 1 : count;
 }
 
+/* Digits of a field: the C library takes memory for as many as are stated. */
+static u64 host_digits(const char *at)
+{
+    u64 digits = strspn(at, "0123456789");
+    return digits <= 3 ? digits : strlen(at);
+}
+
+/* Characters of a conversion behind its "%", whose letter is the last one; 0 for one that the C library could take for another:
+ * what comes from the device reaches it as a format. */
+static u64 host_conversion(const char *format)
+{
+    const char *at = format + strspn(format, "-+ #0");
+    at += host_digits(at);
+    if (*at == '.')
+        at += 1 + host_digits(at + 1);
+    if (*at && strchr("fFeEgGaAcsp", *at))
+        return (u64)(at + 1 - format);
+    if (*at == 'h' || *at == 'l')
+        at += at[1] == at[0] ? 2 : 1;
+    else if (*at && strchr("jzt", *at))
+        at++;
+    return *at && strchr("diouxX", *at) ? (u64)(at + 1 - format) : 0;
+}
+
 /* One conversion with its argument; returns how many words it has taken, or 0 for a conversion that cannot be done. */
 static u64 host_convert(HostText *to, const char *conversion, char kind, const u64 *words, u64 count)
 {
@@ -61,15 +86,13 @@ static u64 host_convert(HostText *to, const char *conversion, char kind, const u
         host_append(to, (const char *)words, length);
         return host_words(length, count);
     }
-    if (strchr("diouxXc", kind)) {
-        size = strstr(conversion, "ll") || strchr(conversion, 'l') ? snprintf(made, sizeof made, conversion, words[0])
-                                                                    : snprintf(made, sizeof made, conversion, (int)words[0]);
-    } else if (strchr("fFeEgGaA", kind))
-        size = snprintf(made, sizeof made, conversion, as_f64(words[0]));
+    if (strchr("diouxXc", kind))
+        size = strpbrk(conversion, "ljzt") ? snprintf(made, sizeof made, conversion, words[0])
+                                           : snprintf(made, sizeof made, conversion, (int)words[0]);
     else if (kind == 'p')
         size = snprintf(made, sizeof made, conversion, (void *)(uintptr_t)words[0]);
     else
-        return 0;
+        size = snprintf(made, sizeof made, conversion, as_f64(words[0]));
     if (size > 0)
         host_append(to, made, (u64)size < sizeof made ? (u64)size : sizeof made - 1);
     return 1;
@@ -89,9 +112,9 @@ static void host_format(HostText *to, const u64 *words, u64 count)
             host_append(to, "%", 1);
             format += 2;
         } else if (*format) {
-            u64 size = 1 + strcspn(format + 1, "diouxXcfFeEgGaAsp%n*");
+            u64 size = host_conversion(format + 1);
             char conversion[32];
-            if (!format[size] || size >= sizeof conversion - 1)
+            if (!size || size >= sizeof conversion - 1)
                 return;
             memcpy(conversion, format, size + 1);
             conversion[size + 1] = 0;
@@ -158,7 +181,9 @@ SLOW static void host_call(Wave *w)
         fault(w, FAULT_HOSTCALL, 0, 0, 0);
         return;
     }
-    for (u64 ready = __atomic_exchange_n(&buffer->ready_stack, 0, __ATOMIC_ACQ_REL); ready;) {
+    u64 ready = __atomic_exchange_n(&buffer->ready_stack, 0, __ATOMIC_ACQ_REL);
+    u32 served = 0; /* the device links the packets, in a circle if it is wrong */
+    for (; ready && w->state != FAULT && served < HOST_PACKETS; served++) {
         u64 number = ready & (HOST_PACKETS - 1);
         HostHeader *header = &buffer->header[number];
         u64 left = header->lanes;
@@ -171,4 +196,6 @@ SLOW static void host_call(Wave *w)
         }
         __atomic_and_fetch(&header->control, ~(u32)HOST_READY, __ATOMIC_RELEASE);
     }
+    if (ready && w->state != FAULT)
+        fault(w, FAULT_HOSTCALL, 0, 0, 0);
 }

@@ -132,7 +132,7 @@ typedef struct Launch {
     const Instruction *program;
     u64 *counts;              /* executions per instruction */
     u32 length, entry, waves, lds_bytes, scratch_bytes, vgprs;
-    u32 grid[3], user_sgprs, user[32];
+    u32 grid[3], user_sgprs, user_values, user[32]; /* what follows the values in user SGPRs is unset */
     u32 ids_in_ttmp, id_x, id_y, id_z, wave_offset, range_count, item_ids; /* item_ids: VGPRs with work-item ids */
     u64 seed, schedule, limit, code_base, scratch_base;
     const Range *ranges;
@@ -151,8 +151,12 @@ typedef struct Launch {
     struct HostCalls *host;   /* the thread's */
 } Launch;
 
-#define EXEC (*(u64 *)&w->s[EXEC_LO])
-#define VCC (*(u64 *)&w->s[VCC_LO])
+#if LANES == 64
+#define EXEC_OF(wave) (*(u64 *)&(wave)->s[EXEC_LO])
+#else
+#define EXEC_OF(wave) ((wave)->s[EXEC_LO]) /* EXEC_HI enables no lane */
+#endif
+#define EXEC EXEC_OF(w)
 #define SCC (w->scc)
 #define PC (w->pc)
 

@@ -61,7 +61,7 @@ static void start_wave(const Launch *job, Wave *w, u32 number, const u32 *group,
     memcpy(w->group, group, sizeof w->group);
     w->code_base = job->code_base;
     w->scratch_base = job->scratch_base + (u64)number * 64 * job->scratch_bytes;
-    memcpy(w->s, job->user, sizeof(u32) * job->user_sgprs);
+    memcpy(w->s, job->user, sizeof(u32) * job->user_values);
     u32 next = job->user_sgprs;
     if (job->ids_in_ttmp) {
         w->s[TTMP0 + 9] = group[0];

@@ -11,7 +11,7 @@ static int serve_sane(const ServeFile *file, const Launch *plan)
     u32 kernarg = file->kernarg_sgpr, preload = file->preload_sgpr, users = sizeof plan->user / sizeof *plan->user;
     u64 preloaded = 4 * ((u64)file->preload_first + file->preload_count);
     return plan->entry < plan->length && plan->waves >= 1 && plan->waves <= 32 && plan->vgprs <= AGPR0 && plan->item_ids <= 3 &&
-           plan->user_sgprs <= users && (kernarg == SERVE_NONE || kernarg < users - 1) &&
+           plan->user_values <= plan->user_sgprs && plan->user_sgprs <= users && (kernarg == SERVE_NONE || kernarg < users - 1) &&
            (preload == SERVE_NONE || (preload < users && file->preload_count <= users - preload && preloaded <= file->kernarg_bytes + 8ull)) &&
            memchr(file->kernel, 0, sizeof file->kernel) && memchr(file->arch, 0, sizeof file->arch) &&
            memchr(file->digest, 0, sizeof file->digest);

@@ -33,7 +33,7 @@ kernel:
 \t\t.amdhsa_group_segment_fixed_size {lds}
 \t\t.amdhsa_private_segment_fixed_size {scratch}
 \t\t.amdhsa_kernarg_size 16
-\t\t.amdhsa_user_sgpr_count 2
+\t\t.amdhsa_user_sgpr_count {user}
 \t\t.amdhsa_user_sgpr_kernarg_segment_ptr 1
 \t\t.amdhsa_system_sgpr_workgroup_id_x 1
 \t\t.amdhsa_next_free_vgpr {vgprs}
@@ -73,13 +73,18 @@ amdhsa.version:
 """
 
 
-def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scratch: int = 0) -> Program:
-    """A kernel of two pointers, s[0:1] being the kernarg segment, v0 the work-item, s2 the workgroup where it is passed there."""
-    text = assembly_text(body, arch, threads=threads, lds=lds, scratch=scratch)
+def kernel(
+    body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scratch: int = 0, user: int = 2
+) -> Program:
+    """A kernel of two pointers, s[0:1] being the kernarg segment, v0 the work-item, s2 the workgroup where it is passed there, or the one behind
+    `user` SGPRs."""
+    text = assembly_text(body, arch, threads=threads, lds=lds, scratch=scratch, user=user)
     return Emulator(arch).load(link(assemble(text, arch)), text)
 
 
-def assembly_text(body: str, arch: str, *, threads: int, lds: int = 0, scratch: int = 0) -> str:
+def assembly_text(
+    body: str, arch: str, *, threads: int, lds: int = 0, scratch: int = 0, user: int = 2
+) -> str:
     """The text of `kernel`."""
     target = emulated_target(arch)
     more = ""
@@ -100,6 +105,7 @@ def assembly_text(body: str, arch: str, *, threads: int, lds: int = 0, scratch: 
         vgprs=32,
         lanes=target.lanes,
         more=more,
+        user=user,
     )
 
 

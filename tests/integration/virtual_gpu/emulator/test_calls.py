@@ -7,7 +7,7 @@ import pytest
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.program import Emulator
-from tests.integration.virtual_gpu.emulator.handwritten import caught, run
+from tests.integration.virtual_gpu.emulator.handwritten import caught, kernel, run
 from tests.support.triton_kernels import compile_kernel, launch
 
 pytestmark = pytest.mark.compiler
@@ -45,6 +45,15 @@ def test_a_call_is_verified_against_the_image() -> None:
     assert altered != made.asm
     with pytest.raises(DecodeError, match="is not the image"):
         Emulator("gfx942").load(made.binary, altered)
+
+
+@pytest.mark.parametrize(
+    "line", ["v_add3_u32 v0, v1, v2, kernel@rel32@lo+4", "v_and_or_b32 v0, kernel@rel32@lo+4, v1, v2"]
+)
+def test_constants_of_the_linker_are_where_compilers_have_them(line: str) -> None:
+    """Encodings of two words have them behind the second one."""
+    with pytest.raises(DecodeError, match="have constants of the linker"):
+        kernel(f"{line}\n", "gfx1100", threads=32)
 
 
 def test_a_call_returns_behind_itself_and_a_jump_has_to_meet_an_instruction() -> None:

@@ -40,6 +40,15 @@ def test_a_register_that_was_never_written_reaches_an_output(arch: str) -> None:
     assert _first_read(fault.cause) == "v_add_f32_e32 v3, v9, v9"
 
 
+@pytest.mark.parametrize("register", ["s2", "s14", "s16", "exec_hi"])
+def test_user_registers_without_a_value_and_what_follows_them(register: str) -> None:
+    """Of 15 user SGPRs two have a value; then comes the workgroup's id."""
+    body = START + f"v_mov_b32_e32 v2, {register}\n" + STORE
+    body = body.replace("dwordx4", "b128").replace("dword", "b32")
+    assert "stores uninitialised data" in caught(body, "gfx1100", user=15).what
+    assert not run(body.replace(register, "s15"), "gfx1100", user=15).any()
+
+
 def test_one_bit_is_enough() -> None:
     body = START + "v_and_b32_e32 v2, 0x400, v9\n" + STORE
     assert "stores uninitialised data" in caught(body).what

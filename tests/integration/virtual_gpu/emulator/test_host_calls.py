@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError, UnsupportedError
+from aotforge.virtual_gpu.emulator import host_calls
 from aotforge.virtual_gpu.emulator.host_calls import PrintedText
 from tests.integration.virtual_gpu.emulator.handwritten import caught, run
+from tests.integration.virtual_gpu.emulator.test_hidden_arguments import stored
 from tests.support.triton_kernels import CompiledKernel, compile_kernel, launch
 
 pytestmark = pytest.mark.compiler
@@ -83,6 +85,73 @@ def test_an_assertion_of_any_length_is_complete(size: int) -> None:
     with pytest.raises(ExecutionError) as fault:
         launch(kernel.load("gfx908"), [np.full(256, 77, dtype=np.int32)], grid=(1, 1, 1), lds=kernel.lds)
     assert f"device assertion failed: 'v is large{'x' * size}', at " in fault.value.what
+
+
+def first_text(prefix: str) -> str:
+    """The text of the first lane; `prefix` becomes a part of the format."""
+    source = f'@triton.jit\ndef kernel(x):\n    tl.device_print("{prefix}", x)\n'
+    kernel = compile_kernel(source, "gfx908", {"x": "i64"}, num_warps=1)
+    report = launch(kernel.load("gfx908"), [0x10000002A], grid=(1, 1, 1), lds=kernel.lds)
+    assert len(report.printed) == 64
+    return report.printed[0].text.removeprefix("pid (0, 0, 0) idx ()")
+
+
+@pytest.mark.parametrize(
+    ("conversion", "text"),
+    [
+        ("", " one: 4294967338\n"),
+        ("%-6d|", " one42    |"),
+        ("%#lx", " one0x10000002a"),
+        ("%.3llu", " one4294967338"),
+        ("%+hhd", " one+42"),
+        ("%zX", " one10000002A"),
+        ("%5.1f", " one  0.0"),
+        ("%c", " one*"),
+    ],
+)
+def test_conversions(conversion: str, text: str) -> None:
+    assert first_text(f"one{conversion}").startswith(text)
+
+
+@pytest.mark.parametrize(
+    "conversion",
+    ["%Sld", "%S", "%C", "%lc", "%Lf", "%llf", "%9$lx", "%1$d", "%m", "%n", "%*d", "%hn", "%'d", "%Id", "%.2000f", "%2000d", "%.", "%l", "%"],
+)  # fmt: skip
+def test_conversions_that_the_c_library_takes_for_others_end_the_text(conversion: str) -> None:
+    """Letters before the conversion's own were taken over: `%Sld` reads where the argument points to."""
+    assert first_text(f"one{conversion}") == " one"
+
+
+def test_packets_in_a_circle_are_a_fault() -> None:
+    body = """
+    s_mov_b64 exec, 1
+    s_load_dwordx2 s[8:9], s[0:1], 0x8
+    s_waitcnt lgkmcnt(0)
+    v_mov_b32_e32 v2, s8
+    v_mov_b32_e32 v3, s9
+    v_mov_b32_e32 v4, 1
+    v_mov_b32_e32 v5, 0
+    v_mov_b32_e32 v6, 2
+    global_store_dwordx2 v[2:3], v[4:5], off offset:112
+    global_store_dword v[2:3], v6, off offset:128
+    global_store_dwordx2 v[2:3], v[4:5], off offset:32
+    s_waitcnt vmcnt(0)
+    s_sendmsg sendmsg(MSG_INTERRUPT)
+    """
+    with pytest.raises(UnsupportedError, match="service 0 of the host"):
+        stored(
+            "hidden_hostcall_buffer", 8, "\n".join(f"\t{line.strip()}" for line in body.strip().splitlines())
+        )
+
+
+def test_a_launch_keeps_texts_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_calls, "_MOST_BYTES", 3 * len("pid (0, 0, 0) idx () one: 4294967338\n"))
+    source, received = '@triton.jit\ndef kernel(x):\n    tl.device_print("one", x)\n', list[PrintedText]()
+    kernel = compile_kernel(source, "gfx908", {"x": "i64"}, num_warps=1)
+    report = launch(
+        kernel.load("gfx908"), [0x10000002A], grid=(1, 1, 1), lds=kernel.lds, on_print=received.append
+    )
+    assert len(report.printed) == 3 and len(received) == 64
 
 
 def test_a_trap_is_a_fault() -> None:

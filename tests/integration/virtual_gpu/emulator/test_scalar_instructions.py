@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry
 from tests.integration.virtual_gpu.emulator.bench import AT_BARRIER, ENDED, Bench
@@ -155,6 +156,52 @@ def test_exec_is_saved_and_changed(name: str) -> None:
         assert bench.wave.scc == int(bench.exec != 0)
         flags.add(int(bench.wave.scc))
     assert flags == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "line", ["s_mov_b32 exec_hi, -1", "s_mov_b64 exec, s[4:5]", "s_or_b64 exec, exec, s[4:5]"]
+)
+def test_the_high_half_of_exec_enables_no_lane_of_a_short_wave(line: str) -> None:
+    bench = Bench("gfx1100")
+    bench.exec = 0
+    bench.set_pair(4, 0xFFFFFFFF << 32)
+    bench.run(line)
+    target = np.full(4, 7, dtype=np.uint64)
+    bench.give(target)
+    bench.v[12:18] = 0x41414141
+    bench.v[20], bench.v[21] = target.ctypes.data & 0xFFFFFFFF, target.ctypes.data >> 32
+    before = bench.v.copy()
+    bench.run("global_atomic_or_b64 v[12:13], v[20:21], v[14:15], off glc")
+    bench.run("v_mov_b32_e32 v14, 0")
+    assert (target == 7).all() and np.array_equal(bench.v, before)
+    bench.run("s_cbranch_execnz .target")
+    assert bench.wave.pc != 7
+    with pytest.raises(DecodeError, match="EXEC has 32 bits"):
+        bench.run("s_and_saveexec_b64 s[4:5], s[4:5]")
+
+
+@pytest.mark.parametrize(
+    ("arch", "line"),
+    [
+        ("gfx1030", "s_load_dwordx4 null, s[4:5], 0x0"),
+        ("gfx1100", "s_load_b64 null, s[4:5], 0x0"),
+        ("gfx1100", "s_load_b512 null, s[4:5], 0x0"),
+        ("gfx1201", "s_load_b32 null, s[4:5], 0x0"),
+        ("gfx1201", "s_load_b32 s0, null, 0x0"),
+        ("gfx1201", "s_buffer_load_b32 s0, null, 0x0"),
+        ("gfx1201", "buffer_load_b32 v0, v1, null, s0 offen"),
+    ],
+)
+def test_the_register_that_keeps_nothing_is_refused_in_scalar_loads(arch: str, line: str) -> None:
+    """M0 and EXEC follow it in the interpreter's file of registers."""
+    with pytest.raises(DecodeError, match="operand null is not supported"):
+        Bench(arch).run(line)
+
+
+@pytest.mark.parametrize("line", ["s_mov_b64 flat_scratch, s[4:5]", "s_mov_b32 s4, xnack_mask_lo"])
+def test_registers_that_have_other_numbers_on_some_archs_are_refused(bench: Bench, line: str) -> None:
+    with pytest.raises(DecodeError, match="unknown operand"):
+        bench.run(line)
 
 
 def test_exec_can_be_source_and_destination_at_once(bench: Bench) -> None:

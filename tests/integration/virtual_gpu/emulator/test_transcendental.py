@@ -30,7 +30,7 @@ WAYS = {
 }
 EXACT = {
     "ceilf", "floorf", "fma", "fmaf", "ldexpf", "rint", "rintf", "sqrt", "sqrtf", "trunc", "truncf", "floor", "ceil",
-    "frexp", "ldexp", "snprintf", "strchr", "strcspn", "strncmp", "strnlen", "strstr",
+    "frexp", "ldexp", "snprintf", "strchr", "strcspn", "strlen", "strncmp", "strnlen", "strpbrk", "strspn",
     "aligned_alloc",
     "calloc", "free", "malloc", "memcpy", "memset", "memmove", "memchr",
     "memcmp", "realloc", "read", "write", "poll", "close", "qsort",

@@ -362,6 +362,12 @@ def test_constants_that_an_assembler_may_extend_otherwise_are_refused(kind: str,
         constant_bits(operand(text), kind)
 
 
+def test_instructions_are_bounded_in_number() -> None:
+    text = TEXT.replace("\ts_endpgm", "\ts_nop 0\n" * 100_001 + "\ts_endpgm")
+    with pytest.raises(DecodeError, match="too many instructions"):
+        parse_listing(text)
+
+
 def test_padding_is_bounded_in_total() -> None:
     check_text("\t.p2align\t8\n" * 4096)
     with pytest.raises(DecodeError, match="compilers do not write"):

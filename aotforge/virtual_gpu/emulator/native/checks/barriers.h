@@ -40,11 +40,10 @@ static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
     Wave *t = &c->shadows[w->number];
     memset(x, 0, offsetof(Watch, suspect));
     memset(x->state, GARBAGE, sizeof x->state);
-    u32 scalars = job->user_sgprs;
+    memset(x->state, SAME, job->user_values);
     if (!job->ids_in_ttmp)
-        scalars += !!job->id_x + !!job->id_y + !!job->id_z + !!job->wave_offset;
-    memset(x->state, SAME, scalars);
-    memset(&x->state[EXEC_LO], SAME, 2);
+        memset(&x->state[job->user_sgprs], SAME, !!job->id_x + !!job->id_y + !!job->id_z + !!job->wave_offset);
+    memset(&x->state[EXEC_LO], SAME, LANES / 32);
     if (job->ids_in_ttmp)
         memset(&x->state[TTMP0 + 7], SAME, 3);
     memset(&x->state[SCALARS], SAME, job->item_ids);

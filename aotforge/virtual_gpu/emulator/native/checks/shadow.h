@@ -66,7 +66,7 @@ INLINE void prepare_shadow(Wave *w, Watch *x, const Effects *e)
         return;
     if (differs || count != e->reads || overwrites_source(e))
         fetch_sources(w, x, e, count);
-    *(u64 *)&x->shadow->s[EXEC_LO] = EXEC;
+    EXEC_OF(x->shadow) = EXEC;
     x->shadow->mode = w->mode;
     x->unset_data = 0;
     for (u32 i = 0; differs && e->atomic && i < e->data_words; i++) {
@@ -275,7 +275,7 @@ static void compare_register(Wave *w, Watch *x, u32 r, u64 lanes, u32 origin)
 SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *e)
 {
     Wave *t = x->shadow;
-    u64 lanes = *(u64 *)&t->s[EXEC_LO];
+    u64 lanes = EXEC_OF(t);
     u32 origin = origin_of(x, e);
     if (!x->run_shadow && !overwrites_source(e))
         fetch_sources(w, x, e, e->reads);
@@ -289,7 +289,7 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
         return unset(w, x, FAULT_UNSET_ADDRESS, first_lane(w), 0, 0);
     if (t->pc != w->pc)
         return unset(w, x, FAULT_UNSET_BRANCH, first_lane(w), 0, 0);
-    u64 other = *(u64 *)&t->s[EXEC_LO];
+    u64 other = EXEC_OF(t);
     if (other != EXEC)
         return unset(w, x, FAULT_UNSET_EXEC, (u32)__builtin_ctzll(other ^ EXEC), 0, 0);
     if (e->memory && e->data_words)
