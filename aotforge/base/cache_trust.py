@@ -8,6 +8,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,9 @@ _MAY_WRITE = 2
 _OTHERS = {ACCESS_ACL: {0x02, 0x08}, DEFAULT_ACL: {0x02, 0x04, 0x08, 0x20}}
 """Tags whose rights the mode does not show: named users and groups, in new entries also their group and all others (ACL_USER, ACL_GROUP,
 ACL_GROUP_OBJ and ACL_OTHER of Linux' posix_acl.h)."""
+
+_PARENTS = ("", "containers", "containers/trees")
+"""Folders of a cache whose entries are one kind of object each."""
 
 _CAUSE = "native code there could be replaced, which this process would execute"
 
@@ -63,6 +67,17 @@ def check_cache(folder: Path) -> None:
             cause=_CAUSE,
             hint="choose another one with --cache or AOTFORGE_CACHE",
         )
+
+
+def check_cache_folders(folder: Path) -> None:
+    """Raises as `check_cache` also for the folders in it and those of its root filesystems: a backup may have restored them with their
+    owners, or a link may lead to another disk."""
+    check_cache(folder)
+    for below in _PARENTS:
+        with suppress(OSError), os.scandir(folder / below) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    check_cache(Path(entry.path))
 
 
 def owner_fault(path: Path | int) -> str:

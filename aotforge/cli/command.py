@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from aotforge.base.cache_trust import check_cache
+from aotforge.base.cache_trust import check_cache_folders
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_folders
 from aotforge.base.printable import printable
@@ -250,7 +250,7 @@ def cache_folder(folder: str | None) -> Path:
     if not found.exists() and above.stat().st_mode & 0o022:
         with suppress(OSError):  # another user could make it after the check; its use reports what is wrong
             make_folders(found)
-    check_cache(found)
+    check_cache_folders(found)
     return found
 
 

@@ -225,7 +225,7 @@ def _check_consent(what: str, release: str, other: str, own: bool, unsandboxed: 
 def is_own_release(release: Path, checkout: Path) -> bool:
     """True for a release in releases/dist of the checkout, where builds write, and where no other user can change it."""
     inside = release.resolve().is_relative_to((checkout / "releases" / "dist").resolve())
-    return inside and not replaceable(release / "entry")
+    return inside and not any(replaceable(one / "entry") for one in (release, *release.rglob("*")))
 
 
 def _check_environment(what: str, release: str, hint: str) -> None:

@@ -50,6 +50,28 @@ def _accounts(
 ROOT, ALICE = ("root", 0, 0), ("alice", 1000, 1000)
 
 
+@pytest.mark.parametrize("place", ["verdicts-4", "containers", "containers/roots", "containers/trees/a"])
+@pytest.mark.parametrize("link", [False, True])
+def test_folders_in_the_cache_that_others_can_write_are_refused(
+    tmp_path: Path, place: str, link: bool
+) -> None:
+    folder = tmp_path / "cache" / place
+    target = tmp_path / "disk" if link else folder
+    target.mkdir(parents=True)
+    if link:
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(target)
+    assert cache_folder(str(tmp_path / "cache")) == tmp_path / "cache"
+    target.chmod(0o777)
+    with pytest.raises(CacheError, match=f"{folder} has mode 777"):
+        cache_folder(str(tmp_path / "cache"))
+    target.chmod(0o755)
+    if os.geteuid() == 0:
+        _give(target)
+        with pytest.raises(CacheError, match=f"{folder} belongs to user {OTHER}"):
+            cache_folder(str(tmp_path / "cache"))
+
+
 @pytest.mark.parametrize(
     ("accounts", "members", "group", "private"),
     [
