@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 
@@ -378,16 +380,27 @@ def _network(request: Request) -> str:
     url = _index_url(request)
     shown = url.rpartition("@")[2] if "@" in url else url
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{url.rstrip('/')}/pip/", method="HEAD"), timeout=_NETWORK_SECONDS
-        ):
+        with urllib.request.urlopen(_head(f"{url.rstrip('/')}/pip/"), timeout=_NETWORK_SECONDS):
             return f"{shown} answers"
-    except (OSError, ValueError, urllib.error.URLError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise ToolchainError(
             f"the package index {shown} does not answer: {error}",
             cause="no network, a proxy that is not set, or an index that does not exist",
             hint="check HTTPS_PROXY and pip's index settings",
         ) from None
+
+
+def _head(url: str) -> urllib.request.Request:
+    """urllib takes no password in an address, and quotes it where it refuses one."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    request = urllib.request.Request(parts._replace(netloc=host).geturl(), method="HEAD")
+    if user:
+        # not sent to where a redirect leads
+        request.add_unredirected_header(
+            "Authorization", f"Basic {b64encode(unquote(user).encode()).decode('ascii')}"
+        )
+    return request
 
 
 def _gpus(_request: Request) -> str:

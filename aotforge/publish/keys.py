@@ -4,6 +4,7 @@ A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`
 Private keys never enter a repository or a store; readers get the newest root.
 """
 
+import fcntl
 import os
 import re
 import tempfile
@@ -159,6 +160,24 @@ def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
     """
     if role not in ROLES:
         raise PublishError(f"{role!r} is not a role", hint=f"one of {', '.join(ROLES)}")
+    _from_folder(folder)  # it is one
+    with _locked(folder):  # two rotations at once would make one root
+        for left in folder.glob(".*-*.pem.*"):  # of one that was killed
+            left.unlink()
+        return _rotate(folder, role, now)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _rotate(folder: Path, role: str, now: datetime) -> Path:
     keys = _from_folder(folder)
     old = read_root(keys.roots[-1], str(folder))
     keys.require(old.signed, ("root",))

@@ -119,7 +119,9 @@ class ContainerExecutor(Executor):
         """Removes containers of processes that are gone, also those that the engine is still creating."""
         removed = []
         for name, marks in self.labelled():
-            if owner.abandoned(marks, now=time.time()) or (kept and owner.releasable(marks)):
+            if owner.is_named(name, marks) and (
+                owner.abandoned(marks, now=time.time()) or (kept and owner.releasable(marks))
+            ):
                 self.remove(name)
                 removed.append(name)
         return removed + self._reap_pending(removed)

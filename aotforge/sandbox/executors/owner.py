@@ -100,6 +100,11 @@ def labels(owner: Owner, *, seconds: float, keep: bool) -> dict[str, str]:
     return marks | ({KEEP: "1"} if keep else {})
 
 
+def is_named(name: str, marks: Mapping[str, str]) -> bool:
+    """The name is one that the owner on the labels made. Images of others can have the labels, and their containers get them."""
+    return name.startswith(f"{_PREFIX}{marks.get(LABEL)}-")
+
+
 def abandoned(marks: Mapping[str, str], *, now: float) -> bool:
     """A container with these labels is not needed: its process is gone (a kept one stays until its deadline), or that process
     is on another machine and the deadline has passed."""

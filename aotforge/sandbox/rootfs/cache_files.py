@@ -111,6 +111,7 @@ def staged_file(path: Path, *, locked: bool = True) -> Iterator[Path]:
         yield Path(name)
         with open_regular(Path(name)) as file:
             os.fchmod(file.fileno(), 0o444)  # of the file, not of what a link leads to
+            os.fsync(file.fileno())  # file systems may write the new name before the bytes
         Path(name).replace(path)
     finally:
         Path(name).unlink(missing_ok=True)

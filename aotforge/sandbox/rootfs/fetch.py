@@ -134,6 +134,11 @@ class _Download:
     def fetch(self, entry: LockedFile) -> None:
         refused = []
         for url in self.urls(entry):
+            if "@" in (host := urlsplit(url).netloc):
+                refused.append(
+                    f"an address of {host.rpartition('@')[2]}: it has a password, which is not sent"
+                )
+                continue
             try:
                 with opened(url, self.settings, size=entry.size) as stream:
                     self.store.put(entry.sha256, stream)

@@ -149,6 +149,7 @@ def _unpack(tar: Path, tree: Path) -> None:
                 member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
             archive.extractall(folder)
         folder.chmod(0o755)
+        os.sync()  # file systems may write the new name before the bytes, and they are not compared again
         folder.rename(tree)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -252,10 +252,11 @@ def test_parts_of_the_module_path_that_mean_the_current_folder_are_left_out(
     (tmp_path / "encodings.py").write_text("print('planted')")
     home = planted_home(tmp_path / "new")
     (python,) = home.glob("venv-*/bin/python")
-    python.write_text('#!/bin/sh\necho "path=$PYTHONPATH"\n')
+    python.write_text('#!/bin/sh\necho "path=$PYTHONPATH$PYTHONSAFEPATH"\n')
     done = subprocess.run(
         [str(PROJECT / "dev"), "--help"],
-        env=os.environ | {"AOTFORGE_HOME": str(home), "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"AOTFORGE_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout == f"path={kept}\n", done.stderr
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aotforge.devtools import doctor
-from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, examine
+from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, _head, examine
 from aotforge.errors import DoctorError, UnknownNameError
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
@@ -184,9 +184,18 @@ def test_no_container_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_package_index_that_does_not_answer(tmp_path: Path) -> None:
-    environment = {"PIP_INDEX_URL": "http://user:secret@127.0.0.1:9/simple"}
-    text = failure("package index", request(tmp_path, environment=environment))
-    assert "127.0.0.1:9/simple does not answer" in text and "secret" not in text
+    for host in ("127.0.0.1:9", "127.0.0.1", "127.0.0.1:secret"):
+        environment = {"PIP_INDEX_URL": f"http://user:secret@{host}/simple"}
+        text = failure("package index", request(tmp_path, environment=environment))
+        assert f"{host}/simple does not answer" in text
+        assert "secret" in host or "secret" not in text
+
+
+def test_a_password_of_the_package_index_is_sent_to_it_alone() -> None:
+    sent = _head("https://user:sec%20ret@pypi.example/simple/pip/")
+    assert sent.full_url == "https://pypi.example/simple/pip/"
+    assert sent.unredirected_hdrs == {"Authorization": "Basic dXNlcjpzZWMgcmV0"} and not sent.headers
+    assert not _head("https://pypi.example/simple/pip/").unredirected_hdrs
 
 
 def test_no_git(tmp_path: Path) -> None:

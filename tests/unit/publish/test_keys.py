@@ -5,14 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from securesystemslib.signer import CryptoSigner
 
 from aotforge.errors import OutputError, PublishError, TrustError
+from aotforge.publish import keys as keys_module
 from aotforge.publish.keys import ONLINE, ROLES, create_keys, load_keys, next_root, read_root, rotate_keys
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
@@ -152,6 +157,27 @@ def test_a_lost_key_is_revoked(folder: Path) -> None:
     (folder / "snapshot-1.pem").unlink()
     root = read_root(rotate_keys(folder, "snapshot", now=NOW).read_bytes(), "it").signed
     assert len(root.roles["snapshot"].keyids) == 1 and lost not in root.roles["snapshot"].keyids
+
+
+def test_two_rotations_at_once_make_two_roots(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, write = threading.Barrier(2), keys_module._write_key
+
+    def write_together(path: Path, signer: CryptoSigner) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        write(path, signer)
+
+    monkeypatch.setattr(keys_module, "_write_key", write_together)
+    with ThreadPoolExecutor() as threads:
+        made = [threads.submit(rotate_keys, folder, role, now=NOW) for role in ("targets", "snapshot")]
+    assert {path.result().name for path in made} == {"2.root.json", "3.root.json"}
+
+
+def test_a_part_of_a_key_that_a_killed_rotation_left_is_removed(folder: Path) -> None:
+    left = folder / ".targets-2.pem.abcdefgh"
+    left.write_bytes((folder / "targets-1.pem").read_bytes())
+    rotate_keys(folder, "snapshot", now=NOW)
+    assert not left.exists() and (folder / "targets-1.pem").exists()
 
 
 def test_rotation_needs_the_root_keys_and_a_role(folder: Path) -> None:

@@ -138,6 +138,17 @@ def test_a_mirror_without_the_pinned_version(tmp_path: Path, mirror: Path, serve
     assert not list((tmp_path / "cache" / "containers").rglob("*.tar"))
 
 
+def test_a_source_with_a_password_is_not_used_and_not_printed(
+    tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    (mirror / lock.packages[0].file).unlink()
+    for source in ("http://user:secret@127.0.0.1/x", "http://user:secret@127.0.0.1:9/x"):
+        with pytest.raises(ContainerError) as caught:
+            make(checkout, tmp_path / "cache", sources=(source,))
+        assert "an address of 127.0.0.1" in caught.value.cause and "secret" not in str(caught.value)
+
+
 def test_a_mirror_with_other_bytes_under_the_name(tmp_path: Path, mirror: Path, served: str) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     (mirror / lock.packages[0].file).write_bytes(deb("one", PACKAGES["two"]))
@@ -274,6 +285,31 @@ def test_an_image_of_the_root(tmp_path: Path, mirror: Path, served: str) -> None
     archive.unlink()
     again = make(checkout, tmp_path / "cache")
     assert docker_archive(again, cache=tmp_path / "cache") == archive and archive.read_bytes() == data
+
+
+def test_what_a_crash_leaves_is_complete(
+    tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree or an archive that is there is used unread: its bytes are on the disk before its name."""
+    written: list[tuple[str, bool]] = []
+    places = CachePaths(cache=tmp_path / "cache")
+    monkeypatch.setattr(
+        os, "sync", lambda: written.append(("tree", any(places.tree("x").parent.glob("[!.]*"))))
+    )
+    fsync = os.fsync
+
+    def record(handle: int) -> None:
+        name = Path(f"/proc/self/fd/{handle}").readlink()
+        if name.parent.name in {"archives", "roots"} and ".staged-" in name.name:
+            written.append((name.parent.name, any(name.parent.glob("[!.]*.tar"))))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    root = make(checkout, tmp_path / "cache")
+    unpack_rootfs(root, cache=tmp_path / "cache")
+    docker_archive(root, cache=tmp_path / "cache")
+    assert written == [("roots", False), ("tree", False), ("archives", False)]
 
 
 def test_the_id_of_an_image_is_not_known_before(tmp_path: Path, mirror: Path, served: str) -> None:
