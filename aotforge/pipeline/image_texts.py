@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from aotforge.compile.pool import WorkerProcess, import_path
+from aotforge.compile.pool import WorkerProcess, import_path, readable_by_python
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, ReleaseError, ToolchainError
+from aotforge.sandbox.release_programs import available_programs
 from aotforge.targets.backends import backend_of_arch
 from aotforge.verify.verdict import ImageTask
 from aotforge.virtual_gpu.emulator.assembly import assemble, link
@@ -56,8 +57,16 @@ class _Assembler(WorkerProcess):
         self._connection, theirs = Pipe()
         with theirs:
             fd = theirs.fileno()
-            command = [sys.executable, "-m", __name__, str(os.getpid()), str(fd)]
-            super().__init__("verification worker", command, environment={"PYTHONPATH": path}, pass_fds=(fd,))
+            programs = available_programs()
+            parent = 1 if programs.sandbox else os.getpid()
+            super().__init__(
+                "verification worker",
+                [sys.executable, "-m", __name__, str(parent), str(fd)],
+                environment={"PYTHONPATH": path},
+                pass_fds=(fd,),
+                programs=programs,
+                readable=readable_by_python(),
+            )
 
     def fault(self, task: ImageTask) -> str:
         """Why the text does not give the image, '' when it does. Raises ToolchainError."""

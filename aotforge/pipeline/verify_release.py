@@ -23,7 +23,12 @@ from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
-from aotforge.sandbox.release_programs import check_device_images, check_processor_images, is_own_release
+from aotforge.sandbox.release_programs import (
+    available_programs,
+    check_device_images,
+    check_processor_images,
+    is_own_release,
+)
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
 from aotforge.verify.report import VerifyReport, joined_report
@@ -134,6 +139,7 @@ def verify_release(
                     on_event=on_event,
                     on_stage=on_stage,
                     device=device,
+                    programs=available_programs(),
                 )
             )
     return joined_report(reports)

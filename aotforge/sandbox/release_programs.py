@@ -18,7 +18,7 @@ from shutil import which
 from typing import IO, Any
 
 from aotforge.base.cache_trust import replaceable
-from aotforge.base.child_processes import child_environment, run_child, secrets_in
+from aotforge.base.child_processes import child_environment, run_child, secrets_in, start_child
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox.executors.agent import own_tasks
 from aotforge.sandbox.executors.cgroups import ControlGroups
@@ -113,12 +113,8 @@ class ReleasePrograms:
                 if self.sandbox:
                     filtered = ["--seccomp", str(refused.fileno())] if calls else []
                     words = [
-                        *self.sandbox,
-                        *filtered,
-                        *_mounts(readable, writable),
-                        *("--chdir", str(folder)),
-                        *_variables(own),
-                        *_limited(command),
+                        *(*self.sandbox, *filtered, *_mounts(readable, writable), "--chdir", str(folder)),
+                        *(*_variables(own), *_limited(command)),
                     ]
                     status: int | None = run_child(
                         "bubblewrap", words, pass_fds=[refused.fileno()], **options
@@ -136,6 +132,33 @@ class ReleasePrograms:
             return ProgramResult(
                 status=status, stdout=_beginning(out, output_limit), stderr=_beginning(err, output_limit)
             )
+
+    def start(
+        self,
+        kind: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        readable: Sequence[Path],
+        pass_fds: Sequence[int] = (),
+        **options: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Starts a process of this project that reads a release's files, of a `kind` of child, with `environment` added. In a sandbox it
+        sees `readable` only, its parent is process 1, and each process has the memory of release programs. Raises OSError.
+        """
+        if not self.sandbox:
+            return start_child(kind, command, add=environment, pass_fds=tuple(pass_fds), **options)
+        calls = refused_system_calls()
+        with tempfile.TemporaryFile() as refused:
+            refused.write(calls)
+            refused.seek(0)
+            filtered = ["--seccomp", str(refused.fileno())] if calls else []
+            own = child_environment(kind, add=environment)
+            words = [
+                *(*self.sandbox, *filtered, *_mounts(readable, ()), "--chdir", "/"),
+                *(*_variables(own, path=own.get("PATH", os.defpath)), *_limited(command)),
+            ]
+            return start_child("bubblewrap", words, pass_fds=(*pass_fds, refused.fileno()), **options)
 
     def compile(
         self,
@@ -285,8 +308,8 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"]
 
 
-def _variables(environment: Mapping[str, str]) -> list[str]:
-    inside = {**environment, "PATH": os.defpath, "TMPDIR": "/tmp"}
+def _variables(environment: Mapping[str, str], path: str = os.defpath) -> list[str]:
+    inside = {**environment, "PATH": path, "TMPDIR": "/tmp"}
     return ["--clearenv", *(word for name, value in inside.items() for word in ("--setenv", name, value))]
 
 

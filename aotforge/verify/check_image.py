@@ -1,7 +1,7 @@
 """Check of one image on all of its cases: executed and compared, in a worker process.
 
-The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD`. Tasks and answers are pickled over a
-`multiprocessing` connection on the socket FD. An answer is a verdict or an error.
+The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD`. Tasks arrive over a `multiprocessing` connection on
+the socket FD, pickled; answers are those of answers.py.
 """
 
 import math
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
+from aotforge.verify.answers import write_answer
 from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
@@ -197,11 +198,12 @@ def main(kernels_root: Path, cache: Path, parent: int, connection: Connection) -
             task = connection.recv()
         except EOFError:
             return
+        answer: Verdict | AotforgeError
         try:
-            answer: object = check_image(task, kernels_root=kernels_root, cache=cache)
+            answer = check_image(task, kernels_root=kernels_root, cache=cache)
         except AotforgeError as error:
             answer = error
-        connection.send(answer)
+        connection.send_bytes(write_answer(answer))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,39 @@
-"""Pool of worker processes that check images: a crash or a timeout fails one image and no other."""
+"""Pool of worker processes that check images: a crash or a timeout fails one image and no other.
+
+Answers are read as those of strangers: an image may have taken over its worker, which a sandbox confines.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from multiprocessing import Pipe
 from pathlib import Path
 
-from aotforge.compile.pool import WorkerProcess, import_path
+from aotforge.compile.pool import WorkerProcess, import_path, readable_by_python
 from aotforge.errors import AotforgeError, ToolchainError
+from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.verify.answers import read_answer
 from aotforge.verify.verdict import ImageTask, Verdict
+
+_ANSWER_LIMIT = 1 << 24
+"""Bytes of an answer: of the largest, most are texts that the image printed."""
+UNCONFINED = ReleasePrograms(sandbox=())
 
 
 class Pool:
-    """Workers, one per thread that calls `check`. Closing kills them, busy ones too."""
+    """Workers, one per thread that calls `check`, run by `programs`. Closing kills them, busy ones too.
 
-    def __init__(self, *, kernels_root: Path, cache: Path, timeout: float) -> None:
-        self._arguments = [str(kernels_root.resolve()), str(cache.resolve()), str(os.getpid())]
-        self._timeout = timeout
+    In a sandbox a worker finds the interpreter in the cache and stores nothing there.
+    """
+
+    def __init__(
+        self, *, kernels_root: Path, cache: Path, timeout: float, programs: ReleasePrograms = UNCONFINED
+    ) -> None:
+        self._kernels, self._cache = kernels_root.resolve(), cache.resolve()
+        self._timeout, self._programs = timeout, programs
         self._lock = threading.Lock()
         self._workers: dict[int, _Worker] = {}
         self._closed = False
@@ -40,7 +55,6 @@ class Pool:
             return Verdict.failed(task, worker.crash())
         if isinstance(answer, AotforgeError):
             raise answer
-        assert isinstance(answer, Verdict)
         if answer.device and answer.faults:  # a device executes nothing more for this process
             with self._lock:
                 self._workers.pop(threading.get_ident(), None)
@@ -61,25 +75,35 @@ class Pool:
             if self._closed:
                 raise ToolchainError("verification has been stopped")
             if thread not in self._workers:
-                self._workers[thread] = _Worker(self._arguments)
+                self._workers[thread] = _Worker(self._kernels, self._cache, self._programs)
             return self._workers[thread]
 
 
 class _Worker(WorkerProcess):
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, kernels: Path, cache: Path, programs: ReleasePrograms) -> None:
         path = os.pathsep.join(import_path())
+        parent = 1 if programs.sandbox else os.getpid()
+        readable: Sequence[Path] = ()
+        if programs.sandbox:
+            readable = [*readable_by_python(), kernels, *cache.glob("emulator-*")]
         self._connection, theirs = Pipe()
         with theirs:
-            command = [sys.executable, "-m", "aotforge.verify.check_image", *arguments, str(theirs.fileno())]
-            fds = (theirs.fileno(),)
-            super().__init__("verification worker", command, environment={"PYTHONPATH": path}, pass_fds=fds)
+            words = [str(kernels), str(cache), str(parent), str(theirs.fileno())]
+            super().__init__(
+                "verification worker",
+                [sys.executable, "-m", "aotforge.verify.check_image", *words],
+                environment={"PYTHONPATH": path},
+                pass_fds=(theirs.fileno(),),
+                programs=programs,
+                readable=readable,
+            )
 
-    def run(self, task: ImageTask, timeout: float) -> object:
+    def run(self, task: ImageTask, timeout: float) -> Verdict | AotforgeError:
         self.clear_log()
         self._connection.send(task)
         if not self._connection.poll(timeout):
             raise TimeoutError
-        return self._connection.recv()
+        return read_answer(self._connection.recv_bytes(_ANSWER_LIMIT), task)
 
     def crash(self) -> str:
         """The exit status, and the end of the worker's output."""

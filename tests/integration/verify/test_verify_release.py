@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import socket
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.elf import read_elf
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
+from aotforge.pipeline import verify_release as verification
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.verify_release import check_dispatch, verify, verify_release
@@ -30,8 +32,10 @@ from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
 from aotforge.rules import Value
+from aotforge.sandbox.release_programs import available_programs
+from aotforge.verify.pool import UNCONFINED, Pool
 from aotforge.verify.verdict import Verdict
-from aotforge.verify.verify_plan import verify_images
+from aotforge.verify.verify_plan import image_tasks, verify_images
 from tests.integration.release.real import CACHE
 from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
 from tests.integration.verify.test_verify import faulty, scaled
@@ -111,6 +115,73 @@ def test_a_wrong_image_in_a_release_is_found_whatever_the_cache_has(
     assert [v.label for v in report.verdicts if v.outcome != "passed"] == [bad.label]
     with pytest.raises(VerifyError, match=bad.label):
         report.require_passed()
+
+
+_REACHED = """
+import os, socket
+reached = [one for one in {paths} if os.path.exists(one)]
+try:
+    socket.create_connection(("127.0.0.1", {port}), timeout=5)
+    reached.append("a server of this machine")
+except OSError:
+    pass
+for folder in {folders}:
+    try:
+        open(folder + "/written", "w")
+        reached.append(folder)
+    except OSError:
+        pass
+if reached:
+    raise ValueError("not confined: " + ", ".join(reached))
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.parametrize("confined", [True, False])
+def test_images_of_a_release_are_executed_in_a_sandbox(
+    add: tuple[Path, Plan, dict[str, KernelImage]],
+    release: Path,
+    tmp_path: Path,
+    confined: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cases are this checkout's, and here they report what an image that took over its process would reach."""
+    root = tmp_path / "checkout" / "kernels"
+    shutil.copytree(add[0].parent, root.parent)
+    private = tmp_path / "private"
+    private.write_text("a key")
+    cache = tmp_path / "cache"
+    shutil.copytree(CACHE / "emulator-1", cache / "emulator-1")
+    if not confined:
+        monkeypatch.setattr(verification, "available_programs", lambda: UNCONFINED)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        probe = _REACHED.format(
+            paths=[str(private), str(release)],
+            port=server.getsockname()[1],
+            folders=[str(cache / "emulator-1"), str(root / "add")],
+        )
+        cases = root / "add" / "cases.py"
+        cases.write_text(f"{cases.read_text()}\n{probe}")
+        if confined:
+            report = verify_release(release, kernels_root=root, cache=cache, jobs=1)
+            assert {v.outcome for v in report.verdicts} == {"passed"}
+        else:
+            with pytest.raises(RulesError, match=f"not confined: {private}, .* a server of this machine, "):
+                verify_release(release, kernels_root=root, cache=cache, jobs=1)
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_confined_worker_without_an_interpreter_fails_its_image(
+    add: tuple[Path, Plan, dict[str, KernelImage]],
+) -> None:
+    root, plan, images = add
+    nowhere = Path("/nonexistent/cache")
+    pool = Pool(kernels_root=root, cache=nowhere, timeout=100, programs=available_programs())
+    try:
+        verdict = pool.check(image_tasks(plan, images, root)[0])
+    finally:
+        pool.close()
+    assert verdict.outcome == "failed" and "Read-only file system" in verdict.failure
 
 
 def test_an_image_of_which_the_emulator_reads_all_but_one_bit_is_refused(

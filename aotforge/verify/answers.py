@@ -1,0 +1,52 @@
+"""Answers of verification workers as JSON: a verdict on an image, or an error.
+
+Nothing else is taken from them: a worker that executes an image of others may be under that image's control.
+"""
+
+import json
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from aotforge.errors import AotforgeError
+from aotforge.formats.untrusted_file import parse_json
+from aotforge.verify.verdict import ImageTask, Verdict
+
+
+def write_answer(answer: Verdict | AotforgeError) -> bytes:
+    """The bytes that `read_answer` reads."""
+    fields = {"error": answer.fields()} if isinstance(answer, AotforgeError) else {"verdict": asdict(answer)}
+    return json.dumps(fields).encode()
+
+
+def read_answer(data: bytes, task: ImageTask) -> Verdict | AotforgeError:
+    """A worker's answer to a task, with the task's own names and digests. Raises EOFError for other bytes."""
+    try:
+        fields = parse_json(data)
+        if "error" in fields:
+            return _error(**{name: str(text) for name, text in fields["error"].items()})
+        found = _verdicts().validate_python(fields["verdict"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ValidationError) as error:
+        raise EOFError("an answer without a verdict") from error
+    return replace(
+        found,
+        key=task.key,
+        label=task.label,
+        digest=task.digest,
+        resources=task.resources,
+        verifier_digest=task.verifier_digest,
+        skipped=False,
+        cached=False,
+    )
+
+
+@cache
+def _verdicts() -> TypeAdapter[Verdict]:
+    return TypeAdapter(Verdict)
+
+
+def _error(*, kind: str, what: str, cause: str, hint: str) -> AotforgeError:
+    kinds: dict[str, Any] = {one.kind: one for one in AotforgeError.__subclasses__()}
+    return kinds.get(kind, AotforgeError)(what, cause=cause, hint=hint)  # type: ignore[no-any-return]
