@@ -53,11 +53,12 @@ def trees() -> dict[str, ast.Module]:
 def direct_starts(tree: ast.Module) -> list[str]:
     """Calls in a module that start a process without `base.child_processes`."""
     found = []
+    types = {node.value for node in ast.walk(tree) if isinstance(node, ast.Subscript)}  # Popen[bytes]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in {"subprocess", "os", "multiprocessing"}:
             names = {one.name for one in node.names}
             found += sorted(name for name in names if _starts(node.module, name))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node not in types:
             module, name = node.value.id, node.attr
             found += [f"{module}.{name}"] if _starts(module, name) else []
     return found
