@@ -145,9 +145,6 @@ class Backend(Protocol):
     def check_loaded(self, binary: bytes) -> None:
         """Raises CodeObjectError for an image of this vendor of which a GPU would load other code than its readers see; others pass."""
 
-    def ambiguous_line(self, text: str, arch: str) -> str:
-        """The first instruction of an assembly text of which a verifier may read another constant than a GPU; '' for none."""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """Resource use."""
 

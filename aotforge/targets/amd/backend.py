@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.rules import Target, ValueType, Vendor
-from aotforge.targets.amd.ambiguous import ambiguous_line
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.amd.loaded import check_loaded, is_code_object
@@ -95,10 +94,6 @@ class AmdBackend:
         """Segments, sections, symbols, metadata and descriptor agree."""
         if is_code_object(binary):
             check_loaded(binary)
-
-    def ambiguous_line(self, text: str, arch: str) -> str:
-        """Integers that LLVM's printer spells in another way, and others in targets/amd/ambiguous.py."""
-        return ambiguous_line(text, arch)
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""

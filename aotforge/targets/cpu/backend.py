@@ -125,10 +125,6 @@ class CpuBackend:
     def check_loaded(self, binary: bytes) -> None:
         """Verification executes the library itself."""
 
-    def ambiguous_line(self, text: str, arch: str) -> str:
-        """Verification executes the library itself."""
-        return ""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """The memory of a thread is in `static_shared_bytes`; registers are not counted."""
         return CodeObjectStats(

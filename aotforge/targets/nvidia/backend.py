@@ -130,10 +130,6 @@ class NvidiaBackend:
     def check_loaded(self, binary: bytes) -> None:
         """Verification executes the cubin itself, on a GPU."""
 
-    def ambiguous_line(self, text: str, arch: str) -> str:
-        """Verification executes the cubin itself."""
-        return ""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not count them."""
         found = read_cubin(binary)

@@ -8,6 +8,8 @@ second does not read the first one's result; when both would, the first one's re
 """
 
 import ctypes
+import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,6 +36,17 @@ _OFFEN, _FNUZ = 1, 2
 _FP16_OVFL = 1 | 23 << 6
 """hwreg(HW_REG_MODE, 23, 1)"""
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
+_OF_16_BITS = re.compile(r"^v_(?!s?mfmac?|s?wmmac?|permlane).*(?:16|mix|dot|bf8|fp8)")
+"""Instructions with constants of 16 bits or fewer. Matrix instructions and permutations have those of 32."""
+_SMALL = range(-16, 65)
+_REALS_16, _REALS_32 = (
+    {
+        int.from_bytes(struct.pack(f"<{kind}", real), "little")
+        for real in (0.5, -0.5, 1, -1, 2, -2, 4, -4, 0.15915494)
+    }
+    for kind in "ef"
+)
+"""Inline constants, as the small integers."""
 
 
 class Rows:
@@ -121,7 +134,7 @@ class Binder:
         if (
             found.text == "null"
             and entry.form == "wave"
-            and self._words(slot, entry) + (slot.source is None) > 1
+            and (self._words(slot, entry) + (slot.source is None) > 1 or entry.name.startswith("scratch_"))
         ):
             raise DecodeError(f"operand null is not supported for {slot.name}")
         exact = (slot.words or entry.form != "wave") and found.text != "null"
@@ -352,6 +365,12 @@ def _check_operand_modifiers(slot: Slot, found: Operand, entry: Entry) -> None:
 
 def _constant(found: Operand, slot: Slot, line: Line, entry: Entry) -> int:
     kind = slot.type
+    if (
+        entry.form != "wave"
+        and not entry.immediate
+        and (entry.form == "packed" or _OF_16_BITS.search(line.name))
+    ):
+        _check_spelling(found, slot, line)
     if kind == "mix":
         kind = "f16" if bits(line.modifiers, "op_sel_hi", 0) >> int(slot.name[1]) & 1 else "f32"
     value = constant_bits(found, kind)
@@ -364,6 +383,23 @@ def _constant(found: Operand, slot: Slot, line: Line, entry: Entry) -> int:
     if kind == "mask" and value not in {0, 1, 0xFFFFFFFF}:
         raise DecodeError(f"the constant {found.text} as a mask is not supported")
     return _ALL_LANES if kind == "mask" and value == 0xFFFFFFFF else value
+
+
+def _check_spelling(found: Operand, slot: Slot, line: Line) -> None:
+    """Constants of 16 bits or fewer are as LLVM's printer writes them: others have the encoding of one with another meaning, or a high
+    half that the guides do not define. Raises DecodeError."""
+    value, low = found.integer, found.integer & 0xFFFF
+    if found.real is not None:
+        wrong = slot.type in {"u32", "u16"}
+    elif not found.hexadecimal:
+        wrong = value not in _SMALL
+    else:
+        short = value <= 0xFFFF or value >= 0xFFFF0000
+        inline = low in _SMALL or low - 0x10000 in _SMALL or low in _REALS_16
+        wrong = value in _REALS_32 or (short and inline)
+    high = bits(line.modifiers, "op_sel", 0) >> (slot.source or 0) & 1
+    if wrong or (high and found.text != "0"):
+        raise DecodeError(f"the constant {found.text} of {line.name} is not as the compiler writes them")
 
 
 def _broadcast(values: Mapping[str, ModifierValue], entry: Entry) -> int:

@@ -210,7 +210,6 @@ def test_an_image_that_its_text_does_not_make_is_refused(image: bytes) -> None:
     [
         (".incbin", "do not write"),
         ("s_no_such 1", "refuses the text"),
-        ("v_fma_mix_f32 v0, v1, 65535, v2", "another constant"),
     ],
 )
 def test_a_text_that_is_not_assembled_is_refused(image: bytes, line: str, expected: str) -> None:

@@ -190,9 +190,10 @@ def test_the_high_half_of_exec_enables_no_lane_of_a_short_wave(line: str) -> Non
         ("gfx1201", "s_load_b32 s0, null, 0x0"),
         ("gfx1201", "s_buffer_load_b32 s0, null, 0x0"),
         ("gfx1201", "buffer_load_b32 v0, v1, null, s0 offen"),
+        ("gfx1030", "scratch_load_dword v5, off, null offset:8"),  # its encoding is that of v0, off
     ],
 )
-def test_the_register_that_keeps_nothing_is_refused_in_scalar_loads(arch: str, line: str) -> None:
+def test_the_register_that_keeps_nothing_is_refused_in_memory_instructions(arch: str, line: str) -> None:
     """M0 and EXEC follow it in the interpreter's file of registers."""
     with pytest.raises(DecodeError, match="operand null is not supported"):
         Bench(arch).run(line)
