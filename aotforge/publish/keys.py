@@ -23,7 +23,7 @@ from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
 from aotforge.base.cache_trust import owner_fault, replaceable
-from aotforge.base.files import make_folders, output_errors, private_file_fault, write_atomic
+from aotforge.base.files import PART, make_folders, output_errors, private_file_fault, write_atomic
 from aotforge.errors import PublishError, TrustError
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
@@ -35,6 +35,7 @@ FOLDER_VARIABLE = "AOTFORGE_KEYS"
 ROOT_VARIABLE = "AOTFORGE_ROOT"
 S = TypeVar("S", Root, Snapshot, Targets, Timestamp)
 _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
+_PARTIAL = re.compile(rf"\.{_KEY_FILE.pattern}{re.escape(PART)}[a-z0-9_]{{8}}")  # mkstemp's form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +163,11 @@ def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
         raise PublishError(f"{role!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     _from_folder(folder)  # it is one
     with _locked(folder):  # two rotations at once would make one root
-        for left in folder.glob(".*-*.pem.*"):  # of one that was killed
-            left.unlink()
+        for left in (
+            folder.iterdir()
+        ):  # of one that was killed; users' own copies, encrypted or not, have other names
+            if _PARTIAL.fullmatch(left.name) and left.is_file():
+                left.unlink()
         return _rotate(folder, role, now)
 
 
@@ -213,7 +217,7 @@ def _write_key(path: Path, signer: CryptoSigner) -> None:
     with output_errors(path):
         make_folders(path.parent.parent)
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}{PART}", dir=path.parent)  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(signer.private_bytes)

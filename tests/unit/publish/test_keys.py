@@ -173,11 +173,38 @@ def test_two_rotations_at_once_make_two_roots(folder: Path, monkeypatch: pytest.
     assert {path.result().name for path in made} == {"2.root.json", "3.root.json"}
 
 
-def test_a_part_of_a_key_that_a_killed_rotation_left_is_removed(folder: Path) -> None:
-    left = folder / ".targets-2.pem.abcdefgh"
-    left.write_bytes((folder / "targets-1.pem").read_bytes())
+def test_a_part_of_a_key_that_a_killed_rotation_left_is_removed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Path] = []
+
+    def killed(path: Path, target: str) -> None:
+        left.append(Path(target))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "hardlink_to", killed)
+        patched.setattr(Path, "unlink", lambda path: None)
+        rotate_keys(folder, "targets", now=NOW)
+    assert left[0].exists()
     rotate_keys(folder, "snapshot", now=NOW)
-    assert not left.exists() and (folder / "targets-1.pem").exists()
+    assert not left[0].exists() and (folder / "targets-1.pem").exists()
+
+
+def test_hidden_files_that_users_keep_with_their_keys_stay(folder: Path) -> None:
+    """Encrypted copies, for instance, of keys that are nowhere else."""
+    names = (
+        ".root-1.pem.gpg",
+        ".offline-root.pem.asc",
+        ".targets-1.pem.swp",
+        ".old-keys.pem.d/key",
+        ".root-1.pem.password",
+    )
+    for kept in names:
+        (folder / kept).parent.mkdir(exist_ok=True)
+        (folder / kept).touch()
+    rotate_keys(folder, "timestamp", now=NOW)
+    assert [name for name in names if not (folder / name).exists()] == []
 
 
 def test_rotation_needs_the_root_keys_and_a_role(folder: Path) -> None:
@@ -259,7 +286,7 @@ def test_a_full_disk_leaves_no_part_of_a_key(folder: Path, monkeypatch: pytest.M
 
 def test_a_key_that_is_being_written_is_not_one(folder: Path) -> None:
     """What a killed command left."""
-    (folder / ".targets-2.pem.abcdefgh").touch(0o600)
+    (folder / ".targets-2.pem.part-abcdefgh").touch(0o600)
     load_keys(folder, {})
     rotate_keys(folder, "targets", now=NOW)
     assert (folder / "targets-2.pem").stat().st_mode & 0o777 == 0o600
