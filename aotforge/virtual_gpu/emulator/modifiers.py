@@ -13,7 +13,7 @@ from aotforge.virtual_gpu.emulator.operands import integer
 
 _FLAGS = "clamp glc slc dlc sc0 sc1 nt offen idxen lds gds tfe row_mirror row_half_mirror"
 _NUMBERS = (
-    "offset offset0 offset1 row_shl row_shr row_ror row_bcast row_newbcast row_share row_xmask wave_shl wave_rol "
+    "offset0 offset1 row_shl row_shr row_ror row_bcast row_newbcast row_share row_xmask wave_shl wave_rol "
     "wave_shr wave_ror row_mask bank_mask bound_ctrl fi cbsz abid blgp bitop3"
 )
 _LISTS = "op_sel op_sel_hi neg_lo neg_hi quad_perm"
@@ -25,9 +25,17 @@ def _list(text: str) -> ModifierValue:
     return tuple(integer(part) for part in text.strip("[]").split(","))
 
 
+def _byte(text: str) -> ModifierValue:
+    value = integer(text)
+    if not 0 <= value < 256:
+        raise DecodeError(f"{text} is not a number from 0 to 255")
+    return value
+
+
 _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     **dict.fromkeys(_FLAGS.split(), {"": 1}.__getitem__),
-    **dict.fromkeys(_NUMBERS.split(), integer),
+    **dict.fromkeys(_NUMBERS.split(), _byte),
+    "offset": integer,
     **dict.fromkeys(_LISTS.split(), _list),
     **dict.fromkeys(("dst_sel", "src0_sel", "src1_sel"), _SELECTORS.__getitem__),
     "dst_unused": _UNUSED.__getitem__,

@@ -27,6 +27,7 @@ from aotforge.virtual_gpu.emulator.placement import place, resolve
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
 
 _PRELOAD_ENTRY = 256
+_THREADS = 1024
 _SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
 
 
@@ -81,6 +82,10 @@ class Program:
             for a in metadata.get(".args", [])
         )
         self.threads = int(metadata[".max_flat_workgroup_size"])
+        if not 0 < self.threads <= _THREADS:
+            raise UnsupportedError(
+                f"{listing.kernel} has workgroups of {self.threads} threads: a GPU's have 1 to {_THREADS}"
+            )
         self.registers = _register_counts(descriptor, target)
         _check_scalars(listing, descriptor, target)
         self._cache = cache

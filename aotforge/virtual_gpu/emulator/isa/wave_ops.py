@@ -70,8 +70,8 @@ LANES = merged(
     wave("v_permlanex16_b32", "permute_rows(w, I, 1);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
     wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vsi:2 S1:vsi:2", rules=("low_constants",), **_OP_SEL),
     wave("v_swap_b32", "swap_registers(w, I);", "D:v:1 S0:v:1"),
-    wave("v_permlane16_swap_b32", "swap_rows(w, I, 16);", "D:v:1 S0:v:1"),
-    wave("v_permlane32_swap_b32", "swap_rows(w, I, 32);", "D:v:1 S0:v:1"),
+    wave("v_permlane16_swap_b32", "swap_rows(w, I, 16);", "D:v:1 S0:v:1", archs=("gfx95",)),
+    wave("v_permlane32_swap_b32", "swap_rows(w, I, 32);", "D:v:1 S0:v:1", archs=("gfx95",)),
 )
 
 _Shape = tuple[int, int, int]

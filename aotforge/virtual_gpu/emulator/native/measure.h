@@ -40,7 +40,7 @@ __attribute__((weak, visibility("hidden"))) __thread Measured measured;
 INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane, u64 address, u64 bytes)
 {
     (void)I;
-    if (measured.count == MOST_ACCESSES)
+    if (measured.count == MOST_ACCESSES || (measured.count && measured.at[0].space != space)) /* a load to LDS counts as a load */
         return;
     MeasuredAccess *a = &measured.at[measured.count], *before = a - 1;
     *a = (MeasuredAccess){address, w->hint, (u8)space, (u8)kind, (u8)lane, (u8)bytes,

@@ -65,7 +65,7 @@ INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
 }
 
 /* Whether one buffer has every address, as of most launches' accesses; then the access is shown to the observer, unless it wants it lane by
- * lane. Returns memory, and where in it the lanes' addresses are; or NULL. */
+ * lane. Returns memory, and where in it the lanes' addresses are; or NULL. They are less than 2 GiB apart: in_runs adds to offsets. */
 INLINE u8 *reach_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u64 bytes, int kind, u32 *offsets)
 {
     u64 low = ~(u64)0, high = 0;
@@ -77,7 +77,7 @@ INLINE u8 *reach_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u64 
         const Range *r = &w->ranges[w->hint];
         if (LIKELY(low >= r->low && high < r->high && bytes <= r->high - high && (kind == LOAD || r->writable))) {
             EACH_LANE offsets[l] = (u32)(a[l] - low);
-            return high - low <= ~0u && observe_global(w, I, kind, a, exec, bytes) ? host_pointer(r, low) : NULL;
+            return high - low < 1u << 31 && observe_global(w, I, kind, a, exec, bytes) ? host_pointer(r, low) : NULL;
         }
         for (u32 i = 0; i < w->range_count; i++)
             if (low >= w->ranges[i].low && low < w->ranges[i].high) {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
 from aotforge.virtual_gpu.emulator.address_space import AddressSpace
 from aotforge.virtual_gpu.interpreter.memory import Memory
+from tests.integration.virtual_gpu.emulator.bench import RUNNING, Bench
 from tests.support.triton_kernels import compile_kernel, launch
 
 pytestmark = pytest.mark.compiler
@@ -42,3 +45,18 @@ def test_pointers_in_tensors_and_accesses_beyond_one(arch: str) -> None:
     with pytest.raises(ExecutionError, match="outside its buffers") as found:
         launch(program, [table, x, after, seen, 1])
     assert "+256 bytes from the start of argument 1, which has 256 bytes" in (found.value.cause or "")
+
+
+def test_lanes_4_gib_apart(tmp_path: Path) -> None:
+    """Offsets of 32 bits from the lowest address: those of lanes 0 and 1 seem to be neighbours, and the ones behind are not in the buffer."""
+    apart = (1 << 32) - 4
+    memory = np.memmap(tmp_path / "sparse", dtype=np.uint32, mode="w+", shape=(apart + 4096) // 4)
+    memory[:64] = np.arange(64) + 1
+    memory[apart // 4] = 1000
+    bench = Bench("gfx908")
+    bench.give(memory[: apart // 4 + 1])
+    places = np.concatenate([[apart], 4 * np.arange(63)]).astype(np.uint64) + np.uint64(memory.ctypes.data)
+    bench.v[0], bench.v[1] = places.astype(np.uint32), (places >> np.uint64(32)).astype(np.uint32)
+    bench.run("global_load_dword v2, v[0:1], off")
+    assert bench.wave.state == RUNNING
+    assert bench.v[2].tolist() == [1000, *range(1, 64)]

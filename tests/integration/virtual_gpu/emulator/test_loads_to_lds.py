@@ -8,6 +8,7 @@ import pytest
 from aotforge.errors import ExecutionError
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
+from aotforge.virtual_gpu.emulator.measure import Banks, Meter
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.virtual_gpu.emulator.bench import FAULT, RUNNING, Bench
 from tests.integration.virtual_gpu.emulator.handwritten import caught, kernel, run, without
@@ -80,6 +81,18 @@ def test_a_wave_waits_for_its_own_loads() -> None:
         "s_waitcnt vmcnt(0)\nds_read_b32 v2, v1", "ds_write_b32 v1, v0\nds_read_b32 v2, v1"
     )
     assert "overwrites LDS at 0x0 before" in caught(overwritten, "gfx950", lds=512).what
+
+
+def test_measured_as_loads() -> None:
+    """Their accesses to LDS have no place among the segments of global memory."""
+    program, meter = kernel(OWN, "gfx950", threads=128, lds=512), Meter(Banks())
+    x, y = np.zeros(128, dtype=np.uint32), np.zeros(128, dtype=np.uint32)
+    arguments, memory = [x.ctypes.data, y.ctypes.data], Memory({"x": x, "y": y})
+    program.launch(LaunchRequest(grid=(1, 1, 1), arguments=arguments, memory=memory, meter=meter))
+    assert meter.result is not None
+    (line,) = [one for one in meter.result.lines if "load_lds" in one.line.name]
+    assert (line.count, line.lanes, line.bytes, line.lds_cycles) == (2, 128, 4 * 128, 0)
+    assert line.segments in {8, 10}  # each wave's 256 bytes need not begin with a segment
 
 
 def test_later_loads_need_not_be_waited_for() -> None:

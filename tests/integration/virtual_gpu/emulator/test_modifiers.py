@@ -264,6 +264,8 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("v_mov_b32_dpp v0, v1 row_shr:1 dpp8:[0,1,2,3,4,5,6,7]", "unknown"),
         ("v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15] cbsz:1", "cbsz is not supported"),
         ("v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] cbsz:5", "beyond the instruction's blocks"),
+        ("v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] cbsz:-1", "unknown value"),
+        ("v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] cbsz:999999999999", "unknown value"),
         (
             "v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] cbsz:1 abid:2",
             "beyond the instruction's blocks",
@@ -324,3 +326,19 @@ def test_small_constants_that_compilers_write_otherwise_are_refused(line: str, a
 )
 def test_small_constants_of_compilers_are_read(line: str, arch: str) -> None:
     Bench(arch).run(line)
+
+
+@pytest.mark.parametrize("modifiers", ["cbsz:-1 blgp:4", "blgp:-1", "cbsz:4 blgp:-5"])
+def test_formats_below_zero_are_refused(modifiers: str) -> None:
+    """They would be taken from the end of the list of formats, and be places behind its end in the interpreter."""
+    a, b = "v[0:3]" if "cbsz" in modifiers else "v[0:7]", "v[8:11]"
+    with pytest.raises(DecodeError, match="unknown value"):
+        Bench("gfx950").run(f"v_mfma_f32_32x32x64_f8f6f4 v[16:31], {a}, {b}, v[16:31] {modifiers}")
+
+
+@pytest.mark.parametrize("width", [16, 32])
+def test_rows_of_lanes_are_swapped_where_an_arch_has_it(width: int) -> None:
+    """32 lanes have no two rows of 32: the interpreter would swap parts of neighbouring registers."""
+    for bench in (CDNA, RDNA):
+        with pytest.raises(DecodeError, match="does not have"):
+            bench.run(f"v_permlane{width}_swap_b32 v0, v1")

@@ -14,7 +14,7 @@ import pytest
 
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.emulator_cli import main
-from aotforge.errors import DecodeError, ExecutionError, ToolchainError
+from aotforge.errors import DecodeError, ExecutionError, ToolchainError, UnsupportedError
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator.assembly import assemble, instruction_addresses, link
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
@@ -335,6 +335,14 @@ def test_a_descriptor_that_enters_elsewhere_is_refused(entry: int) -> None:
         _loaded(text, bytes(image))
     with pytest.raises(DecodeError, match="where the kernel does not begin"):
         Program(emulated_target("gfx908"), parse_listing(text), bytes(image), None)
+
+
+@pytest.mark.parametrize("threads", [0, -64, 1025, 1 << 40])
+def test_a_workgroup_has_at_most_1024_threads(threads: int) -> None:
+    """The interpreter takes memory for all of a workgroup's waves, and its checks number 32 of them."""
+    assert _loaded(assembly_text(_SHORT, "gfx908", threads=1024)).threads == 1024
+    with pytest.raises(UnsupportedError, match=f"{threads} threads"):
+        _loaded(assembly_text(_SHORT, "gfx908", threads=threads))
 
 
 def test_a_kernel_has_the_sgprs_that_it_names() -> None:
