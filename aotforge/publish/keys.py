@@ -163,9 +163,7 @@ def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
         raise PublishError(f"{role!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     _from_folder(folder)  # it is one
     with _locked(folder):  # two rotations at once would make one root
-        for left in (
-            folder.iterdir()
-        ):  # of one that was killed; users' own copies, encrypted or not, have other names
+        for left in folder.iterdir():  # of one that was killed; copies that users keep have other names
             if _PARTIAL.fullmatch(left.name) and left.is_file():
                 left.unlink()
         return _rotate(folder, role, now)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aotforge.base.cache_trust import replaceable
+from aotforge.base.files import check_own_tree
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.formats.untrusted_file import parse_json, read_regular
@@ -23,12 +23,8 @@ def read_release_folder(
     folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
 ) -> LocalRelease:
     """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
-    if fault := replaceable(folder / MANIFEST):
-        raise PublishError(
-            f"{folder} is not published: {fault}",
-            cause="they could exchange a file by a link before it is sent, and what is sent is public for ever",
-            hint="copy the release into a folder that only you can write",
-        )
+    # files too: what they hold is signed, and a link in the place of one would publish another file of this user
+    check_own_tree(folder, PublishError)
     manifest = _read(folder / MANIFEST, _manifest)
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))

@@ -305,6 +305,15 @@ def test_a_release_of_another_user_is_not_taken_for_ours(runtime: Path, tmp_path
         assemble(runtime, dist)
 
 
+def test_files_that_others_can_write_are_made_anew(runtime: Path, tmp_path: Path) -> None:
+    """Their signature would follow after they were read again."""
+    folder = assemble(runtime, tmp_path / "dist").folder
+    for path in (folder, folder / "MANIFEST.json"):
+        path.chmod(path.stat().st_mode | 0o002)
+        assert assemble(runtime, tmp_path / "dist").fresh
+        assert not assemble(runtime, tmp_path / "dist").fresh
+
+
 def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> None:
     assemble(runtime, tmp_path / "dist")
     stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
