@@ -11,20 +11,16 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from shutil import which
 from typing import Any
 
-from aotforge.base.architectures import MANIFESTS
-from aotforge.base.child_processes import child_environment
+from aotforge.base.child_processes import child_environment, start_child
 from aotforge.base.machine import GIB, available_cpus, available_memory, resident_bytes
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.plan.model import CompileJob
-from aotforge.sandbox.release_programs import ReleasePrograms
-from aotforge.toolchain.native_code import c_compiler
 
 _LOG_TAIL = 4096
 _HEAD = struct.Struct("<II")
@@ -95,23 +91,19 @@ class WorkerProcess:
         *,
         environment: dict[str, str],
         pass_fds: tuple[int, ...] = (),
-        programs: ReleasePrograms = ReleasePrograms(sandbox=()),  # noqa: B008 - a value
-        readable: Sequence[Path] = (),
+        start: Callable[..., subprocess.Popen[bytes]] = start_child,
     ) -> None:
-        """Start a child of `kind` with `environment` added to what it inherits, by `programs`; its sandbox sees `readable` only.
-
-        Raises ToolchainError when that is impossible.
-        """
+        """Start a child of `kind` with `environment` added to what it inherits, by `start`. Raises ToolchainError when that is
+        impossible."""
         self._log = os.memfd_create("aotforge-worker-log")
         try:
-            self.process = programs.start(
+            self.process = start(
                 kind,
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                environment=environment,
-                readable=readable,
+                add=environment,
                 cwd="/",
                 pass_fds=pass_fds,
                 start_new_session=True,
@@ -259,27 +251,6 @@ def worker_environment(
     if preload:
         own["LD_PRELOAD"] = preload
     return child_environment("compile worker", add=own | dict(pinned))
-
-
-def readable_by_python() -> list[Path]:
-    """Folders outside of /usr that a Python process of this package reads, for a sandbox: libraries, modules, this package, the C compiler.
-
-    Of a checkout that is the package and its manifests, not the complete folder.
-    """
-    own = Path(__file__).resolve().parents[2]
-    folders = [
-        Path(sys.prefix),
-        Path(sys.base_prefix),
-        Path(sys.executable).resolve().parent,
-        own / "aotforge",
-        MANIFESTS,
-    ]
-    folders += [Path(entry) for entry in import_path() if Path(entry).resolve() != own]
-    folders += [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry]
-    if compiler := which(c_compiler()[0]):
-        folders += [Path(compiler).parent, Path(compiler).resolve().parents[1]]
-    kept = dict.fromkeys(one.absolute() for one in folders)
-    return [one for one in kept if one.is_dir() and not one.is_relative_to("/usr") and one != Path("/")]
 
 
 def import_path() -> list[str]:

@@ -11,14 +11,14 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import Pipe
+from functools import partial
 from multiprocessing.connection import Connection
 
-from aotforge.compile.pool import WorkerProcess, import_path, readable_by_python
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, ReleaseError, ToolchainError
-from aotforge.sandbox.release_programs import available_programs
+from aotforge.sandbox.release_programs import ReleasePrograms, available_programs
 from aotforge.targets.backends import backend_of_arch
+from aotforge.verify.reader_process import READY, ReaderProcess
 from aotforge.verify.verdict import ImageTask
 from aotforge.virtual_gpu.emulator.assembly import assemble, link
 
@@ -27,18 +27,26 @@ _SECONDS = 120.0
 _ANSWER_LIMIT = 1 << 16
 
 
-def check_texts(tasks: Sequence[ImageTask], *, jobs: int | None = None) -> None:
-    """Raises ReleaseError for an image of the virtual GPU's archs that its text does not make, ToolchainError without Triton."""
+def check_texts(
+    tasks: Sequence[ImageTask], *, jobs: int | None = None, programs: ReleasePrograms | None = None
+) -> None:
+    """Raises ReleaseError for an image of the virtual GPU's archs that its text does not make, ToolchainError without Triton.
+
+    `programs` run the assembler (default: this machine's sandbox, where there is one).
+    """
+    programs = programs or available_programs()
     emulated = [task for task in tasks if backend_of_arch(task.arch).executed_by == "virtual GPU"]
     count = min(jobs or len(os.sched_getaffinity(0)), len(emulated))
     if count:
         with ThreadPoolExecutor(count) as threads:
-            for _ in threads.map(_check, (emulated[first::count] for first in range(count))):
+            for _ in threads.map(
+                partial(_check, programs), (emulated[first::count] for first in range(count))
+            ):
                 pass
 
 
-def _check(tasks: Sequence[ImageTask]) -> None:
-    worker = _Assembler()
+def _check(programs: ReleasePrograms, tasks: Sequence[ImageTask]) -> None:
+    worker = _Assembler(__name__, programs=programs)
     try:
         for task in tasks:
             if fault := worker.fault(task):
@@ -51,32 +59,16 @@ def _check(tasks: Sequence[ImageTask]) -> None:
         worker.kill()
 
 
-class _Assembler(WorkerProcess):
-    def __init__(self) -> None:
-        path = os.pathsep.join(import_path())
-        self._connection, theirs = Pipe()
-        with theirs:
-            fd = theirs.fileno()
-            programs = available_programs()
-            parent = 1 if programs.sandbox else os.getpid()
-            super().__init__(
-                "verification worker",
-                [sys.executable, "-m", __name__, str(parent), str(fd)],
-                environment={"PYTHONPATH": path},
-                pass_fds=(fd,),
-                programs=programs,
-                readable=readable_by_python(),
-            )
-
+class _Assembler(ReaderProcess):
     def fault(self, task: ImageTask) -> str:
         """Why the text does not give the image, '' when it does. Raises ToolchainError."""
         try:
-            self._connection.send((task.arch, task.asm))
-            if not self._connection.poll(_SECONDS):
-                return f"it was not assembled in {_SECONDS:g} s"
-            state, _, text = self._connection.recv_bytes(_ANSWER_LIMIT).decode().partition(" ")
+            answer = self.exchange((task.arch, task.asm), seconds=_SECONDS, most=_ANSWER_LIMIT)
+        except TimeoutError:
+            return f"it was not assembled in {_SECONDS:g} s"
         except (OSError, EOFError):
             return f"the assembler {self.death()}: {self.log()}"
+        state, _, text = answer.decode("utf-8", "replace").partition(" ")
         if state == "toolchain":
             raise ToolchainError(text, hint="install requirements/build.txt")
         if state == "made":
@@ -87,6 +79,7 @@ class _Assembler(WorkerProcess):
 def main(parent: int, connection: Connection) -> None:
     """Assemble texts until the connection closes or the process `parent` ends; answers have the SHA-256 of the image, or the reason."""
     die_with_parent(parent)
+    connection.send_bytes(READY)
     while True:
         try:
             arch, text = connection.recv()

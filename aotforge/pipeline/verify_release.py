@@ -31,6 +31,7 @@ from aotforge.sandbox.release_programs import (
 )
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
+from aotforge.verify.reader_process import UNCONFINED
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
@@ -99,7 +100,8 @@ def verify_release(
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
-    Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`. Raises ReleaseError
+    Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`; verdicts of others
+    are not stored: what executed them could be under their control. Raises ReleaseError
     for an archive that is missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that
     this checkout does not have, ExecutorError as `check_processor_images`, and what `verify_tasks` raises.
     """
@@ -115,6 +117,7 @@ def verify_release(
         check_processor_images(folder.name, own=own, unsandboxed=unsandboxed)
     if device:
         check_device_images(folder.name, own=own, unsandboxed=unsandboxed)
+    programs = UNCONFINED if unsandboxed else available_programs()
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:
@@ -126,7 +129,7 @@ def verify_release(
                 on_stage(f"comparing images of {name} with their assembly texts")
             tasks = release_tasks(released, opened, chosen, kernels_root, selected)
             check_dispatch(opened, kernels_root.parent)
-            check_texts(tasks, jobs=jobs)
+            check_texts(tasks, jobs=jobs, programs=programs)
             reports.append(
                 verify_tasks(
                     tasks,
@@ -139,7 +142,8 @@ def verify_release(
                     on_event=on_event,
                     on_stage=on_stage,
                     device=device,
-                    programs=available_programs(),
+                    programs=programs,
+                    keep=own,
                 )
             )
     return joined_report(reports)

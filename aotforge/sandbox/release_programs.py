@@ -8,8 +8,8 @@ import os
 import resource
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -138,22 +138,27 @@ class ReleasePrograms:
         kind: str,
         command: Sequence[str],
         *,
-        environment: Mapping[str, str],
+        add: Mapping[str, str],
         readable: Sequence[Path],
+        limits: ExitStack,
         pass_fds: Sequence[int] = (),
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Starts a process of this project that reads a release's files, of a `kind` of child, with `environment` added. In a sandbox it
-        sees `readable` only, its parent is process 1, and each process has the memory of release programs. Raises OSError.
+        """Starts a process of this project that reads a release's files, of a `kind` of child, with the variables of `add` and nothing on
+        stdin. In a sandbox it sees `readable` only, its parent is process 1, and it has the memory and processes of release programs,
+        until `limits` is closed, after its end. Raises OSError.
         """
         if not self.sandbox:
-            return start_child(kind, command, add=environment, pass_fds=tuple(pass_fds), **options)
+            return start_child(kind, command, add=add, pass_fds=tuple(pass_fds), **options)
+        groups = limits.enter_context(closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)))
+        watch = limits.enter_context(MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES))
+        options["preexec_fn"] = groups.join() or watch.join()
         calls = refused_system_calls()
-        with tempfile.TemporaryFile() as refused:
+        with tempfile.TemporaryFile() as refused, _empty_pipe() as options["stdin"]:
             refused.write(calls)
             refused.seek(0)
             filtered = ["--seccomp", str(refused.fileno())] if calls else []
-            own = child_environment(kind, add=environment)
+            own = child_environment(kind, add=add)
             words = [
                 *(*self.sandbox, *filtered, *_mounts(readable, ()), "--chdir", "/"),
                 *(*_variables(own, path=own.get("PATH", os.defpath)), *_limited(command)),
@@ -331,6 +336,17 @@ def _limited(command: Sequence[str]) -> list[str]:
         hard = resource.getrlimit(number)[1]
         words.append(f"--{name}={limit if hard == resource.RLIM_INFINITY else min(limit, hard)}")
     return [limiter, *words, "--", *command]
+
+
+@contextmanager
+def _empty_pipe() -> Iterator[int]:
+    """A descriptor without data. /dev/null of this machine would be another file than the sandbox's: its owner could change its modes."""
+    reading, writing = os.pipe()
+    os.close(writing)
+    try:
+        yield reading
+    finally:
+        os.close(reading)
 
 
 def _beginning(file: IO[bytes], limit: int) -> str:

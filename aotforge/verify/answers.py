@@ -10,9 +10,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from aotforge.errors import AotforgeError
+from aotforge.errors import AotforgeError, CacheError, RulesError, ToolchainError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.verify.verdict import ImageTask, Verdict
+from aotforge.virtual_gpu.emulator.classes import InstructionClass
+
+_ERRORS = {one.kind: one for one in (RulesError, ToolchainError, CacheError)}
+_CLASSES = {str(one) for one in InstructionClass}
+_MOST, _MOST_SECONDS = 1 << 63, 1e6
 
 
 def write_answer(answer: Verdict | AotforgeError) -> bytes:
@@ -22,14 +27,16 @@ def write_answer(answer: Verdict | AotforgeError) -> bytes:
 
 
 def read_answer(data: bytes, task: ImageTask) -> Verdict | AotforgeError:
-    """A worker's answer to a task, with the task's own names and digests. Raises EOFError for other bytes."""
+    """A worker's answer to a task, with the task's own names and digests. Raises ValueError for other bytes."""
     try:
-        fields = parse_json(data)
+        fields = _plain(parse_json(data))
         if "error" in fields:
             return _error(**{name: str(text) for name, text in fields["error"].items()})
         found = _verdicts().validate_python(fields["verdict"])
+        if not {kind for kind, _ in found.mix} <= _CLASSES:
+            raise ValueError("an unknown class of instructions")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ValidationError) as error:
-        raise EOFError("an answer without a verdict") from error
+        raise ValueError("an answer without a verdict") from error
     return replace(
         found,
         key=task.key,
@@ -39,6 +46,7 @@ def read_answer(data: bytes, task: ImageTask) -> Verdict | AotforgeError:
         verifier_digest=task.verifier_digest,
         skipped=False,
         cached=False,
+        seconds=max(0.0, min(_MOST_SECONDS, found.seconds)),
     )
 
 
@@ -47,6 +55,20 @@ def _verdicts() -> TypeAdapter[Verdict]:
     return TypeAdapter(Verdict)
 
 
+def _plain(value: Any) -> Any:
+    """The values of a JSON text. Raises ValueError for numbers of more than 63 bits and texts that are not Unicode."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int) and not -_MOST <= value < _MOST:
+        raise ValueError("a number of more than 63 bits")
+    elif isinstance(value, dict):
+        for item in value.items():
+            _plain(list(item))
+    elif isinstance(value, list):
+        for one in value:
+            _plain(one)
+    return value
+
+
 def _error(*, kind: str, what: str, cause: str, hint: str) -> AotforgeError:
-    kinds: dict[str, Any] = {one.kind: one for one in AotforgeError.__subclasses__()}
-    return kinds.get(kind, AotforgeError)(what, cause=cause, hint=hint)  # type: ignore[no-any-return]
+    return _ERRORS[kind](what, cause=cause, hint=hint)

@@ -1,7 +1,7 @@
 """Check of one image on all of its cases: executed and compared, in a worker process.
 
-The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD`. Tasks arrive over a `multiprocessing` connection on
-the socket FD, pickled; answers are those of answers.py.
+The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD [LANES=INTERPRETER...]`. Tasks arrive over a
+`multiprocessing` connection on the socket FD, pickled; answers are READY, when it has started, and those of answers.py.
 """
 
 import math
@@ -22,14 +22,17 @@ from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
+from aotforge.verify.reader_process import READY
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
 from aotforge.virtual_gpu.emulator.host_calls import PrintedText
+from aotforge.virtual_gpu.emulator.interpreter_library import use_library
 from aotforge.virtual_gpu.emulator.isa import approximations
 from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
 
 _REPEATED = re.compile("|".join(EmulatedImage.runs[1:] + DeviceImage.runs[1:] + NativeImage.runs[1:]))
 _PRINTED = 64  # texts of an image: a kernel may print for every element of every case
+_PRINTED_CHARACTERS = 4096
 _LISTED = 4  # a faulty image fails in every case: the first few show the fault
 
 
@@ -72,7 +75,7 @@ class Results:
             return
         self.texts += 1
         if len(self.printed) < _PRINTED:
-            text = found.text.rstrip("\n").replace("\n", "\n    ")
+            text = found.text[:_PRINTED_CHARACTERS].rstrip("\n").replace("\n", "\n    ")
             self.printed.append(
                 f"{case}: program {found.group}, wave {found.wave}, lane {found.lane}: {text}"
             )
@@ -190,9 +193,15 @@ def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_o
         results.failures += [f"{name}: {text}" for text in found.violations(output)]
 
 
-def main(kernels_root: Path, cache: Path, parent: int, connection: Connection) -> None:
+def main(
+    kernels_root: Path, cache: Path, parent: int, connection: Connection, libraries: Sequence[str]
+) -> None:
     """Check images until the connection closes or the process `parent` ends."""
     die_with_parent(parent)
+    for one in libraries:
+        lanes, _, path = one.partition("=")
+        use_library(Path(path), int(lanes), cache, "checks")
+    connection.send_bytes(READY)
     while True:
         try:
             task = connection.recv()
@@ -207,4 +216,4 @@ def main(kernels_root: Path, cache: Path, parent: int, connection: Connection) -
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Connection(int(sys.argv[4])))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Connection(int(sys.argv[4])), sys.argv[5:])

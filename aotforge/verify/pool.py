@@ -5,35 +5,37 @@ Answers are read as those of strangers: an image may have taken over its worker,
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
-from collections.abc import Sequence
-from multiprocessing import Pipe
+from collections.abc import Mapping
 from pathlib import Path
 
-from aotforge.compile.pool import WorkerProcess, import_path, readable_by_python
 from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.verify.answers import read_answer
+from aotforge.verify.reader_process import UNCONFINED, ReaderProcess
 from aotforge.verify.verdict import ImageTask, Verdict
 
-_ANSWER_LIMIT = 1 << 24
+_ANSWER_LIMIT = 1 << 20
 """Bytes of an answer: of the largest, most are texts that the image printed."""
-UNCONFINED = ReleasePrograms(sandbox=())
 
 
 class Pool:
     """Workers, one per thread that calls `check`, run by `programs`. Closing kills them, busy ones too.
 
-    In a sandbox a worker finds the interpreter in the cache and stores nothing there.
+    `libraries` are interpreters by lanes of a wave. In a sandbox a worker has these alone: it reads neither cache nor compilers.
     """
 
     def __init__(
-        self, *, kernels_root: Path, cache: Path, timeout: float, programs: ReleasePrograms = UNCONFINED
+        self,
+        *,
+        kernels_root: Path,
+        cache: Path,
+        timeout: float,
+        programs: ReleasePrograms = UNCONFINED,
+        libraries: Mapping[int, Path] | None = None,
     ) -> None:
         self._kernels, self._cache = kernels_root.resolve(), cache.resolve()
-        self._timeout, self._programs = timeout, programs
+        self._timeout, self._programs, self._libraries = timeout, programs, libraries or {}
         self._lock = threading.Lock()
         self._workers: dict[int, _Worker] = {}
         self._closed = False
@@ -41,19 +43,25 @@ class Pool:
     def check(self, task: ImageTask) -> Verdict:
         """Have an image checked; a worker that crashes or exceeds the timeout makes a failed verdict.
 
-        Raises what the worker raised: RulesError, ToolchainError, CacheError.
+        Raises what the worker raised unless it is in a sandbox: RulesError, ToolchainError, CacheError; ToolchainError for one that does
+        not start.
         """
         worker = self._worker()
         try:
             answer = worker.run(task, self._timeout)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, ValueError) as error:
             with self._lock:
                 self._workers.pop(threading.get_ident(), None)
+            why = f"the process that executed the image sent {error}"
             if isinstance(error, TimeoutError):
-                worker.kill()
-                return Verdict.failed(task, f"no verdict after {self._timeout:g} s")
-            return Verdict.failed(task, worker.crash())
+                why = f"no verdict after {self._timeout:g} s"
+            elif not isinstance(error, ValueError):
+                why = worker.crash()
+            worker.kill()
+            return Verdict.failed(task, why)
         if isinstance(answer, AotforgeError):
+            if self._programs.sandbox:
+                return Verdict.failed(task, f"its process reports: {answer.what}")
             raise answer
         if answer.device and answer.faults:  # a device executes nothing more for this process
             with self._lock:
@@ -75,35 +83,25 @@ class Pool:
             if self._closed:
                 raise ToolchainError("verification has been stopped")
             if thread not in self._workers:
-                self._workers[thread] = _Worker(self._kernels, self._cache, self._programs)
+                self._workers[thread] = _Worker(self._kernels, self._cache, self._programs, self._libraries)
             return self._workers[thread]
 
 
-class _Worker(WorkerProcess):
-    def __init__(self, kernels: Path, cache: Path, programs: ReleasePrograms) -> None:
-        path = os.pathsep.join(import_path())
-        parent = 1 if programs.sandbox else os.getpid()
-        readable: Sequence[Path] = ()
-        if programs.sandbox:
-            readable = [*readable_by_python(), kernels, *cache.glob("emulator-*")]
-        self._connection, theirs = Pipe()
-        with theirs:
-            words = [str(kernels), str(cache), str(parent), str(theirs.fileno())]
-            super().__init__(
-                "verification worker",
-                [sys.executable, "-m", "aotforge.verify.check_image", *words],
-                environment={"PYTHONPATH": path},
-                pass_fds=(theirs.fileno(),),
-                programs=programs,
-                readable=readable,
-            )
+class _Worker(ReaderProcess):
+    def __init__(
+        self, kernels: Path, cache: Path, programs: ReleasePrograms, libraries: Mapping[int, Path]
+    ) -> None:
+        super().__init__(
+            "aotforge.verify.check_image",
+            [str(kernels), str(cache)],
+            [f"{lanes}={path}" for lanes, path in libraries.items()],
+            programs=programs,
+            readable=[kernels, *(path.parent for path in libraries.values())],
+        )
 
     def run(self, task: ImageTask, timeout: float) -> Verdict | AotforgeError:
         self.clear_log()
-        self._connection.send(task)
-        if not self._connection.poll(timeout):
-            raise TimeoutError
-        return read_answer(self._connection.recv_bytes(_ANSWER_LIMIT), task)
+        return read_answer(self.exchange(task, seconds=timeout, most=_ANSWER_LIMIT), task)
 
     def crash(self) -> str:
         """The exit status, and the end of the worker's output."""

@@ -19,7 +19,8 @@ from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
 from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
 from aotforge.targets.installed import find_device
-from aotforge.verify.pool import UNCONFINED, Pool
+from aotforge.verify.pool import Pool
+from aotforge.verify.reader_process import UNCONFINED
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
@@ -41,7 +42,7 @@ class VerifyOptions(TypedDict, total=False):
     """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run in the calling thread.
 
     `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get no verdict. `programs` run
-    the processes of the virtual GPU (default: without a sandbox).
+    the processes of the virtual GPU (default: without a sandbox). Passed verdicts are stored in the cache unless `keep` is false.
     """
 
     kernels_root: Required[Path]
@@ -52,6 +53,7 @@ class VerifyOptions(TypedDict, total=False):
     timeout: float
     device: bool
     programs: ReleasePrograms
+    keep: bool
 
 
 def verify_images(
@@ -96,16 +98,18 @@ def source_map(
 
 def load_interpreters(
     tasks: Iterable[ImageTask], cache: Path, on_stage: Callable[[str], None] | None = None
-) -> None:
-    """Compile what the emulator needs for these images unless cached, before workers race for it; `on_stage` is called then.
+) -> dict[int, Path]:
+    """Interpreters for these images by lanes of a wave, compiled unless cached, before workers race for it; `on_stage` is called then.
 
     Raises UnknownNameError, ToolchainError, CacheError.
     """
     texts: dict[int, list[str]] = {}
     for task in tasks:
         texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)
-    for lanes, found in texts.items():
-        build_library(lanes, cache, "checks", instruction_names(found), on_stage)
+    return {
+        lanes: build_library(lanes, cache, "checks", instruction_names(found), on_stage)
+        for lanes, found in texts.items()
+    }
 
 
 def verify_tasks(
@@ -138,14 +142,13 @@ def verify_tasks(
     executed_by = {task.key: backend_of_arch(task.arch).executed_by for task in missing}
     emulated = [task for task in missing if executed_by[task.key] == "virtual GPU"]
     on_stage = options.get("on_stage")
-    load_interpreters(emulated, cache, on_stage)
+    libraries = load_interpreters(emulated, cache, on_stage)
     if missing and on_stage:
         on_stage(f"executing {len(missing)} images of {pack}")
     began = time.monotonic()  # compiling is no part of the speed
-    for verdict in _checked(missing, sources, options) if missing else ():
-        if (
-            verdict.outcome == "passed" and executed_by[verdict.key] != "device"
-        ):  # another machine's device is another one
+    for verdict in _checked(missing, libraries, sources, options) if missing else ():
+        # another machine's device is another one
+        if verdict.outcome == "passed" and executed_by[verdict.key] != "device" and options.get("keep", True):
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
     found, seconds = tuple(verdicts[task.key] for task in tasks), time.monotonic() - began
@@ -168,14 +171,23 @@ def _unavailable(task: ImageTask, *, device: bool) -> Verdict | None:
 
 
 def _checked(
-    tasks: Sequence[ImageTask], sources: Sources | None, options: VerifyOptions
+    tasks: Sequence[ImageTask],
+    libraries: Mapping[int, Path],
+    sources: Sources | None,
+    options: VerifyOptions,
 ) -> Iterator[Verdict]:
     """Verdicts in the order in which they are ready, from as many processes as the machine has CPUs."""
     explained = threading.Semaphore(_EXPLAINED)
     threads = ThreadPoolExecutor(min(options.get("jobs") or len(os.sched_getaffinity(0)), len(tasks)))
     timeout = options.get("timeout", TIMEOUT)
     pool, confined = (
-        Pool(kernels_root=options["kernels_root"], cache=options["cache"], timeout=timeout, programs=programs)
+        Pool(
+            kernels_root=options["kernels_root"],
+            cache=options["cache"],
+            timeout=timeout,
+            programs=programs,
+            libraries=libraries,
+        )
         for programs in (UNCONFINED, options.get("programs", UNCONFINED))
     )
 

@@ -51,6 +51,16 @@ def load_library(
     return known[-1][1]
 
 
+def use_library(path: Path, lanes: int, folder: Path | None = None, variant: Variant = "plain") -> None:
+    """Loads a library of `build_library` for `load_library` to return: this process needs no compiler for its instructions.
+
+    Raises OSError.
+    """
+    names = (line.split()[0] for line in (path.parent / _NAMES).read_text().splitlines())
+    known = _loaded.setdefault((lanes, folder or default_cache(), variant), [])
+    known.append((frozenset(names), _opened(path, lanes)))
+
+
 def _opened(path: Path, lanes: int) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     library.size_of.restype = ctypes.c_uint64

@@ -273,7 +273,7 @@ def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root:
 
 
 _TROUBLE = """
-import os, signal, time
+import os, signal, sys, time
 from aotforge.verify.invocation import Case
 
 def trouble():
@@ -291,6 +291,8 @@ def cases(kernel, keys):
         ("os._exit(7)", "exited with status 7"),
         ("raise ValueError('no such case')", "cases.py:6: ValueError: no such case"),
         ("time.sleep(10000)", "no verdict after 2 s"),
+        ("os.write(int(sys.argv[4]), bytes(3) + b'xy'); time.sleep(10000)", "no verdict after 2 s"),
+        ("os.write(int(sys.argv[4]), bytes(3) + b'\\2[]')", "without a verdict"),
     ],
 )
 def test_a_process_that_crashes_or_hangs_fails_its_image(

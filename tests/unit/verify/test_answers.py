@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.compile.model import Resources
-from aotforge.errors import AotforgeError, CacheError, DecodeError
+from aotforge.errors import AotforgeError, CacheError, RulesError, ToolchainError
 from aotforge.verify.answers import read_answer, write_answer
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 
@@ -27,8 +27,19 @@ TASK = ImageTask(
 STATS = OutputStats(name="out", tensor=0.5, element=math.inf, tile=0.0, error=1e-30, allowed=2.0, at="one")
 PASSED = replace(
     Verdict.failed(TASK, ""), outcome="passed", cases=("one", "two"), runs=4, outputs=(STATS,), instructions=9,
-    mix=(("vector", 9),), approximated=(("v_exp_f32", "last place"),), printed=("a\x1b",), texts=1, seconds=0.25,
+    mix=(("valu", 9),), approximated=(("v_exp_f32", "last place"),), printed=("a\x1b",), texts=1, seconds=0.25,
 )  # fmt: skip
+
+
+def altered(**fields: object) -> bytes:
+    """An answer with other fields."""
+    return json.dumps({"verdict": json.loads(write_answer(PASSED))["verdict"] | fields}).encode()
+
+
+@pytest.mark.parametrize("seconds", [1e308, float("nan"), -1.0])
+def test_seconds_are_bounded(seconds: float) -> None:
+    found = read_answer(altered(seconds=seconds), TASK)
+    assert isinstance(found, Verdict) and 0.0 <= found.seconds <= 1e6
 
 
 def test_a_verdict_arrives_as_it_was_sent() -> None:
@@ -44,7 +55,8 @@ def test_names_and_digests_are_the_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [CacheError("full", cause="a", hint="b"), DecodeError("line 3"), AotforgeError("x")]
+    "error",
+    [CacheError("full", cause="a", hint="b"), RulesError("line 3"), ToolchainError("no Triton")],
 )
 def test_errors_arrive_with_their_kind(error: AotforgeError) -> None:
     found = read_answer(write_answer(error), TASK)
@@ -61,18 +73,24 @@ def test_errors_arrive_with_their_kind(error: AotforgeError) -> None:
         b"{}",
         b'{"verdict": {"outcome": "passed"}}',
         b'{"error": {"kind": "cache"}}',
+        b'{"error": {"kind": "usage", "what": "", "cause": "", "hint": ""}}',
+        b'{"error": {"kind": "rules", "what": "\\ud800", "cause": "", "hint": ""}}',
+        altered(runs=10**30),
+        altered(instructions=-(10**30)),
+        altered(printed=["\ud800"]),
+        altered(mix=[["telepathy", 1]]),
         b'{"error": 1}',
         b"[" * 100_000,
-        json.dumps({"verdict": json.loads(write_answer(PASSED))["verdict"] | {"outcome": "true"}}).encode(),
-        json.dumps({"verdict": json.loads(write_answer(PASSED))["verdict"] | {"runs": [1]}}).encode(),
+        altered(outcome="true"),
+        altered(runs=[1]),
     ],
 )
 def test_what_is_no_verdict_ends_the_worker(data: bytes) -> None:
-    with pytest.raises(EOFError, match="without a verdict"):
+    with pytest.raises(ValueError, match="without a verdict"):
         read_answer(data, TASK)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    with suppress(EOFError):
+    with suppress(ValueError):
         read_answer(data, TASK)
