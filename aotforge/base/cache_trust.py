@@ -74,10 +74,13 @@ def check_cache_folders(folder: Path) -> None:
     owners, or a link may lead to another disk."""
     check_cache(folder)
     for below in _PARENTS:
+        found: list[os.DirEntry[str]] = []
         with suppress(OSError), os.scandir(folder / below) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    check_cache(Path(entry.path))
+            found += entries
+        for entry in found:
+            # also where a link leads to nothing now: who owns what is above its end can make a folder there
+            if entry.is_symlink() or entry.is_dir():
+                check_cache(Path(entry.path))
 
 
 def owner_fault(path: Path | int) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import make_folders, share, sync
+from aotforge.base.files import check_own_tree, make_folders, share, sync
 from aotforge.errors import CacheError, ToolchainError
 
 
@@ -22,10 +22,13 @@ def c_compiler() -> list[str]:
 
 
 def is_intact(path: Path) -> bool:
-    """True when a file or folder of native code has the digest that was recorded when it was made."""
+    """True when a file or folder of native code has the digest that was recorded when it was made, and only this user and root can
+    write both."""
     try:
+        check_own_tree(path, CacheError)
+        check_own_tree(_sums(path), CacheError)
         return _sums(path).read_text() == content_digest(path)
-    except (OSError, ValueError):
+    except (CacheError, OSError, ValueError):
         return False
 
 

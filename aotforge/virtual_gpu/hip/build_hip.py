@@ -30,8 +30,10 @@ if [ ! -x "$python" ] || [ ! -d "$root/aotforge" ]; then
     echo "Next step: ./dev virtual-hip, in an existing checkout" >&2
     exit 14
 fi
-unset PYTHONHOME
-PYTHONPATH="$root" exec "$python" -P -m aotforge.virtual_gpu.hip.prepare "$@"
+# -I: no variable of Python's; PYTHONPATH cannot have a path with a colon
+exec "$python" -I -c 'import sys, runpy
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module("aotforge.virtual_gpu.hip.prepare", run_name="__main__", alter_sys=True)' "$root" "$@"
 """
 
 

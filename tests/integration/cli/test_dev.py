@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -252,10 +253,14 @@ def test_parts_of_the_module_path_that_mean_the_current_folder_are_left_out(
     (tmp_path / "encodings.py").write_text("print('planted')")
     home = planted_home(tmp_path / "new")
     (python,) = home.glob("venv-*/bin/python")
-    python.write_text('#!/bin/sh\necho "path=$PYTHONPATH$PYTHONSAFEPATH"\n')
+    python.write_text('#!/bin/sh\necho "path=$PYTHONPATH$(env | grep =planted)"\n')
+    planted = dict.fromkeys(
+        ("PYTHONSAFEPATH", "PYTHONPYCACHEPREFIX", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONUSERBASE"),
+        "planted",
+    )
     done = subprocess.run(
         [str(PROJECT / "dev"), "--help"],
-        env=os.environ | {"AOTFORGE_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        env=os.environ | {"AOTFORGE_HOME": str(home), "PYTHONPATH": path} | planted,
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout == f"path={kept}\n", done.stderr
@@ -280,3 +285,16 @@ def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_w
     assert (made / ".build.sha256").exists()
     written = (home, home / ".dev.lock", made / ".build.sha256")
     assert [path for path in written if path.stat().st_mode & 0o022] == []
+
+
+def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
+    """PATH would then have a part that starts at the current folder."""
+    (tmp_path / "a:b").mkdir()
+    copy = shutil.copy(PROJECT / "dev", tmp_path / "a:b" / "dev")
+    for dev, home in ((copy, tmp_path / "new"), (PROJECT / "dev", tmp_path / "a:b" / "new")):
+        done = subprocess.run(
+            [str(dev), "--help"],
+            env=os.environ | {"AOTFORGE_HOME": str(home)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 14 and "a:b" in done.stderr and "colon in its path" in done.stderr

@@ -19,6 +19,7 @@ from aotforge.base.cache_trust import (
     _unknown_users,
     acl_grants_write,
     check_cache,
+    check_cache_folders,
     owner_fault,
     replaceable,
 )
@@ -275,3 +276,21 @@ def test_users_of_a_namespace(
             assert owner_fault(folder) == ("" if trusted else f"belongs to user {user}, not to user 1000")
     finally:
         _unknown_users.cache_clear()
+
+
+@pytest.mark.parametrize("below", ["", "containers"])
+def test_links_to_what_others_make_later(tmp_path: Path, below: str) -> None:
+    """A folder of verdicts or root filesystems that another user takes away for the check, and a link without an end before another one."""
+    cache, theirs = tmp_path / "cache" / below, tmp_path / "theirs"
+    for folder in (cache, theirs, cache / "open"):
+        folder.mkdir(parents=True)
+    (cache / "loop").symlink_to("loop")
+    check_cache_folders(tmp_path / "cache")
+    (cache / "open").chmod(0o777)
+    with pytest.raises(CacheError, match="open has mode 777"):
+        check_cache_folders(tmp_path / "cache")
+    (cache / "open").rmdir()
+    theirs.chmod(0o777)
+    (cache / "verdicts-4").symlink_to(theirs / "verdicts")
+    with pytest.raises(CacheError, match="theirs has mode 777: others can replace what is in it"):
+        check_cache_folders(tmp_path / "cache")

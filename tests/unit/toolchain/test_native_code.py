@@ -89,6 +89,15 @@ def test_a_changed_folder_is_made_again(tmp_path: Path, change: Callable[[Path],
     assert not (path / "evil.so").exists() and (path / "link.so").read_bytes() == b"library"
 
 
+@pytest.mark.parametrize("name", ["library.so", "", ".sha256"])
+def test_code_or_a_digest_that_others_can_write_is_made_again(tmp_path: Path, name: str) -> None:
+    """Both would be theirs: a library and its own digest."""
+    path = CODE.store(tmp_path, ["b"], build_folder)
+    (path / name if name != ".sha256" else path.with_name(f"{path.name}.sha256")).chmod(0o777)
+    assert not is_intact(path)
+    assert is_intact(CODE.store(tmp_path, ["b"], build_folder))
+
+
 def test_everything_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def test_folders_from_the_environment_count_from_the_programs_own(
 
 
 def test_a_checkout_may_have_any_name(tmp_path: Path) -> None:
-    root = tmp_path / """it's "a" `touch one` $(touch two) $HOME"""
+    root = tmp_path / """it's "a":b `touch one` $(touch two) $HOME"""
     (tmp_path / "prepare").write_text(script(sys.executable, root))
     command = ["sh", str(tmp_path / "prepare"), "unknown"]
     gone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
