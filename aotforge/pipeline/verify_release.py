@@ -26,6 +26,7 @@ from aotforge.release.reader import ReleasedPack, read_release
 from aotforge.sandbox.release_programs import (
     available_programs,
     check_device_images,
+    check_emulated_images,
     check_processor_images,
     is_own_release,
 )
@@ -118,6 +119,9 @@ def verify_release(
     if device:
         check_device_images(folder.name, own=own, unsandboxed=unsandboxed)
     programs = UNCONFINED if unsandboxed else available_programs()
+    check_emulated_images(folder.name, own=own, programs=programs)
+    if on_stage and not programs.sandbox and not own:
+        on_stage("images are emulated without a sandbox")
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:

@@ -227,6 +227,15 @@ def check_device_images(release: str, *, own: bool, unsandboxed: bool) -> None:
     _check_consent("images", release, "--from a store, whose index is signed", own, unsandboxed)
 
 
+def check_emulated_images(release: str, *, own: bool, programs: ReleasePrograms) -> None:
+    """Images that the virtual GPU executes are data of an interpreter: outside of a sandbox an error of it would let them read keys.
+
+    Raises ExecutorError for those of others when keys of the caller would be readable.
+    """
+    if not own and not programs.sandbox:
+        _check_environment("images", release, "unset these variables, or apt-get install bubblewrap")
+
+
 def check_prepared_folder(folder: Path, *, unsandboxed: bool) -> None:
     """A folder's images and library are executed outside of a sandbox, and nothing in it shows who made them: as above."""
     if not unsandboxed:

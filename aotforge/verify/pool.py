@@ -87,6 +87,11 @@ class Pool:
             return self._workers[thread]
 
 
+def _linked(kernels: Path) -> list[Path]:
+    """Families' folders that links in the kernels' folder lead to."""
+    return [one.resolve() for one in kernels.iterdir() if one.is_symlink() and one.is_dir()]
+
+
 class _Worker(ReaderProcess):
     def __init__(
         self, kernels: Path, cache: Path, programs: ReleasePrograms, libraries: Mapping[int, Path]
@@ -96,7 +101,7 @@ class _Worker(ReaderProcess):
             [str(kernels), str(cache)],
             [f"{lanes}={path}" for lanes, path in libraries.items()],
             programs=programs,
-            readable=[kernels, *(path.parent for path in libraries.values())],
+            readable=[kernels, *_linked(kernels), *(path.parent for path in libraries.values())],
         )
 
     def run(self, task: ImageTask, timeout: float) -> Verdict | AotforgeError:

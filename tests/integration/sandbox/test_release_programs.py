@@ -19,8 +19,10 @@ from aotforge.sandbox import memory_watch, release_programs
 from aotforge.sandbox.memory_watch import MemoryWatch
 from aotforge.sandbox.release_programs import (
     ProgramResult,
+    ReleasePrograms,
     available_programs,
     check_device_images,
+    check_emulated_images,
     find_release_programs,
     is_own_release,
 )
@@ -179,6 +181,11 @@ def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(name, "secret")
     with pytest.raises(ExecutorError, match=name):
         find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
+    confined, unconfined = ReleasePrograms(sandbox=("bwrap",)), ReleasePrograms(sandbox=())
+    with pytest.raises(ExecutorError, match=name):
+        check_emulated_images("0.11.2b-r1", own=False, programs=unconfined)
+    check_emulated_images("0.11.2b-r1", own=True, programs=unconfined)
+    check_emulated_images("0.11.2b-r1", own=False, programs=confined)
 
 
 def test_a_release_that_others_can_change_is_not_this_checkouts_own(tmp_path: Path) -> None:

@@ -182,6 +182,16 @@ def test_images_of_a_release_are_executed_in_a_sandbox(
             assert len(list(tmp_path.rglob("written"))) == 2
 
 
+def test_families_may_be_links_to_other_folders(
+    add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "checkout" / "kernels"
+    shutil.copytree(add[0].parent, root.parent)
+    (root / "add").rename(tmp_path / "elsewhere")
+    (root / "add").symlink_to(tmp_path / "elsewhere")
+    verify_release(release, kernels_root=root, cache=CACHE, jobs=1).require_passed()
+
+
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_a_confined_worker_without_an_interpreter_fails_its_image(
     add: tuple[Path, Plan, dict[str, KernelImage]],

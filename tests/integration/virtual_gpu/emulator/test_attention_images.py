@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -90,7 +91,9 @@ def test_every_quick_image_of_other_archs(images_of: Maker, arch: str) -> None:
         done = execute(case, images)
         assert_right(case, done.outcome)
         used |= set(done.reports)
-    assert used == {job.label for job in images.jobs if "width=128" not in job.label}
+    # no call leaves a mask unaligned
+    reached = {label for label in (job.label for job in images.jobs) if "width=128" not in label}
+    assert used == {one for one in reached if not re.search(r"attn_dropout_mask.*u$", one)}
 
 
 def test_results_depend_on_neither_garbage_nor_schedule_nor_threads(gfx908: Images) -> None:
