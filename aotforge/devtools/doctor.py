@@ -393,6 +393,8 @@ def _network(request: Request) -> str:
 def _head(url: str) -> urllib.request.Request:
     """urllib takes no password in an address, and quotes it where it refuses one."""
     parts = urlsplit(url)
+    if "@" in url.removeprefix(f"{parts.scheme}://{parts.netloc}"):
+        raise ValueError("it has @ behind its host; write %2F for a slash in a password, %40 for @")
     user, _, host = parts.netloc.rpartition("@")
     request = urllib.request.Request(parts._replace(netloc=host).geturl(), method="HEAD")
     if user:

@@ -228,7 +228,9 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
     """
     options = ("--no-binary", pin.package)
     requirement = f"{pin.package}=={pin.version}"
-    failed = run_pip_download(requirement, [pin.sha256], folder, *options, seconds=_PIP_SECONDS)
+    failed = run_pip_download(
+        requirement, [pin.sha256], folder, *options, limit=_ARCHIVE_LIMIT, seconds=_PIP_SECONDS
+    )
     hint = f"put the file (SHA-256 {pin.sha256}) into any folder and set {ZSTD_VARIABLE} to its path"
     if _OTHER_BYTES in failed:
         raise RuntimeBuildError(

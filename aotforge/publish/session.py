@@ -115,7 +115,7 @@ def _s3(url: str, *, anonymous: bool) -> Store:
         raise StoreError(
             ErrorKind.REFUSED,
             f"{redact_url(url)} cannot be opened: the Python package {error.name} is not installed",
-            hint="pip install 'aotforge[s3]'",
+            hint="pip install boto3",
         ) from None
     parts = split_url(url)
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:

@@ -186,8 +186,10 @@ _ATTENTION_TEXT = f"""# aotforge-attention
 
 Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch with ROCm.
 
-    pip install 'aotforge-attention[gfx908]'       # library, and images for the MI100
-    python -m {PACKAGE}                  # what is loaded, or why nothing is
+    pip install --index-url INDEX 'aotforge-attention[gfx908]'   # library, and images for the MI100
+    python -m {PACKAGE}                                # what is loaded, or why nothing is
+
+INDEX is the publisher's package index. The packages are not on PyPI.
 
 When Python starts, the library is loaded if the installed PyTorch needs it; PyTorch then uses it instead of its own.
 No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, `pip uninstall` removes it.

@@ -18,7 +18,7 @@ from aotforge.pack.reader import open_pack
 from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.wheels import images_project, wheel_contents, wheel_version
 
-_EXTRA = re.compile(r'^Requires-Dist: (\S+)==(\S+) ; extra == "(\w+)"$', re.MULTILINE)
+_EXTRA = re.compile(r'^Requires-Dist: ([^\s=]+)==(\S+) ; extra == "(\w+)"$', re.MULTILINE)
 _OURS = "aotforge-"
 """Start of the names of the wheels with library and images; the console script's is aotforge."""
 

@@ -102,14 +102,19 @@ def _torch_obstacle(found: Status) -> tuple[str, str] | None:
         level = ".".join(found.needed[0].split(".")[-3:-1])
         return (
             f"this PyTorch needs {', '.join(found.needed)}, and this wheel has {', '.join(facts.NAMES)}",
-            f"pip install 'aotforge-attention=={level}.*'",
+            _install(f"aotforge-attention=={level}.*"),
         )
     return None
 
 
+def _install(wanted: str) -> str:
+    """With the index: on PyPI any user can register these names."""
+    return f"pip install --index-url INDEX '{wanted}' (INDEX: where this package was installed from)"
+
+
 def _image_obstacle(found: Status) -> tuple[str, str] | None:
     extras = ",".join(arch for arch in found.gpus if arch in facts.PACKS) or "ARCH"
-    install = f"pip install 'aotforge-attention[{extras}]=={facts.VERSION}'"
+    install = _install(f"aotforge-attention[{extras}]=={facts.VERSION}")
     if not found.packs:
         return "no images are installed", install
     if os.environ.get(SWITCH) == "1" or not found.gpus:

@@ -1,6 +1,7 @@
 """Wheels of a rootfs: their pins in a requirements file, and their download through pip."""
 
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,11 @@ from aotforge.sandbox.rootfs.definitions import LockedWheel, Wheels
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _PIP_SECONDS = 3600.0
 """Time for a wheel of 300 MB at 80 kB/s: pip itself waits for as long as a byte comes now and then."""
+_SPARE_BYTES = 16 * 2**20
+"""Above a locked size: headers that pip keeps with a file, and its other files."""
+_UNKNOWN_BYTES = 2**30
+_MEMORY_BYTES = 4 * 2**30
+"""pip reads an index's pages into memory."""
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
@@ -51,7 +57,7 @@ def choose_wheels(wheels: Wheels, checkout: Path, *, store: Store) -> tuple[Lock
     """The wheels that pip chooses for the rootfs' Python, downloaded into the store. Raises ContainerError."""
     chosen = []
     for name, pin in pinned_wheels(wheels, checkout).items():
-        with _downloaded(name, pin, wheels.python) as (file, trouble):
+        with _downloaded(name, pin, wheels.python, _UNKNOWN_BYTES) as (file, trouble):
             if file is None:
                 raise ContainerError(
                     f"{name} {pin.version} has no wheel for Python {wheels.python}", cause=trouble
@@ -67,7 +73,7 @@ def choose_wheels(wheels: Wheels, checkout: Path, *, store: Store) -> tuple[Lock
 def fetch_wheel(wheel: LockedWheel, *, store: Store, python: str) -> str:
     """Downloads a locked wheel into the store; returns pip's errors, or ''. Raises ContainerError for other bytes."""
     pin = Pin(version=wheel.version, hashes=frozenset({wheel.sha256}))
-    with _downloaded(wheel.name, pin, python) as (file, trouble):
+    with _downloaded(wheel.name, pin, python, wheel.size + _SPARE_BYTES) as (file, trouble):
         if file is None or file.name != wheel.file:
             return trouble
         store.put_file(wheel.sha256, file)
@@ -75,30 +81,40 @@ def fetch_wheel(wheel: LockedWheel, *, store: Store, python: str) -> str:
 
 
 @contextmanager
-def _downloaded(name: str, pin: Pin, python: str) -> Iterator[tuple[Path | None, str]]:
+def _downloaded(name: str, pin: Pin, python: str, limit: int) -> Iterator[tuple[Path | None, str]]:
     """The wheel that `pip download` fetched, None when it failed, and its errors."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--only-binary=:all:", "--implementation", "cp", "--python-version", python]
         options += ["--abi", f"cp{python.replace('.', '')}", "--abi", "abi3", "--abi", "none"]
         options += [word for name in _PLATFORMS for word in ("--platform", f"{name}_x86_64")]
-        failed = run_pip_download(f"{name}=={pin.version}", pin.hashes, Path(folder), *options)
+        failed = run_pip_download(f"{name}=={pin.version}", pin.hashes, Path(folder), *options, limit=limit)
         errors = [line for line in failed.splitlines() if line.startswith("ERROR")]
         trouble = f"pip: {' '.join(errors[-2:]) or failed[-300:]}" if failed else ""
         yield next(Path(folder).glob("*.whl"), None), trouble
 
 
 def run_pip_download(
-    requirement: str, hashes: Iterable[str], folder: Path, *options: str, seconds: float = _PIP_SECONDS
+    requirement: str,
+    hashes: Iterable[str],
+    folder: Path,
+    *options: str,
+    limit: int,
+    seconds: float = _PIP_SECONDS,
 ) -> str:
-    """Downloads one package with pip and the caller's index settings into `folder`, if a SHA-256 in `hashes` matches. Returns pip's
-    messages when it fails, else ''."""
+    """Downloads one package of at most `limit` bytes with pip and the caller's index settings into `folder`, if a SHA-256 in `hashes`
+    matches: pip compares it behind the last byte. Returns pip's messages when it fails, else ''."""
     requirements = folder / "requirements.txt"
     pins = " ".join(f"--hash=sha256:{digest}" for digest in sorted(hashes))
     requirements.write_text(f"{requirement} {pins}\n", encoding="utf-8")
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
+
+    def limits() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+
     try:
-        done = run_child("pip", command, capture_output=True, timeout=seconds)
+        done = run_child("pip", command, capture_output=True, timeout=seconds, preexec_fn=limits)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""

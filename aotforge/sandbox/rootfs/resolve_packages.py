@@ -6,6 +6,7 @@ Release files do not count: a lock selects bytes.
 
 import re
 import shutil
+import subprocess
 import tempfile
 import urllib.error
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from aotforge.sandbox.rootfs.fetch import AptSettings, opened
 
 _INST = re.compile(r"^Inst (\S+) \((\S+) ")
 _UNKNOWN_SHA1 = "0" * 40
+_APT_SECONDS = 600.0
 _KEYRINGS = Path("/usr/share/keyrings")
 
 
@@ -30,7 +32,15 @@ class _Apt:
 
     def run(self, *command: str) -> str:
         """Standard output. Raises ContainerError."""
-        done = run_child("apt", [command[0], *self.options, *command[1:]], capture_output=True)
+        try:
+            line = [command[0], *self.options, *command[1:]]
+            done = run_child("apt", line, capture_output=True, timeout=_APT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise ContainerError(
+                f"{command[0]} did not end in {_APT_SECONDS:.0f} s",
+                cause="a mirror or a network on the way that sends slowly: apt waits as long as a byte comes now and then",
+                hint="name another mirror in the machine's apt sources",
+            ) from None
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if line.startswith("E:")]
             raise ContainerError(

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from aotforge.base.cache_trust import replaceable
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
@@ -93,9 +94,8 @@ def _build(
     spec: RootfsSpec, lock: Lock, paths: CachePaths, sources: Sequence[str], observer: Observer
 ) -> None:
     tar, store = paths.tar(lock.digest), paths.store
-    if (
-        not tar.is_file() or sha256_file(tar) != lock.digest
-    ):  # a restored cache has the same bytes, other times
+    # a restored cache has the same bytes, other times
+    if not tar.is_file() or _others_can_write(tar) or sha256_file(tar) != lock.digest:
         with staged_file(tar) as path:
             fetch_locked(spec, lock, store, sources=sources, observer=observer)
             on_file = stage_reporter(spec.name, "unpacking", observer)
@@ -166,10 +166,18 @@ def _marks(tar: Path) -> dict[str, int]:
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
 
 
+def _others_can_write(tar: Path) -> bool:
+    """Its owner could change it in place and set the time back."""
+    return bool(replaceable(tar / "entry"))
+
+
 def is_verified(paths: CachePaths, digest: str) -> bool:
     """The rootfs' file is the one that was hashed."""
+    tar = paths.tar(digest)
     try:
-        return bool(json.loads(paths.record(digest).read_text()) == _marks(paths.tar(digest)))
+        return not _others_can_write(tar) and bool(
+            json.loads(paths.record(digest).read_text()) == _marks(tar)
+        )
     except (OSError, ValueError):
         return False
 

@@ -198,6 +198,19 @@ def test_a_password_of_the_package_index_is_sent_to_it_alone() -> None:
     assert not _head("https://pypi.example/simple/pip/").unredirected_hdrs
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:SEC/RETab@127.0.0.1:9/",
+        "http://user:SEC?RETab@127.0.0.1:9/",
+        "http://user:SEC#RETab@127.0.0.1:9/",
+    ],
+)
+def test_a_password_that_is_not_quoted_is_not_shown(tmp_path: Path, address: str) -> None:
+    text = failure("package index", request(tmp_path, environment={"PIP_INDEX_URL": address}))
+    assert "SEC" not in text and "RET" not in text and "%2F for a slash" in text
+
+
 def test_no_git(tmp_path: Path) -> None:
     text = failure("checkout", request(tmp_path, environment={"PATH": str(tmp_path)}))
     assert "git does not run" in text and "apt-get install git" in text
@@ -242,7 +255,8 @@ def test_modules_of_the_current_folder_are_not_imported(
     monkeypatch.chdir(tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "PIP_INDEX_URL"}
     assert "planted" not in doctor._index_url(request(tmp_path, environment=environment))
-    assert "planted" not in run_pip_download("aotforge==0", ["0" * 64], tmp_path, "--no-index")
+    failed = run_pip_download("aotforge==0", ["0" * 64], tmp_path, "--no-index", limit=2**20)
+    assert "planted" not in failed
 
 
 def test_a_clock_that_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_pytorch_of_another_level_is_left_alone(environment: Environment, object
     shown = environment.run("-m", "aotforge_attention")
     assert shown.returncode == 1
     assert f"this PyTorch needs {OTHER_LEVEL}" in shown.stdout
-    assert "pip install 'aotforge-attention==0.13.*'" in shown.stdout
+    assert "pip install --index-url INDEX 'aotforge-attention==0.13.*'" in shown.stdout
 
 
 def test_an_explicit_import_after_torch_is_too_late(environment: Environment, objects: Objects) -> None:

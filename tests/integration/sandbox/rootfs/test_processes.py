@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aotforge.base.manifest_reader import load
 from aotforge.base.progress import SILENT
+from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
+from aotforge.sandbox.rootfs import resolve_packages
 from aotforge.sandbox.rootfs.assemble import assemble
 from aotforge.sandbox.rootfs.cache_files import Store
 from aotforge.sandbox.rootfs.definitions import Definition
+from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs
 from tests.support.debs import make_checkout
 
@@ -97,3 +104,40 @@ def test_another_user_makes_the_same_bytes(tmp_path: Path, mirror: Path) -> None
     os.close(write)
     os.waitpid(child, 0)
     assert os.read(read, 64).decode() == lock.digest
+
+
+class _Endless(http.server.BaseHTTPRequestHandler):
+    """A package index whose one wheel is longer than any limit here; it has no length."""
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        if not self.path.endswith(".whl"):
+            self.wfile.write(b'<a href="/endless-1.0-py3-none-any.whl">endless</a>')
+            return
+        with suppress(OSError):
+            for _ in range(64):
+                self.wfile.write(bytes(2**20))
+
+
+def test_a_package_index_that_sends_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip compares the hash behind the last byte."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Endless)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    for name in ("TMPDIR", "PIP_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_address[1]}/simple")
+    failed = run_pip_download("endless==1.0", ["0" * 64], tmp_path, limit=2**20)
+    server.shutdown()
+    server.server_close()
+    assert "File too large" in failed
+
+
+def test_apt_has_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve_packages, "_APT_SECONDS", 0.1)
+    with pytest.raises(ContainerError, match="sleep did not end in 0 s"):
+        resolve_packages._Apt(suite="s", options=()).run("sleep", "600")
