@@ -8,7 +8,6 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +31,9 @@ ACL_GROUP_OBJ and ACL_OTHER of Linux' posix_acl.h)."""
 
 _PARENTS = ("", "containers", "containers/trees")
 """Folders of a cache whose entries are one kind of object each."""
+
+_SHARDED = ("images-", "verdicts-")
+"""Starts of names of folders whose objects are in folders of their own, by the first digits of their keys."""
 
 _CAUSE = "native code there could be replaced, which this process would execute"
 
@@ -74,13 +76,30 @@ def check_cache_folders(folder: Path) -> None:
     owners, or a link may lead to another disk."""
     check_cache(folder)
     for below in _PARENTS:
-        found: list[os.DirEntry[str]] = []
-        with suppress(OSError), os.scandir(folder / below) as entries:
-            found += entries
-        for entry in found:
+        for entry in _entries(folder / below):
             # also where a link leads to nothing now: who owns what is above its end can make a folder there
             if entry.is_symlink() or entry.is_dir():
                 check_cache(Path(entry.path))
+            if not below and entry.name.startswith(_SHARDED):
+                for shard in map(Path, _entries(Path(entry.path))):
+                    if owner_fault(shard) or not _is_closed_folder(shard):
+                        check_cache(shard)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_closed_folder(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o022
 
 
 def owner_fault(path: Path | int) -> str:

@@ -294,3 +294,20 @@ def test_links_to_what_others_make_later(tmp_path: Path, below: str) -> None:
     (cache / "verdicts-4").symlink_to(theirs / "verdicts")
     with pytest.raises(CacheError, match="theirs has mode 777: others can replace what is in it"):
         check_cache_folders(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["images-1", "verdicts-4"])
+def test_folders_of_objects_by_their_first_digits(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name / "0a"
+    folder.mkdir(parents=True)
+    check_cache_folders(tmp_path)
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match="0a has mode 777"):
+        check_cache_folders(tmp_path)
+    folder.chmod(0o755)
+    (tmp_path / "theirs").mkdir()
+    folder.rename(tmp_path / "theirs" / "0a")
+    folder.symlink_to(tmp_path / "theirs" / "0a")
+    (tmp_path / "theirs").chmod(0o777)
+    with pytest.raises(CacheError, match="theirs has mode 777"):
+        check_cache_folders(tmp_path)
