@@ -116,7 +116,7 @@ def check_loaded(data: bytes) -> None:
         _check_dynamic(elf)
         _check_note(elf)
         _check_kernel(elf, _symbols(elf), data)
-    except (struct.error, IndexError, KeyError, TypeError, ValueError) as error:
+    except (struct.error, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, CodeObjectError):
             raise
         raise CodeObjectError(f"truncated or damaged: {error}") from error
