@@ -148,8 +148,9 @@ def acl_grants_write(path: Path, attribute: str) -> bool:
 
 
 def module_path_fault() -> str:
-    """The reason why another user can put a module where this process finds it, on its module path. Empty when none can."""
-    faults = (replaceable(Path(folder).absolute() / "module.py") for folder in sys.path)
+    """The reason why another user can put a module, or bytecode of one, where this process finds it. Empty when none can."""
+    folders = [*sys.path, *([sys.pycache_prefix] if sys.pycache_prefix else [])]
+    faults = (replaceable(Path(folder).absolute() / "module.py") for folder in folders)
     return next(filter(None, faults), "")
 
 

@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from aotforge.base.cache_trust import replaceable
 from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import Member, entry, write_tar
@@ -36,8 +37,12 @@ def docker_archive(image: RootfsImage, *, cache: Path) -> Path:
     paths = CachePaths(cache=cache)
     path = paths.archive(image_id(image).removeprefix("sha256:"))
     with storage_errors(path):
-        create_once(paths.lock(f"{path.stem}.archive"), path.is_file, lambda: _write(image, path))
+        create_once(paths.lock(f"{path.stem}.archive"), lambda: _is_own(path), lambda: _write(image, path))
     return path
+
+
+def _is_own(path: Path) -> bool:
+    return path.is_file() and not replaceable(path / "entry")
 
 
 def _write(image: RootfsImage, path: Path) -> None:

@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from aotforge.base.cache_trust import (
     acl_grants_write,
     check_cache,
     check_cache_folders,
+    module_path_fault,
     owner_fault,
     replaceable,
 )
@@ -311,3 +313,12 @@ def test_folders_of_objects_by_their_first_digits(tmp_path: Path, name: str) -> 
     (tmp_path / "theirs").chmod(0o777)
     with pytest.raises(CacheError, match="theirs has mode 777"):
         check_cache_folders(tmp_path)
+
+
+def test_bytecode_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONPYCACHEPREFIX=/tmp/pycache, which another user was the first to make."""
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    assert module_path_fault() == ""
+    tmp_path.chmod(0o777)
+    assert "mode 777: others can replace" in module_path_fault()
