@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
@@ -27,7 +28,6 @@ from aotforge.base.files import (
 from aotforge.devtools.docs_pages import write_pages
 from aotforge.devtools.site_links import site_faults
 from aotforge.errors import ReleaseError, ToolchainError
-from aotforge.formats.archive import sha256_file
 from aotforge.release.model import load_release_manifest
 
 MERMAID_VARIABLE = "AOTFORGE_MERMAID"
@@ -113,7 +113,7 @@ def _python(root: Path, home: Path) -> str:
             install = [str(python), "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             for command in (
                 [sys.executable, "-P", "-m", "venv", str(folder)],
-                [*install, "--require-hashes", "-r", str(requirements)],
+                [*install, "--only-binary", ":all:", "--require-hashes", "-r", str(requirements)],
             ):
                 done = run_child("pip", command, capture_output=True)
                 if done.returncode:
@@ -128,9 +128,12 @@ def _python(root: Path, home: Path) -> str:
 
 def _unpack_mermaid(home: Path, folder: Path, environment: Mapping[str, str]) -> None:
     archive = home / "cache" / "sources" / _MERMAID_SHA256 / "mermaid.tgz"
-    if not archive.is_file() or sha256_file(archive) != _MERMAID_SHA256:
-        write_atomic(archive, _mermaid_archive(environment.get(MERMAID_VARIABLE, "")))
-    with output_errors(folder), tarfile.open(archive) as tar:
+    # the bytes that were compared are those that are unpacked: another user may own the folder
+    data = archive.read_bytes() if archive.is_file() else b""
+    if hashlib.sha256(data).hexdigest() != _MERMAID_SHA256:
+        data = _mermaid_archive(environment.get(MERMAID_VARIABLE, ""))
+        write_atomic(archive, data)
+    with output_errors(folder), tarfile.open(fileobj=BytesIO(data)) as tar:
         make_folders(folder)
         for member, name in _MERMAID_MEMBERS.items():
             content = tar.extractfile(member)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -107,11 +108,11 @@ class PinnedArchive:
         Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file is not the pinned
         one or lacks a member, OutputError.
         """
-        archive = self._cached(cache, environment.get(self.variable, ""))
+        data = self._cached(cache, environment.get(self.variable, ""))
         with output_errors(folder):
             make_folders(folder)
         try:
-            with tarfile.open(archive) as tar:
+            with tarfile.open(fileobj=BytesIO(data)) as tar:
                 names = set(tar.getnames())
                 found = [name for name in self.optional if f"{self.top}/{name}" in names]
                 for member in (*self.members, *found):
@@ -119,32 +120,33 @@ class PinnedArchive:
                     content = tar.extractfile(info)
                     if content is None or info.size > _MEMBER_LIMIT:
                         raise RuntimeBuildError(
-                            f"{archive}: {member} is not a regular file of at most 16 MiB"
+                            f"{self.top}.tar.gz: {member} is not a regular file of at most 16 MiB"
                         )
-                    data, target = content.read(), folder / Path(member).name
+                    target, text = folder / Path(member).name, content.read()
                     with output_errors(target):  # a full disk does not make the archive invalid
-                        target.write_bytes(data)
+                        target.write_bytes(text)
         except KeyError as error:
             raise RuntimeBuildError(
-                f"{archive} has no {error.args[0] if error.args else 'such member'}",
+                f"{self.top}.tar.gz has no {error.args[0] if error.args else 'such member'}",
                 cause="the pin selects another archive than the manifest describes",
                 hint="pin the release's own source archive",
             ) from error
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise RuntimeBuildError(f"{archive} cannot be unpacked: {error}") from error
+            raise RuntimeBuildError(f"{self.top}.tar.gz cannot be unpacked: {error}") from error
         return folder
 
-    def _cached(self, cache: Path, named: str) -> Path:
-        """The archive as `cache`/sources/<sha256>/<file>; a damaged one there is replaced."""
+    def _cached(self, cache: Path, named: str) -> bytes:
+        """The archive, kept as `cache`/sources/<sha256>/<file>; a damaged one there is replaced. Bytes, because another user who owns
+        that folder could exchange the file after its check."""
         kept = cache / "sources" / self.sha256 / f"{self.top}.tar.gz"
         with suppress(ToolchainError, RuntimeBuildError):
-            self._verified(kept)
-            return kept
+            return self._verified(kept)
         with tempfile.TemporaryDirectory(prefix="aotforge-sources-") as folder:
             if not named:
                 self.fetch(Path(folder))
-            write_atomic(kept, self._verified(Path(named) if named else Path(folder) / kept.name))
-        return kept
+            data = self._verified(Path(named) if named else Path(folder) / kept.name)
+            write_atomic(kept, data)
+        return data
 
     def _verified(self, path: Path) -> bytes:
         hint = f"set {self.variable} to a copy of {self.top}.tar.gz"
@@ -220,27 +222,40 @@ def dl_source(
     return DlSource(name=f"dlfcn-win32 {pin.version}", original=original)
 
 
+_BACKEND = "setuptools==84.2.1"
+_BACKEND_SHA256 = "ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d589c2"
+"""The build backend of zstandard's source distribution."""
+
+
 def pip_download(pin: ZstdPin, folder: Path) -> None:
     """Fetches the source distribution with pip and the caller's index settings.
 
-    pip builds a source distribution's metadata, which runs code of it; the hash makes pip compare the bytes first. Raises
-    ToolchainError, RuntimeBuildError for other bytes than the pinned ones.
+    pip makes a source distribution's metadata, which executes code of it and of its build backend; both have a hash, which pip compares
+    first. Left to itself, pip installs the newest backend of the index. Raises ToolchainError, RuntimeBuildError for other bytes than
+    the pinned ones.
     """
-    options = ("--no-binary", pin.package)
-    requirement = f"{pin.package}=={pin.version}"
-    failed = run_pip_download(
-        requirement, [pin.sha256], folder, *options, limit=_ARCHIVE_LIMIT, seconds=_PIP_SECONDS
-    )
+    with tempfile.TemporaryDirectory(prefix="aotforge-backend-") as backend:
+        wheels, modules = Path(backend) / "wheels", Path(backend) / "modules"
+        wheels.mkdir()
+        common: Any = {"limit": _ARCHIVE_LIMIT, "seconds": _PIP_SECONDS}
+        what = _BACKEND
+        failed = run_pip_download(_BACKEND, [_BACKEND_SHA256], wheels, "--only-binary=:all:", **common)
+        if not failed:
+            for wheel in wheels.glob("*.whl"):
+                shutil.unpack_archive(wheel, modules, "zip")
+            what, options = pin.file, ("--no-binary", pin.package, "--no-build-isolation")
+            requirement = f"{pin.package}=={pin.version}"
+            failed = run_pip_download(requirement, [pin.sha256], folder, *options, modules=modules, **common)
     hint = f"put the file (SHA-256 {pin.sha256}) into any folder and set {ZSTD_VARIABLE} to its path"
     if _OTHER_BYTES in failed:
         raise RuntimeBuildError(
-            f"the index has another {pin.file} than the pinned one (SHA-256 {pin.sha256})",
+            f"the index has another {what} than the pinned one",
             cause="a file that was replaced on the index, or a mirror that cannot be trusted",
             hint=hint,
         )
     if failed:
         raise ToolchainError(
-            f"{pin.file} cannot be fetched: {failed.splitlines()[-1]}",
+            f"{what} cannot be fetched: {failed.splitlines()[-1]}",
             cause="no reachable package index",
             hint=hint,
         )

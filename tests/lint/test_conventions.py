@@ -130,3 +130,15 @@ def test_every_page_is_in_the_navigation() -> None:
     pages = [path.name for path in (ROOT / "docs").glob("*.md")]
     assert set(pages) <= set(listed), f"docs/mkdocs.yml lacks {sorted(set(pages) - set(listed))}"
     assert len(listed) == len(set(listed))
+
+
+def test_locked_packages_are_installed_from_wheels_alone() -> None:
+    """pip would execute the newest build backends of the index for a source distribution, which no hash locks."""
+    lines = [
+        line
+        for path in (ROOT / "dev", *SOURCES, *(ROOT / "docs").glob("*.md"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "--require-hashes" in line and "-r" in line
+    ]
+    assert len(lines) >= 4
+    assert not [line for line in lines if "--only-binary" not in line and "*options" not in line]

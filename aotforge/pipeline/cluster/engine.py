@@ -61,7 +61,7 @@ def require_dask() -> None:
             "--engine dask needs the Python package distributed",
             cause="it is not part of an environment for builds on one machine",
             hint="./dev build --engine dask installs it; in another environment: "
-            "pip install --require-hashes -r requirements/dask.txt",
+            "pip install --only-binary :all: --require-hashes -r requirements/dask.txt",
         )
 
 

@@ -100,9 +100,11 @@ def run_pip_download(
     *options: str,
     limit: int,
     seconds: float = _PIP_SECONDS,
+    modules: Path | None = None,
 ) -> str:
     """Downloads one package of at most `limit` bytes with pip and the caller's index settings into `folder`, if a SHA-256 in `hashes`
-    matches: pip compares it behind the last byte. Returns pip's messages when it fails, else ''."""
+    matches: pip compares it behind the last byte. pip imports build backends from `modules` too. Returns its messages when it fails, else
+    ''."""
     requirements = folder / "requirements.txt"
     pins = " ".join(f"--hash=sha256:{digest}" for digest in sorted(hashes))
     requirements.write_text(f"{requirement} {pins}\n", encoding="utf-8")
@@ -114,7 +116,8 @@ def run_pip_download(
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
 
     try:
-        done = run_child("pip", command, capture_output=True, timeout=seconds, preexec_fn=limits)
+        add = {"PYTHONPATH": str(modules)} if modules else None
+        done = run_child("pip", command, add=add, capture_output=True, timeout=seconds, preexec_fn=limits)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""
