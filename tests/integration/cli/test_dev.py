@@ -160,9 +160,16 @@ def test_a_home_that_another_user_can_write_by_an_acl_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-@pytest.mark.parametrize("place", ["", "..", "venv-*", "venv-*/bin/python"])
+@pytest.mark.parametrize(
+    "place",
+    ["", "..", "venv-*", "venv-*/bin/python", "venv-*/lib/python3.*/site-packages", "venv-*/lib/*/*/x.pth"],
+)
 def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     home = planted_home(tmp_path)
+    (environment,) = home.glob("venv-*")
+    packages = environment / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "x.pth").write_text("import sys")
     (path,) = home.glob(place) if place not in ("", "..") else [home / place]
     os.chown(path, USER, USER)
     text = refusal(home, "plan")
