@@ -106,7 +106,10 @@ class ReaderProcess(WorkerProcess):
 
 def _readable() -> list[Path]:
     """Folders of libraries, modules, this package and its manifests; none that has this checkout or the user's home in it."""
-    own, home = Path(__file__).resolve().parents[2], Path.home().resolve()
+    own = Path(__file__).resolve().parents[2]
+    private = [own]
+    with suppress(RuntimeError):  # a user without a home
+        private.append(Path.home().resolve())
     folders = [Path(sys.base_prefix), Path(sys.executable).resolve().parent, own / "aotforge", MANIFESTS]
     folders += map(Path, (*import_path(), *os.environ.get("LD_LIBRARY_PATH", "").split(":")))
     return [
@@ -115,5 +118,5 @@ def _readable() -> list[Path]:
         if one.is_absolute()
         and one.is_dir()
         and not one.is_relative_to("/usr")
-        and not any(inner.is_relative_to(one.resolve()) for inner in (own, home))
+        and not any(inner.is_relative_to(one.resolve()) for inner in private)
     ]
