@@ -213,10 +213,14 @@ def test_only_wanted_compilers(tmp_path: Path) -> None:
 CODE = 'extern "C" __declspec(dllexport) int one() { return 1; }\nextern "C" __declspec(dllexport) int two() { return 2; }\n'
 
 
-def dll(folder: Path, *more: str, code: str = CODE) -> bytes:
-    """`more`: other inputs of the linker, in `folder`."""
+def require_mingw() -> None:
     if shutil.which(MINGW) is None:
         pytest.skip(f"{MINGW} is not installed")
+
+
+def dll(folder: Path, *more: str, code: str = CODE) -> bytes:
+    """`more`: other inputs of the linker, in `folder`."""
+    require_mingw()
     subprocess.run(
         [MINGW, "-shared", "-s", "-static", "-Wl,--no-insert-timestamp", "-x", "c++", "-", "-x", "none", *more, "-o", "x.dll"],
         input=code, text=True, check=True, cwd=folder,
@@ -248,6 +252,7 @@ def forwarding(folder: Path) -> bytes:
 
 def redirected(folder: Path) -> bytes:
     """A manifest among its resources names the file that the loader takes for an import."""
+    require_mingw()
     (folder / "x.manifest").write_text('<assembly manifestVersion="1.0"><file name="msvcrt.dll"/></assembly>')
     (folder / "x.rc").write_text('2 24 "x.manifest"\n')
     subprocess.run(["x86_64-w64-mingw32-windres", "x.rc", "rc.o"], cwd=folder, check=True)
