@@ -8,6 +8,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -81,9 +82,11 @@ def check_cache_folders(folder: Path) -> None:
             if entry.is_symlink() or entry.is_dir():
                 check_cache(Path(entry.path))
             if not below and entry.name.startswith(_SHARDED):
-                for shard in map(Path, _entries(Path(entry.path))):
-                    if owner_fault(shard) or not _is_closed_folder(shard):
-                        check_cache(shard)
+                for shard in _entries(Path(entry.path)):
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        mode = shard.stat(follow_symlinks=False).st_mode
+                        if not stat.S_ISDIR(mode) or mode & 0o022 or owner_fault(Path(shard.path)):
+                            check_cache(Path(shard.path))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -92,14 +95,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
-
-
-def _is_closed_folder(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o022
 
 
 def owner_fault(path: Path | int) -> str:
