@@ -33,8 +33,8 @@ ACL_GROUP_OBJ and ACL_OTHER of Linux' posix_acl.h)."""
 _PARENTS = ("", "containers", "containers/trees")
 """Folders of a cache whose entries are one kind of object each."""
 
-_SHARDED = ("images-", "verdicts-")
-"""Starts of names of folders whose objects are in folders of their own, by the first digits of their keys."""
+_NESTED = ("images-", "verdicts-", "trust", "tune-", "builds", "executors", "sources")
+"""Starts of names of folders whose objects are in folders of their own, or that hold folders made one by one."""
 
 _CAUSE = "native code there could be replaced, which this process would execute"
 
@@ -81,12 +81,12 @@ def check_cache_folders(folder: Path) -> None:
             # also where a link leads to nothing now: who owns what is above its end can make a folder there
             if entry.is_symlink() or entry.is_dir():
                 check_cache(Path(entry.path))
-            if not below and entry.name.startswith(_SHARDED):
-                for shard in _entries(Path(entry.path)):
+            if not below and entry.name.startswith(_NESTED):
+                for nested in _entries(Path(entry.path)):
                     with suppress(FileNotFoundError):  # removed meanwhile
-                        mode = shard.stat(follow_symlinks=False).st_mode
-                        if not stat.S_ISDIR(mode) or mode & 0o022 or owner_fault(Path(shard.path)):
-                            check_cache(Path(shard.path))
+                        mode = nested.stat(follow_symlinks=False).st_mode
+                        if stat.S_ISLNK(mode) or mode & 0o022 or owner_fault(Path(nested.path)):
+                            check_cache(Path(nested.path))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -131,6 +131,11 @@ def replaceable(path: Path) -> str:
     return ""
 
 
+def changeable(path: Path) -> str:
+    """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can."""
+    return replaceable(path / "entry")
+
+
 def acl_grants_write(path: Path, attribute: str) -> bool:
     """Whether a POSIX ACL of the folder, ACCESS_ACL or DEFAULT_ACL, lets others write, whatever its mask is; also when it cannot be
     read."""
@@ -145,7 +150,7 @@ def acl_grants_write(path: Path, attribute: str) -> bool:
 def module_path_fault() -> str:
     """The reason why another user can put a module, or bytecode of one, where this process finds it. Empty when none can."""
     folders = [*sys.path, *([sys.pycache_prefix] if sys.pycache_prefix else [])]
-    faults = (replaceable(Path(folder).absolute() / "module.py") for folder in folders)
+    faults = (changeable(Path(folder).absolute()) for folder in folders)
     return next(filter(None, faults), "")
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from aotforge.base.cache_trust import DEFAULT_ACL, replaceable
+from aotforge.base.cache_trust import DEFAULT_ACL, changeable, replaceable
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 PART = ".part-"
@@ -284,7 +284,7 @@ def check_own_input(path: Path, error: type[AotforgeError]) -> None:
 
     For inputs whose code is executed or released as this user's own, and which have no signature.
     """
-    if fault := replaceable(path / "entry"):
+    if fault := changeable(path):
         raise error(
             f"{path} is not used: {fault}",
             cause="code of others would be executed or released as this user's own",

@@ -10,7 +10,6 @@ import sys
 import tarfile
 import tempfile
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -25,6 +24,7 @@ from aotforge.base.files import (
     waiting_lock,
     write_atomic,
 )
+from aotforge.base.paced_http import Pace, paced_opener
 from aotforge.devtools.docs_pages import write_pages
 from aotforge.devtools.site_links import site_faults
 from aotforge.errors import ReleaseError, ToolchainError
@@ -148,7 +148,8 @@ def _mermaid_archive(named: str) -> bytes:
         if named:
             data = Path(named).read_bytes()
         else:
-            with urllib.request.urlopen(_MERMAID_URL, timeout=_SECONDS) as response:
+            opener = paced_opener(Pace(_MERMAID_URL))
+            with opener.open(_MERMAID_URL, timeout=_SECONDS) as response:
                 data = response.read(_MERMAID_LIMIT)
     except (OSError, urllib.error.URLError) as error:
         raise ToolchainError(f"mermaid cannot be fetched: {error}", cause="no network", hint=hint) from error

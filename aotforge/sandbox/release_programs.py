@@ -17,7 +17,7 @@ from pathlib import Path
 from shutil import which
 from typing import IO, Any
 
-from aotforge.base.cache_trust import replaceable
+from aotforge.base.cache_trust import changeable
 from aotforge.base.child_processes import child_environment, run_child, secrets_in, start_child
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox.executors.agent import own_tasks
@@ -262,7 +262,7 @@ def _check_consent(what: str, release: str, other: str, own: bool, unsandboxed: 
 def is_own_release(release: Path, checkout: Path) -> bool:
     """True for a release in releases/dist of the checkout, where builds write, and where no other user can change it."""
     inside = release.resolve().is_relative_to((checkout / "releases" / "dist").resolve())
-    return inside and not any(replaceable(one / "entry") for one in (release, *release.rglob("*")))
+    return inside and not any(changeable(one) for one in (release, *release.rglob("*")))
 
 
 def _check_environment(what: str, release: str, hint: str) -> None:

@@ -42,7 +42,9 @@ class ReaderProcess(WorkerProcess):
         # without the links of an environment, which lead through other folders: its modules are in the path
         python = Path(sys.executable).resolve() if programs.sandbox else sys.executable
         parent = 1 if programs.sandbox else os.getpid()
-        with theirs:
+        with theirs, ExitStack() as failed:
+            failed.enter_context(self._limits)
+            failed.callback(self.connection.close)
             super().__init__(
                 "verification worker",
                 [str(python), "-m", module, *arguments, str(parent), str(theirs.fileno()), *more],
@@ -50,6 +52,7 @@ class ReaderProcess(WorkerProcess):
                 pass_fds=(theirs.fileno(),),
                 start=partial(programs.start, readable=[*_readable(), *readable], limits=self._limits),
             )
+            failed.pop_all()
 
     def kill(self) -> None:
         """Kill the process and reap it. Safe to call again."""

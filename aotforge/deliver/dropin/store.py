@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.cache_trust import owner_fault, replaceable
+from aotforge.base.cache_trust import changeable, owner_fault
 from aotforge.base.files import open_up, output_errors, output_lock
 from aotforge.deliver.dropin.inputs import IMAGES
 from aotforge.errors import AotforgeError, DropInError
@@ -130,7 +130,7 @@ def _refuse_unlisted(error: OSError) -> None:
 
 def _check_folder(folder: Path) -> None:
     """Raises DropInError when another user can add entries to a folder, or exchange them, it, or a folder above it."""
-    fault = replaceable(folder / "entry")
+    fault = changeable(folder)
     with suppress(FileNotFoundError):  # another run has removed it
         mode = stat.S_IMODE(folder.stat().st_mode)
         if mode & stat.S_ISVTX and mode & 0o022:  # others cannot exchange entries, but add some

@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 from aotforge.base.paced_http import Clock
 from aotforge.publish.stores.reading import Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
-from aotforge.publish.stores.s3_parts import abort_uploads, listed, put_parts
+from aotforge.publish.stores.s3_parts import Location, abort_uploads, listed, put_parts
 from aotforge.publish.stores.s3_transport import end_redirects, pace_responses, read_content
 from aotforge.publish.stores.store import (
     CHUNK,
@@ -159,9 +159,16 @@ class S3Store:
                 lambda: self._client.complete_multipart_upload(**at, **complete, IfNoneMatch="*")
             )
             if large:  # the refused upload is still open; only this one, because others probe as well
-                self._client.abort_multipart_upload(**at, UploadId=upload)
+                self._abort(at, upload)
         self._honoured = Guarantees(put=if_absent, large=large, swap=swap)
         return self._honoured
+
+    def _abort(self, at: Location, upload: str) -> None:
+        try:
+            self._client.abort_multipart_upload(**at, UploadId=upload)
+        except ClientError as error:
+            if code_of(error) != "NoSuchUpload":  # the answer to the first request was lost
+                raise
 
     @staticmethod
     def _refuses(write: Callable[[], object]) -> bool:

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import replaceable
+from aotforge.base.cache_trust import changeable
 from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import Member, entry, write_tar
@@ -42,7 +42,7 @@ def docker_archive(image: RootfsImage, *, cache: Path) -> Path:
 
 
 def _is_own(path: Path) -> bool:
-    return path.is_file() and not replaceable(path / "entry")
+    return path.is_file() and not changeable(path)
 
 
 def _write(image: RootfsImage, path: Path) -> None:

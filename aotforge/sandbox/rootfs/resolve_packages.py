@@ -22,6 +22,8 @@ from aotforge.sandbox.rootfs.fetch import AptSettings, opened
 _INST = re.compile(r"^Inst (\S+) \((\S+) ")
 _UNKNOWN_SHA1 = "0" * 40
 _APT_SECONDS = 600.0
+_ROLLING = ("sid", "unstable", "experimental")
+"""Suites without security updates of their own."""
 _KEYRINGS = Path("/usr/share/keyrings")
 
 
@@ -147,12 +149,15 @@ def _sources(suite: str, settings: AptSettings) -> Sequence[str]:
             if _has(f"{archive}/dists/{name}/InRelease", settings):
                 lines.append(f"deb {signed}{archive} {name} main")
                 break
-    if not any(f" {suite} main" in line for line in lines):
-        raise ContainerError(
-            f"no reachable archive has {suite}",
-            cause=f"searched: {', '.join(settings.archives)}",
-            hint="correct `suite`, or the machine's apt sources",
-        )
+    # without its security updates a lock would select packages with known faults, and nothing in it would show that
+    required = [suite] if suite in _ROLLING else [suite, f"{suite}-security"]
+    for name in required:
+        if not any(f" {name} main" in line for line in lines):
+            raise ContainerError(
+                f"no reachable archive has {name}",
+                cause=f"searched: {', '.join(settings.archives)}",
+                hint="correct `suite`, or the machine's apt sources",
+            )
     return lines
 
 

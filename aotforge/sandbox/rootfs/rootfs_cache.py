@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import replaceable
+from aotforge.base.cache_trust import changeable
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
@@ -168,7 +168,7 @@ def _marks(tar: Path) -> dict[str, int]:
 
 def _others_can_write(tar: Path) -> bool:
     """Its owner could change it in place and set the time back."""
-    return bool(replaceable(tar / "entry"))
+    return bool(changeable(tar))
 
 
 def is_verified(paths: CachePaths, digest: str) -> bool:

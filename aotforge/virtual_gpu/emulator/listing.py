@@ -27,7 +27,7 @@ _WORD = re.compile(r"(?:[^\s\[(]|\[[^\]]*\]|\((?:[^()]|\([^()]*\))*\))+")
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")
 _MNEMONIC = re.compile(r"(?:^\t|:: )([sv]_\w+|(?:ds|global|buffer|scratch|flat)_\w+)", re.MULTILINE)
 _SECTION = re.compile(r"\s*\.(?:text|section\s+\"?([\w.$-]+).*)$")
-_FUNCTION = re.compile(r"^\s*\.type\s+([\w.$]+),@function", re.MULTILINE)
+_FUNCTION = re.compile(r"^[ \t]*\.type[ \t]+([\w.$]+),@function", re.MULTILINE)
 _PADDING = re.compile(r"\s*\.(p2alignl\s+\d+|fill\s+\d+,\s*4),\s*(3212836864|3214868480)$")
 """`s_code_end` behind a function, for the instruction prefetcher."""
 _INSTRUCTION_LIMIT = 100_000
@@ -38,7 +38,7 @@ _BRANCH = re.compile(r"s_c?branch(_|$)|s_call_b64$")
 def parse_listing(text: str) -> Listing:
     """Decode the text of one kernel. Raises DecodeError with the line."""
     arch = next((m[1] for line in text.splitlines() if (m := _TARGET.match(line))), None)
-    names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
+    names = re.findall(r"^[ \t]*\.amdhsa_kernel[ \t]+(\S+)", text, re.MULTILINE)
     if arch is None or len(names) != 1:
         raise DecodeError(
             f"not the assembly text of one AMDGPU kernel: {len(names)} kernels, arch {arch or 'not named'}",

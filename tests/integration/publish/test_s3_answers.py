@@ -12,7 +12,7 @@ from botocore.exceptions import ConnectionClosedError
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores import s3_parts
 from aotforge.publish.stores.s3 import S3Store
-from aotforge.publish.stores.store import ErrorKind, StoreError
+from aotforge.publish.stores.store import ErrorKind, Guarantees, StoreError
 from tests.support.publishing import make_release, publish, released_names, try_install
 from tests.support.s3_stub import Answer, Fault, S3Stub, failure, tag
 
@@ -173,6 +173,15 @@ def test_another_publisher_interferes_with_an_upload(code: str) -> None:
     stub.faults["CompleteMultipartUpload"] = [gone]
     stub.store().put_if_absent("a", data)
     assert stub.objects["a"] == data and stub.calls["CreateMultipartUpload"] == 2
+
+
+def test_a_probe_whose_upload_is_gone() -> None:
+    """The server removed it at the first request, whose answer was lost."""
+    stub = S3Stub()
+    stub.faults["AbortMultipartUpload"] = [lambda usual: failure(404, "NoSuchUpload")]
+    assert stub.store().probe() == Guarantees(put=True, large=True, swap=True)
+    stub.faults["AbortMultipartUpload"] = [lambda usual: failure(403, "AccessDenied")]
+    assert kind(lambda: stub.store().probe()) is ErrorKind.DENIED
 
 
 def test_another_publisher_completes_the_object_first() -> None:

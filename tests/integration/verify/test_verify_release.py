@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import socket
 import tarfile
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,15 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import ExecutorError, PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
+from aotforge.errors import (
+    ExecutorError,
+    PackError,
+    ReleaseError,
+    RulesError,
+    ToolchainError,
+    UnsupportedError,
+    VerifyError,
+)
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.elf import read_elf
 from aotforge.pack.reader import open_files
@@ -32,9 +41,9 @@ from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
 from aotforge.rules import Value
-from aotforge.sandbox.release_programs import available_programs
+from aotforge.sandbox.release_programs import ReleasePrograms, available_programs
 from aotforge.verify.pool import Pool
-from aotforge.verify.reader_process import UNCONFINED
+from aotforge.verify.reader_process import UNCONFINED, ReaderProcess
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import image_tasks, verify_images
 from tests.integration.release.real import CACHE
@@ -475,3 +484,11 @@ def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
     }
     (opened,) = (open_files(one.pack) for one in read_release(released(tmp_path, changes[path], images)))
     check_dispatch(opened, root.parent)
+
+
+def test_a_sandbox_that_cannot_be_started() -> None:
+    """Nothing of it remains: no thread that watches its memory, no descriptor."""
+    threads, files = threading.active_count(), len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(ToolchainError, match="a verification worker cannot be started: No such file"):
+        ReaderProcess("aotforge.verify.worker", programs=ReleasePrograms(sandbox=("/no/such/bwrap",)))
+    assert (threading.active_count(), len([*Path("/proc/self/fd").iterdir()])) == (threads, files)

@@ -298,7 +298,7 @@ def test_links_to_what_others_make_later(tmp_path: Path, below: str) -> None:
         check_cache_folders(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("name", ["images-1", "verdicts-4"])
+@pytest.mark.parametrize("name", ["images-1", "verdicts-4", "trust", "sources", "tune-2"])
 def test_folders_of_objects_by_their_first_digits(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name / "0a"
     folder.mkdir(parents=True)
