@@ -25,6 +25,7 @@ _REFUSED = {
     "socketpair": 53,
     "semget": 64,
     "msgget": 68,
+    "ptrace": 101,
     "mount": 165,
     "mq_open": 240,
     "add_key": 248,
@@ -35,12 +36,15 @@ _REFUSED = {
     "tee": 276,
     "vmsplice": 278,
     "setns": 308,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311,
     "memfd_create": 319,
     "io_uring_setup": 425,
     "open_tree": 428,
     "move_mount": 429,
     "fsopen": 430,
     "clone3": 435,
+    "pidfd_getfd": 438,
     "memfd_secret": 447,
 }
 """Numbers of Linux' arch/x86/entry/syscalls/syscall_64.tbl. glibc takes clone where there is no clone3, whose flags no filter can read."""
@@ -60,8 +64,8 @@ _ALLOW, _NO_SUCH_CALL = 0x7FFF0000, 0x00050000 | 38
 def refused_system_calls() -> bytes:
     """A seccomp filter, a `sock_filter` per 8 bytes: calls fail with ENOSYS that make memory which no process need have mapped (files in
     memory, shared memory, semaphores, messages, huge pages in pipes, sockets, file systems), or a user namespace, where such calls are
-    permitted again; so do those that use the caller's keyrings, and all calls of other instruction sets. Empty on a machine that is
-    not x86-64.
+    permitted again; so do those that use the caller's keyrings, those that change or read another process, such as process 1, and all
+    calls of other instruction sets. Empty on a machine that is not x86-64.
     """
     if platform.machine() != "x86_64":
         return b""

@@ -24,6 +24,7 @@ from aotforge.sandbox.executors.agent import own_tasks
 from aotforge.sandbox.executors.cgroups import ControlGroups
 from aotforge.sandbox.executors.session import UID
 from aotforge.sandbox.memory_watch import MemoryWatch, refused_system_calls
+from aotforge.sandbox.process_one import ProcessOne, can_hold
 
 _PROBE_SECONDS = 30
 _OUTPUT_LIMIT = 1 << 20
@@ -97,6 +98,7 @@ class ReleasePrograms:
             tempfile.TemporaryFile() as refused,
             closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
             MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES) as watch,
+            ProcessOne() as first,
         ):
             calls = refused_system_calls()
             for file, content in ((given, text.encode()), (refused, calls)):
@@ -113,11 +115,12 @@ class ReleasePrograms:
                 if self.sandbox:
                     filtered = ["--seccomp", str(refused.fileno())] if calls else []
                     words = [
-                        *(*self.sandbox, *filtered, *_mounts(readable, writable), "--chdir", str(folder)),
-                        *(*_variables(own), *_limited(command)),
+                        *(*self.sandbox, *first.options, *filtered, *_mounts(readable, writable)),
+                        *("--chdir", str(folder), *_variables(own), *command),
                     ]
+                    passed = [*first.descriptors, refused.fileno()]
                     status: int | None = run_child(
-                        "bubblewrap", words, pass_fds=[refused.fileno()], **options
+                        "bubblewrap", _limited(words), pass_fds=passed, **options
                     ).returncode
                 else:
                     status = run_child(
@@ -153,6 +156,7 @@ class ReleasePrograms:
         groups = limits.enter_context(closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)))
         watch = limits.enter_context(MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES))
         options["preexec_fn"] = groups.join() or watch.join()
+        first = limits.enter_context(ProcessOne())
         calls = refused_system_calls()
         with tempfile.TemporaryFile() as refused, _empty_pipe() as options["stdin"]:
             refused.write(calls)
@@ -160,10 +164,11 @@ class ReleasePrograms:
             filtered = ["--seccomp", str(refused.fileno())] if calls else []
             own = child_environment(kind, add=add)
             words = [
-                *(*self.sandbox, *filtered, *_mounts(readable, ()), "--chdir", "/"),
-                *(*_variables(own, path=own.get("PATH", os.defpath)), *_limited(command)),
+                *(*self.sandbox, *first.options, *filtered, *_mounts(readable, ()), "--chdir", "/"),
+                *(*_variables(own, path=own.get("PATH", os.defpath)), *command),
             ]
-            return start_child("bubblewrap", words, pass_fds=(*pass_fds, refused.fileno()), **options)
+            passed = (*pass_fds, *first.descriptors, refused.fileno())
+            return start_child("bubblewrap", _limited(words), pass_fds=passed, **options)
 
     def compile(
         self,
@@ -283,7 +288,7 @@ def available_programs() -> ReleasePrograms:
 def _sandbox() -> tuple[str, ...]:
     """bubblewrap with the first mounts and namespaces that the kernel permits; empty when there are none."""
     program = which("bwrap")
-    if program is None:
+    if program is None or not can_hold():
         return ()
     root = os.geteuid() == 0
     found = product((_READ_ONLY_DEVICES, ()), (_USER, _ROOT)) if root else [((), _USER)]
@@ -309,7 +314,19 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
             words += ["--ro-bind", name, name]
     for name in _LOADER_FILES:
         words += ["--ro-bind-try", name, name]
-    words += ["--proc", "/proc", "--size", str(FILE_LIMIT), "--tmpfs", "/tmp", "--tmpfs", "/dev"]
+    # a program could let process 1 go on after its end: what /proc has of it is covered
+    words += [
+        "--proc",
+        "/proc",
+        "--tmpfs",
+        "/proc/1",
+        "--size",
+        str(FILE_LIMIT),
+        "--tmpfs",
+        "/tmp",
+        "--tmpfs",
+        "/dev",
+    ]
     for name in _DEVICES:
         words += ["--dev-bind", name, name]
     words += ["--symlink", "/proc/self/fd", "/dev/fd"]
@@ -319,7 +336,7 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
         words += ["--bind", str(path), str(path)]
     # / and /dev are memory without a limit; folders below them that are mounted are not affected. Where root calls, the user in the
     # sandbox is the kernel's user 0, which may write /proc/sys without any capability
-    return [*words, "--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"]
+    return [*words, *(word for name in ("/dev", "/proc/1", "/proc", "/") for word in ("--remount-ro", name))]
 
 
 def _variables(environment: Mapping[str, str], path: str = os.defpath) -> list[str]:

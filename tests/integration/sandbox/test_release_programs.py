@@ -140,6 +140,23 @@ def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     assert "Function not implemented" in done.stdout
     assert int(done.stdout.splitlines()[-2]) <= 3  # two lines of headings, and perhaps the loopback device
     assert int(done.stdout.splitlines()[-1]) < 8 and "No such process" in done.stderr
+    assert run("ls -A /proc/1; : > /proc/1/file").stdout == ""
+
+
+@needs_bubblewrap
+def test_a_process_1_that_outlives_bubblewrap_is_ended(tmp_path: Path) -> None:
+    """As one of which a program takes hold: bubblewrap leaves, and it goes on."""
+    words = [word for word in available_programs().sandbox if word != "--die-with-parent"]
+    shutil.copy("/bin/sleep", tmp_path / "left-over")
+    line = f"({tmp_path}/left-over 600 &); sleep 600 & echo begun"
+    for seconds, status in ((60, 0), (1, None)):
+        done = ReleasePrograms(sandbox=tuple(words)).run(
+            ["/bin/sh", "-c", line if status == 0 else f"{line}; wait"],
+            environment={}, readable=[tmp_path], seconds=seconds,
+        )  # fmt: skip
+        assert (done.status, done.stdout) == (status, "begun\n")
+        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+        assert not [line for line in lines if bytes(tmp_path / "left-over") in line]
 
 
 @needs_bubblewrap
@@ -315,7 +332,7 @@ def test_memory_of_the_kernel_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @needs_bubblewrap
-def test_memory_that_no_process_has_mapped_is_refused() -> None:
+def test_calls_that_make_hidden_memory_or_change_processes_are_refused() -> None:
     calls = "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n"
     for call in (
         "memfd_create(b'x', 0)",
@@ -336,11 +353,15 @@ def test_memory_that_no_process_has_mapped_is_refused() -> None:
         "syscall(56, 0x10000000 | 17, 0, 0, 0, 0)",  # clone, with a user namespace
         "syscall(435, 0, 0)",
         "mmap(None, 4096, 3, 0x21, -1, 0)",
+        "ptrace(0x4206, 1, 0, 0)",  # PTRACE_SEIZE of process 1, which could then go on after the sandbox's end
+        "syscall(310, 1, 0, 0, 0, 0, 0)",
+        "syscall(311, 1, 0, 0, 0, 0, 0)",
+        "syscall(438, 0, 0, 0)",
     ):
         calls += f"print(libc.{call}, ctypes.get_errno() == errno.ENOSYS)\n"
     programs = find_release_programs("r", own=False, unsandboxed=False)
     done = programs.run(["/usr/bin/python3", "-c", calls], environment={}, readable=(), seconds=300)
-    assert done.stdout.split() == ["-1", "True"] * 18, done
+    assert done.stdout.split() == ["-1", "True"] * 22, done
     opened = programs.run(["/bin/sh", "-c", "exec < /dev/zero"], environment={}, readable=(), seconds=300)
     assert opened.status != 0  # what is mapped of it is shared memory
 

@@ -41,6 +41,7 @@ from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
 from aotforge.rules import Value
+from aotforge.sandbox import release_programs
 from aotforge.sandbox.release_programs import ReleasePrograms, available_programs
 from aotforge.verify.pool import Pool
 from aotforge.verify.reader_process import UNCONFINED, ReaderProcess
@@ -486,9 +487,10 @@ def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
     check_dispatch(opened, root.parent)
 
 
-def test_a_sandbox_that_cannot_be_started() -> None:
+def test_a_sandbox_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it remains: no thread that watches its memory, no descriptor."""
+    monkeypatch.setattr(release_programs, "which", lambda name, **_: f"/no/such/{name}")
     threads, files = threading.active_count(), len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(ToolchainError, match="a verification worker cannot be started: No such file"):
-        ReaderProcess("aotforge.verify.worker", programs=ReleasePrograms(sandbox=("/no/such/bwrap",)))
+        ReaderProcess("aotforge.verify.worker", programs=ReleasePrograms(sandbox=("bwrap",)))
     assert (threading.active_count(), len([*Path("/proc/self/fd").iterdir()])) == (threads, files)

@@ -1,0 +1,76 @@
+"""Process 1 of a sandbox of bubblewrap, which is ended by its descriptor, and with it all others of the sandbox.
+
+bubblewrap's own end does not suffice: a program of the sandbox that takes hold of process 1 can let bubblewrap leave before it.
+"""
+
+import os
+import re
+import select
+import signal
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+_CHILD = re.compile(rb'"child-pid": (\d+)')
+_INFO_BYTES = 256
+_END_SECONDS = 60.0
+
+
+class ProcessOne:
+    """`options` and `descriptors` are for bubblewrap, whose program starts only when process 1 is held. On exit process 1 is killed, and
+    its processes with it, before the block is left."""
+
+    def __init__(self) -> None:
+        self._info, self._told = os.pipe()
+        self._blocked, self._go = os.pipe()
+        self._held = -1
+        self._thread = threading.Thread(target=self._hold, daemon=True)
+
+    @property
+    def options(self) -> list[str]:
+        """Of bubblewrap."""
+        return ["--info-fd", str(self._told), "--block-fd", str(self._blocked)]
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Those that bubblewrap inherits."""
+        return self._told, self._blocked
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._told)  # bubblewrap may not have started
+        self._thread.join()
+        if self._held >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._held, signal.SIGKILL)
+            select.select([self._held], [], [], _END_SECONDS)
+            os.close(self._held)
+        for descriptor in (self._info, self._blocked, self._go):
+            os.close(descriptor)
+
+    def _hold(self) -> None:
+        if (told := _CHILD.search(os.read(self._info, _INFO_BYTES))) is None:
+            return
+        try:
+            self._held = os.pidfd_open(int(told[1]))
+        except OSError:  # it has ended, or this process has no descriptor left: the program must not start
+            with suppress(ProcessLookupError):
+                os.kill(int(told[1]), signal.SIGKILL)
+            return
+        with suppress(BrokenPipeError):
+            os.write(self._go, b"\n")
+
+
+def can_hold() -> bool:
+    """Whether this machine gives descriptors of processes: Linux 5.3."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
