@@ -33,7 +33,7 @@ ACL_GROUP_OBJ and ACL_OTHER of Linux' posix_acl.h)."""
 _PARENTS = ("", "containers", "containers/trees")
 """Folders of a cache whose entries are one kind of object each."""
 
-_NESTED = ("images-", "verdicts-", "trust", "tune-", "builds", "executors", "sources")
+_NESTED = ("images-", "verdicts-", "runtime", "trust", "tune-", "builds", "executors", "sources", "check-")
 """Starts of names of folders whose objects are in folders of their own, or that hold folders made one by one."""
 
 _CAUSE = "native code there could be replaced, which this process would execute"
@@ -101,10 +101,29 @@ def owner_fault(path: Path | int) -> str:
     """The words for a file, folder or link of another user than this one and root; empty for others and where there is none. A number is
     an open descriptor."""
     try:
-        owner = (os.fstat(path) if isinstance(path, int) else path.lstat()).st_uid
+        return _owner_fault(os.fstat(path) if isinstance(path, int) else path.lstat())
     except OSError:
         return ""
+
+
+def _owner_fault(status: os.stat_result) -> str:
+    owner = status.st_uid
     return "" if owner in _trusted_users() else f"belongs to user {owner}, not to user {os.geteuid()}"
+
+
+def file_fault(status: os.stat_result) -> str:
+    """The words for an open file that another user owns or can write; empty for others. A folder's check is not enough for files that
+    were copied into it with their owners."""
+    mode = stat.S_IMODE(status.st_mode)
+    return _owner_fault(status) or (f"has mode {mode:o}: other users can write it" if mode & 0o022 else "")
+
+
+def read_own(path: Path) -> bytes:
+    """The content of a file of a cache. Raises OSError, also for one with a `file_fault`."""
+    with path.open("rb") as file:
+        if fault := file_fault(os.fstat(file.fileno())):
+            raise PermissionError(errno.EPERM, fault, str(path))
+        return file.read()
 
 
 def replaceable(path: Path) -> str:
@@ -134,6 +153,11 @@ def replaceable(path: Path) -> str:
 def changeable(path: Path) -> str:
     """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can."""
     return replaceable(path / "entry")
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether there is a file that no other user can change or replace."""
+    return path.is_file() and not changeable(path)
 
 
 def acl_grants_write(path: Path, attribute: str) -> bool:

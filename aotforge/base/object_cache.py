@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from aotforge.base.cache_trust import file_fault
+
 T = TypeVar("T")
 _DAMAGED = {errno.EIO, errno.EISDIR}  # a bad sector, or a folder: as good as damaged
 _TOUCH_SECONDS = 3600.0
@@ -120,7 +122,9 @@ class ObjectCache(Generic[T]):
         path = self.path(key)
         try:
             with path.open("rb") as file:
-                record_use(path, os.fstat(file.fileno()))
+                if fault := file_fault(status := os.fstat(file.fileno())):
+                    raise DamagedObjectError(fault)
+                record_use(path, status)
                 return file.read()
         except FileNotFoundError:
             return None

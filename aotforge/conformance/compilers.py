@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.cache_trust import read_own
 from aotforge.base.files import make_folders
 from aotforge.errors import ToolchainError
 from aotforge.library.build_tools import run_tool
@@ -176,9 +177,9 @@ class CompilationCache:
     def _load(self, key: str) -> Compilation | None:
         folder = self.cache / _CACHE / key
         try:
-            result = json.loads((folder / "result.json").read_text())
+            result = json.loads(read_own(folder / "result.json"))
             program = folder / "program" if result["program"] else None
-            if program and hashlib.sha256(program.read_bytes()).hexdigest() != result["program"]:
+            if program and hashlib.sha256(read_own(program)).hexdigest() != result["program"]:
                 return None
             return Compilation(ok=True, output=str(result["output"]), program=program)
         except (OSError, ValueError, KeyError, TypeError):

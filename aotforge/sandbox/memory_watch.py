@@ -49,10 +49,22 @@ _REFUSED = {
 }
 """Numbers of Linux' arch/x86/entry/syscalls/syscall_64.tbl. glibc takes clone where there is no clone3, whose flags no filter can read."""
 
-_MMAP, _CLONE = 9, 56
+_MMAP, _IOCTL, _CLONE, _FALLOCATE = 9, 16, 56, 285
 _SHARED_ANONYMOUS = 0x01 | 0x20
 _NEW_USER = 0x10000000
-"""Flags of mmap and of clone."""
+_KEEP_SIZE = 0x01
+"""Flags of mmap, of clone, and of fallocate: file systems compare the limit on a file's size only where it grows."""
+
+_RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)
+"""FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE, which are fallocate with that flag."""
+
+_PARTLY_REFUSED = (
+    (_MMAP, 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS),
+    (_CLONE, 0, _NEW_USER, _NEW_USER),
+    (_FALLOCATE, 1, _KEEP_SIZE, _KEEP_SIZE),
+    *((_IOCTL, 1, 0xFFFFFFFF, number) for number in _RESERVATIONS),
+)
+"""Calls by number, argument, mask and the value that is refused."""
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _NUMBER, _SET, _ARGUMENTS = 0, 4, 16
@@ -64,8 +76,8 @@ _ALLOW, _NO_SUCH_CALL = 0x7FFF0000, 0x00050000 | 38
 def refused_system_calls() -> bytes:
     """A seccomp filter, a `sock_filter` per 8 bytes: calls fail with ENOSYS that make memory which no process need have mapped (files in
     memory, shared memory, semaphores, messages, huge pages in pipes, sockets, file systems), or a user namespace, where such calls are
-    permitted again; so do those that use the caller's keyrings, those that change or read another process, such as process 1, and all
-    calls of other instruction sets. Empty on a machine that is not x86-64.
+    permitted again; so do those that use the caller's keyrings, those that change or read another process, such as process 1, those that
+    reserve space beyond a file's end, and all calls of other instruction sets. Empty on a machine that is not x86-64.
     """
     if platform.machine() != "x86_64":
         return b""
@@ -80,14 +92,14 @@ def refused_system_calls() -> bytes:
     ]
     for number in _REFUSED.values():
         steps += [(_EQUAL, 0, 1, number), refuse]
-    for number, argument, flags in ((_MMAP, 3, _SHARED_ANONYMOUS), (_CLONE, 0, _NEW_USER)):
+    for number, argument, mask, value in _PARTLY_REFUSED:
         steps += [
-            (_EQUAL, 0, 5, number),
+            (_LOAD, 0, 0, _NUMBER),
+            (_EQUAL, 0, 4, number),
             (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
-            (_AND, 0, 0, flags),
-            (_EQUAL, 0, 1, flags),
+            (_AND, 0, 0, mask),
+            (_EQUAL, 0, 1, value),
             refuse,
-            end,
         ]
     steps.append(end)
     return b"".join(struct.pack("=HBBI", *step) for step in steps)

@@ -1,4 +1,4 @@
-"""Process 1 of a sandbox of bubblewrap, which is ended by its descriptor, and with it all others of the sandbox.
+"""Process 1 of bubblewrap's sandbox, held by a descriptor: its end is the end of all processes there.
 
 bubblewrap's own end does not suffice: a program of the sandbox that takes hold of process 1 can let bubblewrap leave before it.
 """
@@ -22,7 +22,7 @@ class ProcessOne:
     its processes with it, before the block is left."""
 
     def __init__(self) -> None:
-        self._info, self._told = os.pipe()
+        self._info, self._report = os.pipe()
         self._blocked, self._go = os.pipe()
         self._held = -1
         self._thread = threading.Thread(target=self._hold, daemon=True)
@@ -30,12 +30,12 @@ class ProcessOne:
     @property
     def options(self) -> list[str]:
         """Of bubblewrap."""
-        return ["--info-fd", str(self._told), "--block-fd", str(self._blocked)]
+        return ["--info-fd", str(self._report), "--block-fd", str(self._blocked)]
 
     @property
     def descriptors(self) -> tuple[int, int]:
         """Those that bubblewrap inherits."""
-        return self._told, self._blocked
+        return self._report, self._blocked
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -44,7 +44,7 @@ class ProcessOne:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._told)  # bubblewrap may not have started
+        os.close(self._report)  # bubblewrap may not have started
         self._thread.join()
         if self._held >= 0:
             with suppress(ProcessLookupError):
@@ -55,13 +55,13 @@ class ProcessOne:
             os.close(descriptor)
 
     def _hold(self) -> None:
-        if (told := _CHILD.search(os.read(self._info, _INFO_BYTES))) is None:
+        if (found := _CHILD.search(os.read(self._info, _INFO_BYTES))) is None:
             return
         try:
-            self._held = os.pidfd_open(int(told[1]))
+            self._held = os.pidfd_open(int(found[1]))
         except OSError:  # it has ended, or this process has no descriptor left: the program must not start
             with suppress(ProcessLookupError):
-                os.kill(int(told[1]), signal.SIGKILL)
+                os.kill(int(found[1]), signal.SIGKILL)
             return
         with suppress(BrokenPipeError):
             os.write(self._go, b"\n")

@@ -314,7 +314,7 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
             words += ["--ro-bind", name, name]
     for name in _LOADER_FILES:
         words += ["--ro-bind-try", name, name]
-    # a program could let process 1 go on after its end: what /proc has of it is covered
+    # a program could let process 1 continue after its end: what /proc has of it is covered
     words += [
         "--proc",
         "/proc",
@@ -376,5 +376,6 @@ def _empty_pipe() -> Iterator[int]:
 
 
 def _beginning(file: IO[bytes], limit: int) -> str:
-    file.seek(0)
-    return file.read(limit).decode("utf-8", "replace")
+    # by its name: the program shares this description, and with it the place and flags such as O_DIRECT
+    with Path(f"/proc/self/fd/{file.fileno()}").open("rb") as own:
+        return own.read(limit).decode("utf-8", "replace")

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import changeable
+from aotforge.base.cache_trust import is_own_file
 from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import Member, entry, write_tar
@@ -37,12 +37,10 @@ def docker_archive(image: RootfsImage, *, cache: Path) -> Path:
     paths = CachePaths(cache=cache)
     path = paths.archive(image_id(image).removeprefix("sha256:"))
     with storage_errors(path):
-        create_once(paths.lock(f"{path.stem}.archive"), lambda: _is_own(path), lambda: _write(image, path))
+        create_once(
+            paths.lock(f"{path.stem}.archive"), lambda: is_own_file(path), lambda: _write(image, path)
+        )
     return path
-
-
-def _is_own(path: Path) -> bool:
-    return path.is_file() and not changeable(path)
 
 
 def _write(image: RootfsImage, path: Path) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import changeable
+from aotforge.base.cache_trust import is_own_file
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
@@ -49,7 +49,11 @@ def ensure_rootfs(
             lambda: _build(spec, lock, paths, (*sources, *environment.get(SOURCES, "").split()), observer),
             on_wait=lambda: observer.stage(f"{name}: another process builds it; waiting"),
         )
-        create_once(paths.lock("image-value"), paths.image_value.is_file, lambda: _make_image_value(paths))
+        create_once(
+            paths.lock("image-value"),
+            lambda: is_own_file(paths.image_value),
+            lambda: _make_image_value(paths),
+        )
     return rootfs_image(spec, lock, paths)
 
 
@@ -95,7 +99,7 @@ def _build(
 ) -> None:
     tar, store = paths.tar(lock.digest), paths.store
     # a restored cache has the same bytes, other times
-    if not tar.is_file() or _others_can_write(tar) or sha256_file(tar) != lock.digest:
+    if not is_own_file(tar) or sha256_file(tar) != lock.digest:
         with staged_file(tar) as path:
             fetch_locked(spec, lock, store, sources=sources, observer=observer)
             on_file = stage_reporter(spec.name, "unpacking", observer)
@@ -166,18 +170,11 @@ def _marks(tar: Path) -> dict[str, int]:
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
 
 
-def _others_can_write(tar: Path) -> bool:
-    """Its owner could change it in place and set the time back."""
-    return bool(changeable(tar))
-
-
 def is_verified(paths: CachePaths, digest: str) -> bool:
     """The rootfs' file is the one that was hashed."""
     tar = paths.tar(digest)
     try:
-        return not _others_can_write(tar) and bool(
-            json.loads(paths.record(digest).read_text()) == _marks(tar)
-        )
+        return is_own_file(tar) and bool(json.loads(paths.record(digest).read_text()) == _marks(tar))
     except (OSError, ValueError):
         return False
 

@@ -12,7 +12,7 @@ from typing import Any
 from triton import knobs
 from triton.runtime.cache import FileCacheManager
 
-from aotforge.base.cache_trust import check_cache
+from aotforge.base.cache_trust import check_cache, read_own
 from aotforge.base.files import make_folders
 from aotforge.errors import CacheError
 
@@ -24,7 +24,7 @@ def use_checked_cache() -> None:
 
 
 class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no types
-    """Files in folders that only this user can write; a group of files counts while each has the digest that it was stored with."""
+    """Files that only this user can write, in such folders; a group of files counts while each has the digest that it was stored with."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         if not (override or dump):
@@ -58,8 +58,10 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
     def get_group(self, filename: str) -> dict[str, str] | None:
         """The paths of a group; None for one with a file that was changed or truncated: Triton then compiles the kernel again."""
         try:
-            found = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
+            found = json.loads(read_own(Path(self._make_path(f"__grp__{filename}"))))
             group, digests = dict(found["child_paths"]), dict(found["sha256"])
+            if any(Path(path).parent != Path(self.cache_dir) for path in group.values()):
+                return None
             intact = {name: _digest(Path(path)) for name, path in group.items()} == digests
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -67,7 +69,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_own(path)).hexdigest()
 
 
 def _check(folder: Path) -> None:

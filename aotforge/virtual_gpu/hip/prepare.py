@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from aotforge.base.cache_trust import check_cache
+from aotforge.base.cache_trust import check_cache, read_own
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import default_cache, processor
 from aotforge.base.source_groups import group_digest
@@ -153,9 +153,9 @@ def _stored(stem: Path) -> Prepared | None:
     """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process' time."""
     program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     try:
-        known = json.loads(lines.read_text())
+        known = json.loads(read_own(lines))
         interpreter = Path(known["interpreter"])
-        unchanged = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest()
+        unchanged = known["program"] == hashlib.sha256(read_own(program)).hexdigest()
         complete = unchanged and is_intact(interpreter.parent)
     except (OSError, ValueError, KeyError, TypeError):
         return None

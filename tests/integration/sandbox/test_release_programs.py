@@ -145,7 +145,7 @@ def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
 
 @needs_bubblewrap
 def test_a_process_1_that_outlives_bubblewrap_is_ended(tmp_path: Path) -> None:
-    """As one of which a program takes hold: bubblewrap leaves, and it goes on."""
+    """As one of which a program takes hold: bubblewrap leaves, and it continues."""
     words = [word for word in available_programs().sandbox if word != "--die-with-parent"]
     shutil.copy("/bin/sleep", tmp_path / "left-over")
     line = f"({tmp_path}/left-over 600 &); sleep 600 & echo begun"
@@ -353,7 +353,7 @@ def test_calls_that_make_hidden_memory_or_change_processes_are_refused() -> None
         "syscall(56, 0x10000000 | 17, 0, 0, 0, 0)",  # clone, with a user namespace
         "syscall(435, 0, 0)",
         "mmap(None, 4096, 3, 0x21, -1, 0)",
-        "ptrace(0x4206, 1, 0, 0)",  # PTRACE_SEIZE of process 1, which could then go on after the sandbox's end
+        "ptrace(0x4206, 1, 0, 0)",  # PTRACE_SEIZE of process 1, which could then continue after the sandbox's end
         "syscall(310, 1, 0, 0, 0, 0, 0)",
         "syscall(311, 1, 0, 0, 0, 0, 0)",
         "syscall(438, 0, 0, 0)",
@@ -364,6 +364,24 @@ def test_calls_that_make_hidden_memory_or_change_processes_are_refused() -> None
     assert done.stdout.split() == ["-1", "True"] * 22, done
     opened = programs.run(["/bin/sh", "-c", "exec < /dev/zero"], environment={}, readable=(), seconds=300)
     assert opened.status != 0  # what is mapped of it is shared memory
+
+
+@needs_bubblewrap
+def test_space_beyond_the_end_of_a_file_is_not_reserved() -> None:
+    """File systems compare the limit on a file's size only where it grows: an output could fill the disk."""
+    text = (
+        "import ctypes, errno, fcntl, os, struct, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.fallocate(1, 0, ctypes.c_long(0), ctypes.c_long(1 << 20)), flush=True)\n"
+        "print(libc.fallocate(1, 1, ctypes.c_long(0), ctypes.c_long(1 << 30)), flush=True)\n"
+        "for number in (0x40305828, 0x4030582A, 0x40305839):\n"
+        "    space = ctypes.create_string_buffer(struct.pack('=hhiqqiI16x', 0, 0, 0, 0, 1 << 30, 0, 0))\n"
+        "    print(libc.ioctl(1, ctypes.c_ulong(number), space), ctypes.get_errno() == errno.ENOSYS, flush=True)\n"
+        "print(os.fstat(1).st_blocks * 512 <= 1 << 21, flush=True)\n"
+        "fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\n"
+    )
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    done = programs.run(["/usr/bin/python3", "-c", text], environment={}, readable=(), seconds=300)
+    assert done.stdout.strip("\0").split() == ["0", "-1", *["-1", "True"] * 3, "True"], done
 
 
 @needs_bubblewrap

@@ -21,8 +21,10 @@ from aotforge.base.cache_trust import (
     acl_grants_write,
     check_cache,
     check_cache_folders,
+    is_own_file,
     module_path_fault,
     owner_fault,
+    read_own,
     replaceable,
 )
 from aotforge.base.files import make_folders
@@ -313,6 +315,21 @@ def test_folders_of_objects_by_their_first_digits(tmp_path: Path, name: str) -> 
     (tmp_path / "theirs").chmod(0o777)
     with pytest.raises(CacheError, match="theirs has mode 777"):
         check_cache_folders(tmp_path)
+
+
+@as_root
+def test_files_that_were_copied_into_a_cache_with_their_owner(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    assert read_own(file) == b"content" and is_own_file(file)
+    file.chmod(0o664)
+    with pytest.raises(PermissionError, match="has mode 664"):
+        read_own(file)
+    file.chmod(0o644)
+    _give(file)
+    with pytest.raises(PermissionError, match="belongs to user 64042, not to user 0"):
+        read_own(file)
+    assert not is_own_file(file)
 
 
 def test_bytecode_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

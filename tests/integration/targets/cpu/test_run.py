@@ -161,6 +161,10 @@ def test_machine_code_in_the_cache_is_executed_only_if_this_process_would_have_m
             code.write_bytes(change(content))
         done = _run(["script.py"], tmp_path)
         assert done.stdout == "200.0\n", done.stderr
+    for kept in (*codes, *(code.with_name(f"__grp__{code.stem}.json") for code in codes)):
+        kept.chmod(0o666)  # copied there with its mode or owner: what others write must not be executed
+        assert _run(["script.py"], tmp_path).stdout == "200.0\n"
+        assert not kept.stat().st_mode & 0o022
     codes[0].parent.chmod(0o777)
     done = _run(["script.py"], tmp_path)
     assert done.returncode == CacheError.exit_code
