@@ -18,6 +18,9 @@ LIBRARIES = "runtime"
 """Folder of the libraries' builds; the file `STAMP` in each has the time of the last use."""
 
 STAMP = "build.json"
+COMPILED, COMPILED_STAMP = "check-2", "result.json"
+"""Folder of the programs that checks compile, one folder each with this file, of which the same holds."""
+
 _FILES = re.compile(r"(images|verdicts)-[0-9]+")
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -64,16 +67,17 @@ class Collection:
 
 
 def stored_objects(cache: Path) -> Iterator[StoredObject]:
-    """Images, verdicts and libraries, of older formats too. Raises OutputError."""
+    """Images, verdicts, libraries and programs of checks; of the first two older formats too. Raises OutputError."""
     with output_errors(cache):
         for folder in sorted(cache.iterdir()) if cache.is_dir() else ():
             if _FILES.fullmatch(folder.name):
                 yield from _files(folder)
-        for folder in sorted((cache / LIBRARIES).iterdir()) if (cache / LIBRARIES).is_dir() else ():
-            if _KEY.fullmatch(folder.name):
-                with suppress(FileNotFoundError):
-                    used = (folder / STAMP).stat().st_mtime
-                    yield StoredObject(kind=LIBRARIES, path=folder, size=_tree_size(folder), used=used)
+        for kind, stamp in ((LIBRARIES, STAMP), (COMPILED, COMPILED_STAMP)):
+            for folder in sorted((cache / kind).iterdir()) if (cache / kind).is_dir() else ():
+                if _KEY.fullmatch(folder.name):
+                    with suppress(FileNotFoundError):
+                        used = (folder / stamp).stat().st_mtime
+                        yield StoredObject(kind=kind, path=folder, size=_tree_size(folder), used=used)
 
 
 def usage(cache: Path) -> tuple[KindUsage, ...]:

@@ -59,7 +59,7 @@ def check_release(
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
-    `cache` keeps compilations; `development` accepts a library below its promised platform and reports it; `compilers`
+    `cache` keeps compilations of an `own` release; `development` accepts a library below its promised platform and reports it; `compilers`
     default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run. The release's
     library is executed after its files passed; `own` and `unsandboxed` as in `find_release_programs`.
     A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
@@ -75,7 +75,12 @@ def check_release(
         if context.compilers and (not only or _EXECUTING.intersection(only)):
             programs = find_release_programs(folder.name, own=own, unsandboxed=unsandboxed)
         context = replace(
-            context, cache=cache, development=development, hip=hip or context.hip, programs=programs
+            # a header of others decides how large a compiled program is
+            context,
+            cache=cache if own else None,
+            development=development,
+            hip=hip or context.hip,
+            programs=programs,
         )
         run = _Run(jobs=jobs or min(4, os.cpu_count() or 1), on_part=on_part)
         findings = run.all(_groups(context), only)

@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
 from aotforge.base.cache_trust import read_own
 from aotforge.base.files import make_folders
+from aotforge.base.object_cache import record_use
 from aotforge.errors import ToolchainError
 from aotforge.library.build_tools import run_tool
 from aotforge.sandbox.release_programs import ReleasePrograms
@@ -22,7 +24,6 @@ STANDARDS = ("17", "20")
 _PROGRAMS = {"gcc": "g++", "clang": "clang++"}
 _NAMED_20 = 10
 _SECONDS = 120
-_CACHE = "check-2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +176,10 @@ class CompilationCache:
         return Compilation(ok=ok, output=output, program=program)
 
     def _load(self, key: str) -> Compilation | None:
-        folder = self.cache / _CACHE / key
+        folder = self.cache / COMPILED / key
         try:
-            result = json.loads(read_own(folder / "result.json"))
+            result = json.loads(read_own(folder / COMPILED_STAMP))
+            record_use(folder / COMPILED_STAMP, (folder / COMPILED_STAMP).stat())
             program = folder / "program" if result["program"] else None
             if program and hashlib.sha256(read_own(program)).hexdigest() != result["program"]:
                 return None
@@ -187,7 +189,7 @@ class CompilationCache:
 
     def _save(self, key: str, output: str, program: Path | None) -> None:
         """A cache that cannot be written is not an error: it costs a compilation."""
-        target = self.cache / _CACHE / key
+        target = self.cache / COMPILED / key
         with suppress(OSError):
             make_folders(target.parent)
             staged = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=target.parent))
@@ -195,7 +197,7 @@ class CompilationCache:
             if program:
                 shutil.copy2(program, staged / "program")
                 digest = hashlib.sha256(program.read_bytes()).hexdigest()
-            (staged / "result.json").write_text(json.dumps({"output": output, "program": digest}))
+            (staged / COMPILED_STAMP).write_text(json.dumps({"output": output, "program": digest}))
             if target.exists():
                 shutil.rmtree(target, ignore_errors=True)
             staged.rename(target)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from aotforge.base.cache_folder import COMPILED
 from aotforge.conformance.check_release import check_release
 from aotforge.conformance.compilers import Compiler, find_compilers, standin_hip
 from aotforge.conformance.findings import CheckReport, Finding
@@ -105,6 +106,15 @@ def test_a_development_build_is_no_release(release: Path) -> None:
     if any("manylinux" in text for text in reported):
         failed = {f.row for f in report.of("failed") if f.check == "platform"}
         assert failed == {"", *(row for row in SERVED if row.startswith("upstream"))}
+
+
+def test_programs_with_headers_of_others_are_not_kept(release: Path, tmp_path: Path) -> None:
+    """A line of a header makes each of them as large as a file may be."""
+    for own in (False, True):
+        check_release(
+            release, checkout=ROOT, cache=tmp_path, compilers=compilers(), hip=standin_hip(ROOT), only=["refusal"], own=own
+        )  # fmt: skip
+        assert (tmp_path / COMPILED).exists() == own
 
 
 HEADERS: dict[str, tuple[list[Callable[[Tree], None]], set[tuple[str, str]], list[str]]] = {

@@ -14,11 +14,12 @@ DAY = 86_400
 
 def make_object(cache: Path, kind: str, number: int, *, days: float, size: int = 100) -> Path:
     key = hashlib.sha256(str(number).encode()).hexdigest()
-    path = cache / kind / key if kind == "runtime" else cache / kind / key[:2] / key
-    if kind == "runtime":
+    stamp = {"runtime": "build.json", "check-2": "result.json"}.get(kind, "")
+    path = cache / kind / key if stamp else cache / kind / key[:2] / key
+    if stamp:
         (path / "prefix").mkdir(parents=True)
         (path / "prefix" / "library").write_bytes(bytes(size))
-        file = path / "build.json"
+        file = path / stamp
         file.write_text("")
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,12 +35,14 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     library = make_object(tmp_path, "runtime", 2, days=3)
     old = make_object(tmp_path, "verdicts-3", 3, days=4)
     oldest = make_object(tmp_path, "runtime", 4, days=5)
+    program = make_object(tmp_path, "check-2", 5, days=6)
     done = collect(tmp_path, 250)
-    assert (done.removed, done.freed, done.left) == (2, 200, 200)
+    assert (done.removed, done.freed, done.left) == (3, 300, 200)
     assert recent.exists()
     assert library.exists()
     assert not old.exists()
     assert not oldest.exists()
+    assert not program.exists()
     assert collect(tmp_path, 250).removed == 0
 
 
