@@ -160,6 +160,29 @@ def is_own_file(path: Path) -> bool:
     return path.is_file() and not changeable(path)
 
 
+def is_own_tree(folder: Path) -> bool:
+    """Whether no other user owns or can write a file or folder of a tree; sticky folders of all users are permitted. The folders above it
+    are not looked at."""
+    try:
+        found, left = [folder.stat(follow_symlinks=False)], [folder]
+        while left:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    found.append(entry.stat(follow_symlinks=False))
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(Path(entry.path))
+    except OSError:
+        return False
+    return not any(
+        _owner_fault(one) or (one.st_mode & 0o022 and not _is_shared(one.st_mode)) for one in found
+    )
+
+
+def _is_shared(mode: int) -> bool:
+    """Links have no mode of their own."""
+    return stat.S_ISLNK(mode) or bool(stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
+
+
 def acl_grants_write(path: Path, attribute: str) -> bool:
     """Whether a POSIX ACL of the folder, ACCESS_ACL or DEFAULT_ACL, lets others write, whatever its mask is; also when it cannot be
     read."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.cache_folder import LIBRARIES, STAMP
-from aotforge.base.cache_trust import changeable, check_cache, check_cache_name
+from aotforge.base.cache_trust import check_cache, check_cache_name, is_own_tree
 from aotforge.base.files import staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
@@ -144,9 +144,7 @@ class LibraryRequest:
 
         def found(*, fresh: bool) -> LibraryBuild | None:
             prefix = folder / "prefix"
-            if any(
-                map(changeable, (folder, *folder.rglob("*")))
-            ):  # also one that was copied here with its owner
+            if not is_own_tree(folder):  # files that were copied here with their owner
                 return None
             try:
                 stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))

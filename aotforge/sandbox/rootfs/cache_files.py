@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from aotforge.base.cache_trust import is_own_file
 from aotforge.base.files import errors_as, make_folders, make_output_place, open_regular
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
@@ -128,8 +129,8 @@ class Store:
         return self.folder / sha256
 
     def has(self, sha256: str) -> bool:
-        """The file is stored; `checked` verifies it."""
-        return self.path(sha256).is_file()
+        """The file is stored, and no other user can change it; `checked` verifies it."""
+        return is_own_file(self.path(sha256))
 
     def checked(self, sha256: str) -> Path:
         """The verified file. Raises ContainerError and removes a damaged file, so that it is downloaded again."""

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import is_own_file
+from aotforge.base.cache_trust import is_own_file, is_own_tree
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
@@ -135,14 +135,16 @@ def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:
     paths = CachePaths(cache=cache)
     tree = paths.tree(image.digest)
     with storage_errors(tree):
-        create_once(paths.lock(f"{image.digest}.tree"), tree.is_dir, lambda: _unpack(image.tar, tree))
+        create_once(
+            paths.lock(f"{image.digest}.tree"), lambda: is_own_tree(tree), lambda: _unpack(image.tar, tree)
+        )
     return tree
 
 
 def _unpack(tar: Path, tree: Path) -> None:
     make_folders(tree.parent)
     for left in tree.parent.glob(f".{tree.name}.*"):
-        shutil.rmtree(left)
+        shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
     try:
         with tarfile.open(tar) as archive:
@@ -154,7 +156,10 @@ def _unpack(tar: Path, tree: Path) -> None:
             archive.extractall(folder)
         folder.chmod(0o755)
         os.sync()  # file systems may write the new name before the bytes, and they are not compared again
+        if tree.exists():  # with files of another user
+            tree.rename(f"{folder}-old")
         folder.rename(tree)
+        shutil.rmtree(f"{folder}-old", ignore_errors=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

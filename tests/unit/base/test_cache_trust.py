@@ -22,6 +22,7 @@ from aotforge.base.cache_trust import (
     check_cache,
     check_cache_folders,
     is_own_file,
+    is_own_tree,
     module_path_fault,
     owner_fault,
     read_own,
@@ -330,6 +331,27 @@ def test_files_that_were_copied_into_a_cache_with_their_owner(tmp_path: Path) ->
     with pytest.raises(PermissionError, match="belongs to user 64042, not to user 0"):
         read_own(file)
     assert not is_own_file(file)
+
+
+@pytest.mark.parametrize("owner", [False, pytest.param(True, marks=as_root)])
+def test_trees_with_files_of_others(tmp_path: Path, owner: bool) -> None:
+    tree, file = tmp_path / "tree", tmp_path / "tree" / "a" / "b" / "file"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    (tree / "link").symlink_to("/etc/passwd")
+    (tree / "tmp").mkdir()
+    (tree / "tmp").chmod(0o1777)
+    assert is_own_tree(tree) and not is_own_tree(tmp_path / "missing")
+    for path in (file, file.parent, tree):
+        before = path.stat()
+        if owner:
+            _give(path)
+        else:
+            path.chmod(0o1666 if path == file else 0o775)
+        assert not is_own_tree(tree)
+        os.chown(path, before.st_uid, before.st_gid)
+        path.chmod(before.st_mode)
+    assert is_own_tree(tree)
 
 
 def test_bytecode_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
