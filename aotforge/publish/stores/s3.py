@@ -19,6 +19,7 @@ from aotforge.publish.stores.reading import Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
 from aotforge.publish.stores.s3_parts import Location, abort_uploads, listed, put_parts
 from aotforge.publish.stores.s3_transport import end_redirects, pace_responses, read_content
+from aotforge.publish.stores.s3_xml import limit_answers
 from aotforge.publish.stores.store import (
     CHUNK,
     Content,
@@ -95,6 +96,7 @@ class S3Store:
         self._clock = clock
         self._honoured = Guarantees(put=True, large=True, swap=True)
         end_redirects(client)
+        limit_answers(client)
         pace_responses(client, lambda: Pace(self.url, clock))
 
     @property

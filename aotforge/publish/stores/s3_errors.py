@@ -1,5 +1,6 @@
 """Errors of boto3 as StoreError: status and code only, never a request or a signed address."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,6 +42,8 @@ _STATUSES = {
     507: _FULL,
     429: _FAILING,
 }
+_OTHER_ANSWERS = (ResponseParserError, KeyError, ValueError, TypeError, AttributeError, RuntimeError)
+"""What botocore and its callers raise where a field is missing, or of another kind."""
 _CONFIGURATION = (boto.ProfileNotFound, boto.InvalidConfigError, boto.ConfigParseError, boto.NoRegionError)
 
 
@@ -66,7 +69,7 @@ def s3_errors(place: str) -> Iterator[None]:
         what = f"{place} is not a valid bucket or object name"
         hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
         raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
-    except (ResponseParserError, KeyError, ValueError):  # a field is missing, or is not a number
+    except _OTHER_ANSWERS:
         what = f"{place}: the response is not one of S3"
         cause = "another kind of server, or a proxy, responds at this address"
         hint = "check the address and AWS_ENDPOINT_URL_S3"
@@ -89,5 +92,6 @@ def status_of(error: boto.ClientError) -> int:
 
 
 def code_of(error: boto.ClientError) -> str:
-    """S3's error code of a response."""
-    return str(error.response.get("Error", {}).get("Code", ""))
+    """S3's error code of a response, which messages show; its status where it is not a word."""
+    code = str(error.response.get("Error", {}).get("Code") or "")
+    return code if re.fullmatch(r"[A-Za-z0-9._-]{1,80}", code) else str(status_of(error))

@@ -11,10 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from aotforge.base.paced_http import Clock
 from aotforge.publish.stores.reading import Pace
+from aotforge.publish.stores.s3_errors import s3_errors
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, StoreError, content_size
 
 _THREADS = 6
@@ -22,7 +23,8 @@ _MOST_LISTED = 1_000_000
 _MOST_UPLOADS = 100
 _MOST_PARTS = 10_000
 _ENTRY_BYTES = 100
-"""What an entry of a listing counts as, for the time that it takes: a listing without entries must end too."""
+"""What an entry of a listing counts as, for the time that it takes: a listing without entries must end too. The names of all
+entries have fewer on average."""
 
 Location = dict[str, str]
 """Bucket and Key, as boto3 takes them."""
@@ -38,14 +40,15 @@ def listed(
     clock: Clock = time.monotonic,
 ) -> Iterator[Mapping[str, Any]]:
     """The entries of all pages of a listing. Raises what boto3 raises; StoreError for one that does not end, or is too slow."""
-    pace, count = Pace(place, clock), 0
+    pace, count, characters = Pace(place, clock), 0, 0
     for page in client.get_paginator(operation).paginate(**where):
         entries = page.get(field, ())
         pace.count(len(entries) * _ENTRY_BYTES)
         pace.left()
         count += len(entries)
-        if count > _MOST_LISTED:
-            what = f"{place}: a listing has more than {_MOST_LISTED} entries"
+        characters += sum(len(entry.get("Key", "")) for entry in entries)
+        if count > _MOST_LISTED or characters > _MOST_LISTED * _ENTRY_BYTES:
+            what = f"{place}: a listing has more than {_MOST_LISTED} entries, or names of {_ENTRY_BYTES} times as many characters"
             raise StoreError(
                 ErrorKind.REFUSED, what, cause="it is not one of a place of releases, or does not end"
             )
@@ -90,7 +93,7 @@ def put_parts(
 
 def abort_uploads(client: Any, at: Location) -> None:
     """Aborts every unfinished upload of a completed object, to free storage. Failures are ignored."""
-    with suppress(ClientError, BotoCoreError, StoreError):
+    with suppress(StoreError), s3_errors(at["Key"]):
         for upload in _uploads(client, at):
             with suppress(ClientError):
                 client.abort_multipart_upload(**at, UploadId=upload)

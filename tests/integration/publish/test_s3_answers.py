@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ETree
 
 import pytest
 from botocore.exceptions import ConnectionClosedError
@@ -262,6 +263,56 @@ def test_a_server_of_another_protocol(action: str, answer: Answer) -> None:
         assert found in (6, [b"<html>"], {})
 
 
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<R><Error>x</Error></R>",
+        "<R><ResponseMetadata>x</ResponseMetadata></R>",
+        "<Error><Code>a</Code><Code>b</Code></Error>",
+        "<R><EncodingType>url</EncodingType><Prefix/></R>",
+        "<R><Contents><Key>a</Key><Key>b</Key><Size>1</Size></Contents></R>",
+    ],
+)
+def test_elements_in_another_order(body: str, status: int) -> None:
+    """No error of Python, wherever botocore expects text, or elements."""
+    stub = S3Stub()
+    stub.faults["ListObjectsV2"] = [lambda usual: (status, {}, body.encode())] * 6
+    try:
+        assert stub.store().names("") == {}
+    except StoreError as error:
+        assert error.kind in {ErrorKind.UNAVAILABLE, ErrorKind.REFUSED} and error.what
+
+
+def test_a_date_of_another_century() -> None:
+    stub = S3Stub()
+    dates = {"last-modified": "9" * 23, "etag": "x", "content-length": "1"}
+    stub.faults = {name: [lambda usual: (200, dates, b"")] for name in ("GetObject", "HeadObject")}
+    assert kind(lambda: stub.store().load("a", limit=10)) is ErrorKind.UNAVAILABLE
+    assert kind(lambda: stub.store().size("a")) is ErrorKind.UNAVAILABLE
+
+
+@pytest.mark.parametrize("code", ["X\nNext step: a command of theirs", "X" * 60_000, "\x85", ""])
+def test_error_codes_that_are_not_words(code: str) -> None:
+    stub = S3Stub()
+    stub.faults["GetObject"] = [answers(400, "NoSuchThing"), answers(400, code)]
+    with pytest.raises(StoreError, match="GetObject was answered 400 NoSuchThing$"):
+        stub.store().load("a", limit=10)
+    with pytest.raises(StoreError) as caught:
+        stub.store().load("a", limit=10)
+    assert caught.value.what == "s3://b/a: GetObject was answered 400"
+
+
+def test_uploads_that_cannot_be_listed_when_the_object_is_complete() -> None:
+    """They only take storage."""
+    stub = S3Stub()
+    stub.store().put_if_absent("a", b"1" * (6 * MIB))
+    other = b"<R><Upload><UploadId>1</UploadId></Upload></R>"
+    stub.faults["ListMultipartUploads"] = [lambda usual: usual(), lambda usual: (200, {}, other)]
+    stub.store().put_if_absent("b", b"1" * (6 * MIB))
+    assert len(stub.objects["b"]) == 6 * MIB and stub.calls["ListMultipartUploads"] == 4
+
+
 @pytest.mark.parametrize("header", ["content-length", "etag"])
 def test_an_answer_without_a_header_is_an_error_of_the_store(header: str) -> None:
     def without(usual: Callable[[], Answer]) -> Answer:
@@ -291,6 +342,77 @@ class _Endless(S3Stub):
         return 200, {}, f"<R>{more}{self._entries}</R>".encode()
 
     _ListObjectsV2 = _ListMultipartUploads = _ListParts = _page  # type: ignore[assignment]
+
+
+def test_names_of_a_listing_that_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_parts, "_MOST_LISTED", 100)
+    stub = _Endless(f"<Contents><Key>a/{'b' * 8000}</Key><Size>1</Size></Contents>")
+    with pytest.raises(StoreError, match="a listing has more than 100 entries, or names of 100 times"):
+        stub.store().names("a/")
+    assert stub.pages == 2
+
+
+def _expanding() -> dict[str, bytes]:
+    """Answers that take a parser much more memory or time than they have bytes."""
+    entity = '<!DOCTYPE R [<!ENTITY a "<b/><b/>">]><R>&a;</R>'
+    names = "".join(f"<a:n{number}/>" for number in range(50))
+    texts = {
+        "comment": "<!---->",
+        "text": "x" * 9000,
+        "elements": "<a/>" * 100_001,
+        "depth": "<a>" * 20 + "</a>" * 20,
+        "namespace": f'<b xmlns:a="{"u" * 300}">{names}</b>',
+        "attributes": '<a b="" c="" d="" e="" f=""/>',
+    }
+    answers = {name: f"<R>{text}</R>".encode() for name, text in texts.items()}
+    return answers | {"entity": entity.encode(), "utf-16": entity.encode("utf-16")}
+
+
+@pytest.mark.parametrize("name", sorted(_expanding()))
+def test_an_answer_that_fills_the_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore's parser does not see it: where it is an error, the status counts."""
+    parsed: list[bytes] = []
+    parser = ETree.XMLParser
+
+    class Parser(parser):  # type: ignore[misc, valid-type]
+        def feed(self, data: bytes) -> None:
+            parsed.append(data)
+            super().feed(data)
+
+    stub = S3Stub()
+    store = stub.store()
+    monkeypatch.setattr(ETree, "XMLParser", Parser)
+    body = _expanding()[name]
+    stub.faults["GetObject"] = [lambda usual: (404, {}, body)]
+    assert kind(lambda: store.load("a", limit=MIB)) is ErrorKind.MISSING
+    stub.faults["ListObjectsV2"] = [lambda usual: (503, {}, body)]
+    assert store.names("") == {} and stub.calls["ListObjectsV2"] == 2
+    parsed.clear()
+    for status in (200, 300):
+        stub.faults["ListObjectsV2"] = [lambda usual, status=status: (status, {}, body)]
+        assert kind(lambda: store.names("")) is ErrorKind.UNAVAILABLE
+    stub.faults["PutObject"] = [lambda usual: (200, {}, body)]
+    assert kind(lambda: store.put_if_absent("a", b"1")) is ErrorKind.UNAVAILABLE
+    assert not parsed
+
+
+def test_an_answer_that_is_longer_than_an_error() -> None:
+    """A page of a listing may have 32 MiB."""
+    rows = "".join(
+        f"<Contents><Key>{'b' * 900}{number}</Key><Size>1</Size></Contents>" for number in range(1000)
+    )
+    body = (
+        f'<?xml version="1.0" encoding="UTF-8"?><R xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{rows}</R>'
+    )
+    stub = S3Stub()
+    stub.faults["ListObjectsV2"] = [lambda usual: (200, {}, body.encode())]
+    assert len(stub.store().names("")) == 1000
+    stub.faults["PutObject"] = [lambda usual: (200, {}, body.encode())]
+    assert kind(lambda: stub.store().put_if_absent("a", b"1")) is ErrorKind.UNAVAILABLE
+    stub.faults["ListObjectsV2"] = [
+        lambda usual: (404, {}, f"<Error><Code>SlowDown</Code>{rows}</Error>".encode())
+    ]
+    assert kind(lambda: stub.store().names("")) is ErrorKind.MISSING
 
 
 def test_a_listing_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
