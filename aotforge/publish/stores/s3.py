@@ -186,10 +186,8 @@ class S3Store:
         """Objects whose names begin with `prefix`."""
         with s3_errors(f"{self.url}/{prefix}"):
             where = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
-            place = f"{self.url}/{prefix}"
-            entries = listed(
-                self._client, "list_objects_v2", "Contents", place, where=where, clock=self._clock
-            )
+            pace = Pace(f"{self.url}/{prefix}", self._clock)
+            entries = listed(self._client, "list_objects_v2", "Contents", pace, where=where)
             found = {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in entries}
         return {name: size for name, size in found.items() if not name.rpartition("/")[2].startswith(".")}
 

@@ -2,18 +2,16 @@
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from aotforge.base.paced_http import Clock
 from aotforge.publish.stores.reading import Pace
 from aotforge.publish.stores.s3_errors import s3_errors
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, StoreError, content_size
@@ -21,7 +19,8 @@ from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, StoreErro
 _THREADS = 6
 _MOST_LISTED = 1_000_000
 _MOST_UPLOADS = 100
-_MOST_PARTS = 10_000
+_UPLOAD_ENTRIES = 1000
+"""Also of objects whose names begin with this object's."""
 _ENTRY_BYTES = 100
 """What an entry of a listing counts as, for the time that it takes: a listing without entries must end too. The names of all
 entries have fewer on average."""
@@ -31,16 +30,10 @@ Location = dict[str, str]
 
 
 def listed(
-    client: Any,
-    operation: str,
-    field: str,
-    place: str,
-    *,
-    where: Mapping[str, str],
-    clock: Clock = time.monotonic,
+    client: Any, operation: str, field: str, pace: Pace, *, where: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
     """The entries of all pages of a listing. Raises what boto3 raises; StoreError for one that does not end, or is too slow."""
-    pace, count, characters = Pace(place, clock), 0, 0
+    count = characters = 0
     for page in client.get_paginator(operation).paginate(**where):
         entries = page.get(field, ())
         pace.count(len(entries) * _ENTRY_BYTES)
@@ -48,7 +41,7 @@ def listed(
         count += len(entries)
         characters += sum(len(entry.get("Key", "")) for entry in entries)
         if count > _MOST_LISTED or characters > _MOST_LISTED * _ENTRY_BYTES:
-            what = f"{place}: a listing has more than {_MOST_LISTED} entries, or names of {_ENTRY_BYTES} times as many characters"
+            what = f"{pace.place}: a listing has more than {_MOST_LISTED} entries, or names of {_ENTRY_BYTES} times as many characters"
             raise StoreError(
                 ErrorKind.REFUSED, what, cause="it is not one of a place of releases, or does not end"
             )
@@ -63,16 +56,15 @@ def put_parts(
     An existing part is kept when its ETag is the MD5 of the content's; a server with other ETags gets all parts again.
     An upload with other bytes belongs to another publisher and is not changed.
     """
-    piece = partial(_slice, content, part)
-    upload, tags = _earlier(client, at, piece)
+    piece, size = partial(_slice, content, part), content_size(content)
+    sizes = {start // part + 1: min(part, size - start) for start in range(0, max(size, 1), part)}
+    upload, tags = _earlier(client, at, piece, sizes)
     if not upload:
         upload = client.create_multipart_upload(**at)["UploadId"]
     if on_bytes:
         for number in tags:
-            on_bytes(len(piece(number)))
-    missing = [
-        number for number in range(1, max(1, -(-content_size(content) // part)) + 1) if number not in tags
-    ]
+            on_bytes(sizes[number])
+    missing = [number for number in sizes if number not in tags]
     lock = threading.Lock()
 
     def send(number: int) -> str:
@@ -92,41 +84,50 @@ def put_parts(
 
 
 def abort_uploads(client: Any, at: Location) -> None:
-    """Aborts every unfinished upload of a completed object, to free storage. Failures are ignored."""
+    """Aborts the unfinished uploads of a completed object, to free storage. Failures are ignored."""
+    pace = Pace(at["Key"])
     with suppress(StoreError), s3_errors(at["Key"]):
-        for upload in _uploads(client, at):
+        for upload in _uploads(client, at, pace):
+            pace.left()
             with suppress(ClientError):
                 client.abort_multipart_upload(**at, UploadId=upload)
 
 
-def _uploads(client: Any, at: Location) -> Iterator[str]:
+def _uploads(client: Any, at: Location, pace: Pace) -> Iterator[str]:
     where = {"Bucket": at["Bucket"], "Prefix": at["Key"]}
-    for upload in listed(client, "list_multipart_uploads", "Uploads", at["Key"], where=where):
+    entries = listed(client, "list_multipart_uploads", "Uploads", pace, where=where)
+    for upload in islice(entries, _UPLOAD_ENTRIES):
         if upload["Key"] == at["Key"]:
             yield upload["UploadId"]
 
 
-def _earlier(client: Any, at: Location, piece: Callable[[int], bytes]) -> tuple[str, dict[int, str]]:
-    """The unfinished upload with most parts of the content, and their ETags; none when listing is not allowed."""
-    best: tuple[str, dict[int, str]] = ("", {})
+def _earlier(
+    client: Any, at: Location, piece: Callable[[int], bytes], sizes: Mapping[int, int]
+) -> tuple[str, dict[int, str]]:
+    """The unfinished upload with most parts of the content, and their ETags; none when listing is not allowed.
+
+    All listings have one pace, and each part of the content is read once: a server can list any number of uploads.
+    """
+    pace, uploads = Pace(at["Key"]), {}
     with suppress(ClientError):
-        for upload in list(islice(_uploads(client, at), _MOST_UPLOADS)):
+        for upload in list(islice(_uploads(client, at, pace), _MOST_UPLOADS)):
             with suppress(ClientError):  # another publisher may finish it meanwhile
-                tags = _matching(client, {**at, "UploadId": upload}, piece)
-                if tags is not None and len(tags) > len(best[1]):
-                    best = (upload, tags)
+                uploads[upload] = _parts(client, {**at, "UploadId": upload}, pace, sizes)
+    md5 = cache(lambda number: hashlib.md5(piece(number), usedforsecurity=False).hexdigest())
+    best: tuple[str, dict[int, str]] = ("", {})
+    for upload, tags in uploads.items():
+        if len(tags) > len(best[1]) and all(tag.strip('"') == md5(number) for number, tag in tags.items()):
+            best = (upload, tags)
     return best
 
 
-def _matching(client: Any, upload: Location, piece: Callable[[int], bytes]) -> dict[int, str] | None:
-    """ETags of the content's parts in an upload; None when it holds a part with other bytes."""
-    tags = {}
-    for entry in listed(client, "list_parts", "Parts", upload["Key"], where=upload):
+def _parts(client: Any, upload: Location, pace: Pace, sizes: Mapping[int, int]) -> dict[int, str]:
+    """ETags of an upload's parts; none when one has another size than that of the content, or is listed twice."""
+    tags: dict[int, str] = {}
+    for entry in listed(client, "list_parts", "Parts", pace, where=upload):
         number = int(entry["PartNumber"])
-        data = piece(number) if 1 <= number <= _MOST_PARTS else b""  # also behind the end
-        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        if not data or entry["Size"] != len(data) or entry["ETag"].strip('"') != md5:
-            return None
+        if number in tags or entry["Size"] != sizes.get(number):
+            return {}
         tags[number] = entry["ETag"]
     return tags
 

@@ -24,7 +24,7 @@ def limit_answers(client: Any) -> None:
     def check(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
         body = response_dict["body"]
         page = operation_model.name.startswith("List") and response_dict["status_code"] < 300
-        if not isinstance(body, bytes) or (page or len(body) <= _ERROR_BYTES) and _is_bounded(body):
+        if not isinstance(body, bytes) or ((page or len(body) <= _ERROR_BYTES) and _is_bounded(body)):
             return
         if response_dict["status_code"] <= 300:  # botocore takes an error from 301
             raise ResponseParserError("the XML is not one of S3")

@@ -12,6 +12,7 @@ from botocore.exceptions import ConnectionClosedError
 
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores import s3_parts
+from aotforge.publish.stores.reading import Pace
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, Guarantees, StoreError
 from tests.support.publishing import make_release, publish, released_names, try_install
@@ -296,7 +297,7 @@ def test_a_date_of_another_century() -> None:
 def test_error_codes_that_are_not_words(code: str) -> None:
     stub = S3Stub()
     stub.faults["GetObject"] = [answers(400, "NoSuchThing"), answers(400, code)]
-    with pytest.raises(StoreError, match="GetObject was answered 400 NoSuchThing$"):
+    with pytest.raises(StoreError, match=r"GetObject was answered 400 NoSuchThing$"):
         stub.store().load("a", limit=10)
     with pytest.raises(StoreError) as caught:
         stub.store().load("a", limit=10)
@@ -388,9 +389,9 @@ def test_an_answer_that_fills_the_memory(name: str, monkeypatch: pytest.MonkeyPa
     stub.faults["ListObjectsV2"] = [lambda usual: (503, {}, body)]
     assert store.names("") == {} and stub.calls["ListObjectsV2"] == 2
     parsed.clear()
-    for status in (200, 300):
-        stub.faults["ListObjectsV2"] = [lambda usual, status=status: (status, {}, body)]
-        assert kind(lambda: store.names("")) is ErrorKind.UNAVAILABLE
+    stub.faults["ListObjectsV2"] = [lambda usual: (200, {}, body), lambda usual: (300, {}, body)]
+    assert kind(lambda: store.names("")) is ErrorKind.UNAVAILABLE
+    assert kind(lambda: store.names("")) is ErrorKind.UNAVAILABLE
     stub.faults["PutObject"] = [lambda usual: (200, {}, body)]
     assert kind(lambda: store.put_if_absent("a", b"1")) is ErrorKind.UNAVAILABLE
     assert not parsed
@@ -441,3 +442,44 @@ def test_parts_with_other_numbers_are_of_another_upload(number: str, tmp_path: P
     stub._ListParts = lambda *_: (200, {}, b"<R>" + rows + b"</R>")  # type: ignore[method-assign]
     stub.store().put_if_absent("a", tmp_path / "file")
     assert stub.objects["a"] == data
+
+
+def test_parts_that_are_listed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of the content is read once for its digest, whatever the server lists."""
+    stub, data = S3Stub(), b"1" * (5 * MIB) + b"2"
+    pages = 0
+
+    def endless(usual: Callable[[], Answer]) -> Answer:
+        nonlocal pages
+        pages += 1
+        row = f"<Part><PartNumber>1</PartNumber><Size>{5 * MIB}</Size><ETag>{tag(data[: 5 * MIB])}</ETag></Part>"
+        more = f"<IsTruncated>true</IsTruncated><NextPartNumberMarker>{pages}</NextPartNumberMarker>"
+        return 200, {}, f"<R>{more}{row * 10}</R>".encode()
+
+    read: list[int] = []
+    cut = s3_parts._slice
+
+    def counted(content: Any, part: int, number: int) -> bytes:
+        read.append(number)
+        return cut(content, part, number)
+
+    monkeypatch.setattr(s3_parts, "_slice", counted)
+    stub.uploads = {f"a-{number}": {1: b"2" * (5 * MIB)} for number in range(20)}
+    stub.uploads["a-7"] = {1: data[: 5 * MIB]}
+    stub.store().put_if_absent("a", data)
+    assert stub.calls["UploadPart"] == 1 and stub.calls["ListParts"] == 20 and read == [1, 2]
+    stub.uploads = {f"b-{number}": {} for number in range(20)}
+    stub.faults["ListParts"] = [endless] * 1000
+    stub.store().put_if_absent("b", data)
+    assert pages == 20 and stub.calls["UploadPart"] == 3
+
+
+def test_parts_of_many_uploads_that_are_listed_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All listings of an object's uploads have one least rate."""
+    seconds = iter(range(0, 10**6, 3))
+    monkeypatch.setattr(s3_parts, "Pace", lambda place: Pace(place, lambda: float(next(seconds))))
+    stub = S3Stub()
+    stub.uploads = {f"a-{number}": {} for number in range(90)}
+    with pytest.raises(StoreError, match="a is too slow"):
+        stub.store().put_if_absent("a", b"1" * (6 * MIB))
+    assert stub.calls["ListParts"] < 60
