@@ -46,7 +46,7 @@ def planted_home(folder: Path) -> Path:
     home = folder / "home"
     binaries = home / f"venv-{sys.version_info.major}.{sys.version_info.minor}" / "bin"
     binaries.mkdir(parents=True)
-    (binaries / "python").write_text(f"#!/bin/sh\ntouch {folder / 'executed'}\n")
+    (binaries / "python").write_text(f"#!/bin/sh\ntouch '{folder / 'executed'}'\n")
     (binaries / "python").chmod(0o755)
     return home
 
@@ -162,14 +162,22 @@ def test_a_home_that_another_user_can_write_by_an_acl_is_refused(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 @pytest.mark.parametrize(
     "place",
-    ["", "..", "venv-*", "venv-*/bin/python", "venv-*/lib/python3.*/site-packages", "venv-*/lib/*/*/x.pth"],
-)
+    ["", "..", "venv-*", "venv-*/bin/python", "venv-*/lib/*/site-packages", "venv-*/lib/*/*/x.pth", "venv-*/pyvenv.cfg",
+     "venv-*/bin/ninja", "venv-*/lib/*/*/package/module.py", "docs-1/pyvenv.cfg"],
+)  # fmt: skip
 def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     home = planted_home(tmp_path)
     (environment,) = home.glob("venv-*")
-    packages = environment / "lib" / "python3.11" / "site-packages"
-    packages.mkdir(parents=True)
-    (packages / "x.pth").write_text("import sys")
+    packages = "lib/python3.11/site-packages"
+    for name in (
+        "pyvenv.cfg",
+        "bin/ninja",
+        f"{packages}/x.pth",
+        f"{packages}/package/module.py",
+        "../docs-1/pyvenv.cfg",
+    ):
+        (environment / name).parent.mkdir(parents=True, exist_ok=True)
+        (environment / name).touch()
     (path,) = home.glob(place) if place not in ("", "..") else [home / place]
     os.chown(path, USER, USER)
     text = refusal(home, "plan")
@@ -179,6 +187,37 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     )
     assert "Likely cause: " in text and "Next step: " in text
     assert not (tmp_path / "executed").exists() and not (home / ".dev.lock").exists()
+
+
+@pytest.mark.parametrize(
+    "place", ["pyvenv.cfg", "bin/ninja", "lib/python3.11/site-packages/package/module.py"]
+)
+def test_files_of_an_environment_that_others_can_write_are_refused(tmp_path: Path, place: str) -> None:
+    """pyvenv.cfg names the folder of the standard library; an unusual name is not an option."""
+    home = planted_home(tmp_path / "a b\nc")
+    (environment,) = home.glob("venv-*")
+    path = environment / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    command, executed = [str(PROJECT / "dev"), "--help"], home.parent / "executed"
+    (path.parent / "link").symlink_to("/nowhere")
+    path.chmod(0o660)  # of root's group, or the user's own
+    set_acl(path, USER)
+    assert path.name in (text := refusal(home, "--help")) and "or by an ACL" in text
+    path.unlink()
+    path.touch()
+    path.chmod(0o662)
+    assert path.name in (text := refusal(home, "--help")) and "can be written by any user" in text
+    if os.geteuid() == 0:
+        path.chmod(0o660)
+        subprocess.run(command, env=os.environ | {"AOTFORGE_HOME": str(home)}, check=True)
+        executed.unlink()
+        os.chown(path, 0, USER)
+        assert path.name in (text := refusal(home, "--help")) and f"can be written by group {USER}" in text
+    assert not executed.exists()
+    path.chmod(0o640)
+    subprocess.run(command, env=os.environ | {"AOTFORGE_HOME": str(home)}, check=True)
+    assert executed.exists()
 
 
 PLANT = """#!/bin/sh
