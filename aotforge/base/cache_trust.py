@@ -14,8 +14,8 @@ from pathlib import Path
 
 from aotforge.errors import CacheError
 
-_REFUSED = ';"$\\'
-"""Characters that CMake and shells interpret, besides control characters."""
+_REFUSED = ';"$\\:'
+"""Characters that CMake, shells and lists of folders such as LD_LIBRARY_PATH interpret, besides control characters."""
 
 _ALL_USERS = ["0", "0", "4294967295"]
 """/proc/self/uid_map where every user of the machine has the same number here."""
@@ -257,6 +257,6 @@ def check_cache_name(folder: Path) -> None:
     if odd:
         raise CacheError(
             f"cache folder {str(folder)!r} has {odd[0]!r} in its path",
-            cause="CMake or a shell interprets this character, so nothing can be built there",
+            cause="CMake, a shell or a list of folders interprets this character",
             hint="choose another one with --cache or AOTFORGE_CACHE",
         )

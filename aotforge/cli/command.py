@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from aotforge.base.cache_trust import check_cache_folders
+from aotforge.base.cache_trust import check_cache_folders, check_cache_name
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_folders
 from aotforge.base.printable import printable
@@ -244,8 +244,9 @@ def one_arch(arch: str) -> str:
 
 
 def cache_folder(folder: str | None) -> Path:
-    """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to."""
+    """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to, and for its name."""
     found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+    check_cache_name(found)
     above = next(one for one in found.parents if one.exists())
     if not found.exists() and above.stat().st_mode & 0o022:
         with suppress(OSError):  # another user could make it after the check; its use reports what is wrong

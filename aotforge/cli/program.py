@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from textwrap import fill
 
 from aotforge.cli.command import (
@@ -18,7 +20,7 @@ from aotforge.cli.command import (
 )
 from aotforge.cli.examples import example_lines
 from aotforge.cli.flags import REQUIRED, Task, near, parse_flags
-from aotforge.errors import UsageError
+from aotforge.errors import ToolchainError, UsageError
 
 GROUPS: Mapping[str, Sequence[str]] = {
     "Use": (
@@ -123,10 +125,24 @@ def run(words: Sequence[str]) -> None:
         task = find_task(first)
         if any(word in _HELP for word in rest) and task.name != "emulator":  # which has help of its own
             print_result(task_help(task))
-        elif task.forwards:
+            return
+        _check_module_path()
+        if task.forwards:
             task.body(arguments=rest)
         else:
             task.body(**parse_flags(task, rest))
+
+
+def _check_module_path() -> None:
+    """Raises ToolchainError where a list of folders for a child process, as PYTHONPATH, would have other folders than those meant."""
+    with suppress(OSError):  # without a folder for temporary files; what needs one reports it
+        for folder in map(str, (tempfile.gettempdir(), *sys.path)):
+            if os.pathsep in folder:
+                raise ToolchainError(
+                    f"{folder} has {os.pathsep!r} in its path",
+                    cause="PYTHONPATH and LD_LIBRARY_PATH of child processes separate folders by it",
+                    hint="TMPDIR names another folder for temporary files; Python's modules cannot be in one with this name",
+                )
 
 
 def _overview() -> str:

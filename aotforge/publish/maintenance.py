@@ -74,7 +74,7 @@ def mirror(
         done.notes = store.probe().notes(store.url)
         for name, file in files:
             if store.size(name) is not None:
-                upload_object(store, name, b"", file, done, on_bytes=count)
+                upload_object(store, name, None, file, done, on_bytes=count)
                 continue
             path = fetch_file(reader, name, file, Path(scratch), on_bytes=count)
             upload_object(store, name, path, file, done, on_bytes=count)

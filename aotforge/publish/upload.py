@@ -16,6 +16,7 @@ from aotforge.publish.release_dir import read_release_folder
 from aotforge.publish.signed_index import change_index, load_state
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Store, StoreError
 
+_AGAIN = "run the same command again"
 _NEW_REVISION = "publish a new revision (revision in manifests/release.yaml)"
 
 
@@ -76,12 +77,22 @@ def publish_errors() -> Iterator[None]:
 
 
 def upload_object(
-    store: Store, name: str, content: Content, file: IndexedFile, stats: UploadStats, *, on_bytes: OnBytes
+    store: Store,
+    name: str,
+    content: Content | None,
+    file: IndexedFile,
+    stats: UploadStats,
+    *,
+    on_bytes: OnBytes,
 ) -> None:
-    """Creates one object unless it exists, and reads it back. Raises PublishError for other bytes; StoreError."""
+    """Creates one object unless it exists, and reads it back. Without content it must exist. Raises PublishError for other bytes; StoreError."""
     started = time.monotonic()
     try:
         if sent := store.size(name) is None:
+            if content is None:
+                raise StoreError(
+                    ErrorKind.UNAVAILABLE, f"{store.url}/{name} was removed meanwhile", hint=_AGAIN
+                )
             store.put_if_absent(name, content, on_bytes=on_bytes)
     except StoreError as error:
         # another publisher of the same release may have completed this object, and with it the resumed upload

@@ -204,6 +204,21 @@ def test_mirror(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
     assert not DirectoryStore(tmp_path / "third").names("tuf/")
 
 
+def test_an_object_that_a_mirror_has_no_more(
+    keys: KeySet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not replaced by an empty one, which later commands would refuse."""
+    origin, copy = DirectoryStore(tmp_path / "origin"), DirectoryStore(tmp_path / "copy")
+    publish(make_release(tmp_path / "r1"), origin, keys)
+    trusted = trusted_index(origin, keys.roots[0], tmp_path / "trust")
+    answers, size = iter([100]), copy.size
+    monkeypatch.setattr(copy, "size", lambda name: next(answers, None) or size(name))
+    with pytest.raises(PublishError, match="was removed meanwhile"):
+        mirror(origin, trusted, copy)
+    assert mirror(origin, trusted, copy).found == []
+    assert released_names(copy, keys.roots[0], tmp_path / "trust-copy") == ("0.11.2b-r1",)
+
+
 def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
     """Old roots lead to new ones, by rotation and through a mirror that began before it; keys that were replaced count no more."""
     old = make_keys(tmp_path / "keys")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,6 +216,42 @@ def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
     monkeypatch.setattr("aotforge.cli.program._print_list", full)
     code, _, text = outcome(capsys, "--list")
     assert code == 17 and "cannot use /tmp/x: No space left on device\nLikely cause: the disk is full" in text
+
+
+@pytest.mark.parametrize("place", ["TMPDIR", "sys.path"])
+def test_a_colon_in_the_path_of_modules_or_temporary_files_is_refused(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PYTHONPATH of a child process would have the folder before the colon, and one of the current folder."""
+    (folder := tmp_path / "a:b").mkdir()
+    if place == "TMPDIR":
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setenv("TMPDIR", str(folder))
+    else:
+        monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    code, _, text = outcome(capsys, "images.ls", "none")
+    assert code == 14 and f"{folder} has ':' in its path\nLikely cause: PYTHONPATH" in text
+    assert outcome(capsys, "images.ls", "--help")[0] == 0
+
+
+def test_a_machine_without_a_folder_for_temporary_files(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", missing)
+    assert outcome(capsys, "images.ls", "none")[0] not in (0, 14)
+
+
+@pytest.mark.parametrize("task", ["virtual-hip", "demo", "cache.show", "build"])
+def test_a_cache_whose_name_other_programs_interpret_is_refused(
+    task: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The loader takes `a:b` in LD_LIBRARY_PATH for two folders, the second one in the current folder."""
+    code, out, text = outcome(capsys, task, "--cache", str(tmp_path / "a:b"))
+    assert (code, out) == (21, "") and "has ':' in its path" in text
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(

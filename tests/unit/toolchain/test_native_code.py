@@ -138,12 +138,12 @@ def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
         check_cache(tmp_path)
 
 
-@pytest.mark.parametrize("part", ["a;b", 'a"b', "a$b", "a\nb", "a\\b", "a\x1bb"])
+@pytest.mark.parametrize("part", ["a;b", 'a"b', "a$b", "a\nb", "a\\b", "a\x1bb", "a:b"])
 def test_paths_that_build_tools_interpret_are_refused_by_name(part: str) -> None:
     with pytest.raises(CacheError, match="in its path"):
         check_cache_name(Path("/tmp") / part)
 
 
-@pytest.mark.parametrize("part", ["with space", "it's", "í", "[ab]*", "a:b"])
+@pytest.mark.parametrize("part", ["with space", "it's", "í", "[ab]*"])
 def test_other_paths_are_not(part: str) -> None:
     check_cache_name(Path("/tmp") / part)
