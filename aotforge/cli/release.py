@@ -89,7 +89,8 @@ def diff(
 
     found = compare_documents(*(load_release_json(Path(folder)) for folder in (before, after)))
     lines = [
-        f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}" for one in found
+        f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
+        for one in found
     ]
     print_either([asdict(one) for one in found], lines or ["nothing differs"], json=json)
 

@@ -259,7 +259,7 @@ def make_page(
         script=script,
         script_digest=digest,
     )
-    return text.encode("utf-8")
+    return text.encode("utf-8", "backslashreplace")  # surrogates, which JSON can contain
 
 
 def human_size(size: int) -> str:

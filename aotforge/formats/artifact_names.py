@@ -12,12 +12,12 @@ Kind = Literal["runtime", "images", "asm", "windows"]
 _NAME = re.compile(
     r"""aotriton-(?P<release>[0-9A-Za-z._-]+?)-(?:
     (?P<kind>images|asm)-(?P<pack>[0-9A-Za-z._-]+)\.tar\.gz
-    |(?P<platform>(?:manylinux_2_\d+|linux)_[a-z]\w*)-rocm(?P<rocm>\d+(?:\.\d+)*)-shared\.tar\.gz
+    |(?P<platform>(?:manylinux_2_\d{1,4}|linux)_[a-z]\w*)-rocm(?P<rocm>\d{1,4}(?:\.\d{1,4})*)-shared\.tar\.gz
     |(?P<windows>win_amd64)-shared(?:-(?P<packs>[0-9A-Za-z._+-]+))?\.zip
     )""",
     re.VERBOSE | re.ASCII,
 )
-_MANYLINUX = re.compile(r"(manylinux_(\d+)_(\d+))_(\w+)")
+_MANYLINUX = re.compile(r"(manylinux_(\d{1,4})_(\d{1,4}))_(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from aotforge.cli.flags import REQUIRED, SHORT, Flag, Task, parse_flags
 from aotforge.cli.program import GROUPS, main
 from aotforge.errors import UsageError
 from aotforge.release.model import load_release_manifest
+from aotforge.release.release_json import FORMAT
 
 
 def flag(parameter: str, kind: type[Any] = str, default: object = None) -> Flag:
@@ -216,6 +217,17 @@ def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
     monkeypatch.setattr("aotforge.cli.program._print_list", full)
     code, _, text = outcome(capsys, "--list")
     assert code == 17 and "cannot use /tmp/x: No space left on device\nLikely cause: the disk is full" in text
+
+
+def test_a_value_of_a_release_is_one_line_of_differences(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("one", "two\nfile    SHA256SUMS: forged"):
+        (tmp_path / name[:3]).mkdir()
+        document = {"origin": {"commit": name}, "toolchain": {}, "packs": [], "files": [], "format": FORMAT}
+        (tmp_path / name[:3] / "release.json").write_text(json.dumps(document))
+    code, out, _ = outcome(capsys, "release.diff", str(tmp_path / "one"), str(tmp_path / "two"))
+    assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out
 
 
 @pytest.mark.parametrize("place", ["TMPDIR", "sys.path"])

@@ -55,6 +55,8 @@ def test_names_are_made_and_parsed(text: str) -> None:
         "aotriton-0.11b-images-${a}.tar.gz",
         "aotriton-0.11b;x-images-amd-gfx908.tar.gz",
         "aotriton-0.11b-win_amd64-shared-a b.zip",
+        f"aotriton-0.11b-manylinux_2_{'2' * 5000}_x86_64-rocm7.1-shared.tar.gz",
+        f"aotriton-0.11b-manylinux_2_28_x86_64-rocm{'7' * 5000}-shared.tar.gz",
     ],
 )
 def test_other_files_are_not_archives_of_a_release(text: str) -> None:
