@@ -224,10 +224,11 @@ def test_a_value_of_a_release_is_one_line_of_differences(
 ) -> None:
     for name in ("one", "two\nfile    SHA256SUMS: forged"):
         (tmp_path / name[:3]).mkdir()
-        document = {"origin": {"commit": name}, "toolchain": {}, "packs": [], "files": [], "format": FORMAT}
+        values = {"release": "1", "toolchain": {}, "packs": [], "files": [], "format": FORMAT}
+        document = {"origin": {"commit": name}, **values}
         (tmp_path / name[:3] / "release.json").write_text(json.dumps(document))
-    code, out, _ = outcome(capsys, "release.diff", str(tmp_path / "one"), str(tmp_path / "two"))
-    assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out
+    code, out, err = outcome(capsys, "release.diff", str(tmp_path / "one"), str(tmp_path / "two"))
+    assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out, err
 
 
 @pytest.mark.parametrize("place", ["TMPDIR", "sys.path"])
