@@ -137,7 +137,8 @@ def replaceable(path: Path) -> str:
         link = stat.S_ISLNK(status.st_mode)
         if step in ends and not link:
             continue
-        if status.st_uid not in _trusted_users():
+        # the folders above are the system's, whose users a namespace does not know
+        if status.st_uid not in _trusted_users() | _unknown_users():
             return f"{step} belongs to user {status.st_uid}, who can replace it"
         if link or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
             continue
@@ -152,7 +153,16 @@ def replaceable(path: Path) -> str:
 
 def changeable(path: Path) -> str:
     """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can."""
-    return replaceable(path / "entry")
+    return replaceable(path / "entry") or _end_fault(path)
+
+
+def _end_fault(path: Path) -> str:
+    """A user namespace shows all users that it does not know as one, who is trusted above only."""
+    try:
+        fault = _owner_fault(path.stat())
+    except OSError:
+        return ""
+    return f"{path} {fault}" if fault else ""
 
 
 def is_own_file(path: Path) -> bool:
@@ -197,7 +207,7 @@ def acl_grants_write(path: Path, attribute: str) -> bool:
 def module_path_fault() -> str:
     """The reason why another user can put a module, or bytecode of one, where this process finds it. Empty when none can."""
     folders = [*sys.path, *([sys.pycache_prefix] if sys.pycache_prefix else [])]
-    faults = (changeable(Path(folder).absolute()) for folder in folders)
+    faults = (replaceable(Path(folder).absolute() / "module.py") for folder in folders)
     return next(filter(None, faults), "")
 
 
@@ -218,12 +228,13 @@ def _steps(path: Path) -> Iterator[Path]:
 
 
 def _trusted_users() -> frozenset[int]:
-    """This user and root; in a user namespace that does not show all users, also the number that it shows for the others."""
-    return _unknown_users() | {0, os.geteuid()}
+    """This user and root."""
+    return frozenset({0, os.geteuid()})
 
 
 @cache
 def _unknown_users() -> frozenset[int]:
+    """The number that a user namespace shows for the users that it does not know; empty where all are known."""
     try:
         if Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_USERS:
             return frozenset()

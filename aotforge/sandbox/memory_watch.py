@@ -8,7 +8,7 @@ import platform
 import signal
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -144,25 +144,44 @@ class MemoryWatch:
         if len(named) < 8:
             return
         (root,) = struct.unpack("=q", named)
+        try:
+            self._bound(root)
+        except BaseException:  # without the watch nothing bounds it
+            _kill([root])
+            raise
+
+    def _bound(self, root: int) -> None:
         most = _kernel_bytes() + self._memory
         while not self._ended.wait(_SECONDS):
             found, threads = _with_descendants(root)
             taken = sum(map(_bytes_of, found))
             if threads > self._processes or taken > self._memory or _kernel_bytes() > most:
-                for process in found:
-                    with suppress(OSError):
-                        os.kill(process, signal.SIGKILL)
+                _kill(found)
 
 
 def _with_descendants(process: int) -> tuple[list[int], int]:
     """Processes, and the number of their threads."""
     found, threads = [process], 0
     for parent in found:
-        for path in Path(f"/proc/{parent}/task").glob("*/children"):
+        for task in _tasks(parent):
             threads += 1
             with suppress(OSError):
-                found += map(int, path.read_text(encoding="ascii").split())
+                found += map(int, (task / "children").read_text(encoding="ascii").split())
     return found, threads
+
+
+def _tasks(process: int) -> list[Path]:
+    """Empty for a process that ends meanwhile, which a program can repeat at will."""
+    try:
+        return [*Path(f"/proc/{process}/task").iterdir()]
+    except OSError:
+        return []
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _kernel_bytes() -> int:

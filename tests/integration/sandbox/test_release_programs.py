@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -327,6 +328,32 @@ def test_memory_of_the_kernel_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     """A program can make it grow by locks of files, mappings and others, and no process has it."""
     monkeypatch.setattr(memory_watch, "_kernel_bytes", iter([1 << 30, 5 << 29, 1 << 30, 4 << 30]).__next__)
     with MemoryWatch(memory_bytes=2 << 30, processes=20) as watch:
+        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_processes_that_end_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program can fork without an end: the watch must neither stop for it nor leave a program without a bound."""
+    looks = iter([FileNotFoundError(2, "task"), ProcessLookupError(3, "task"), None])
+
+    def listed(path: Path) -> list[Path]:
+        if error := next(looks, None):
+            raise error
+        return [Path("/proc/0/task/0")] * 21
+
+    monkeypatch.setattr(memory_watch, "Path", type("Listed", (type(Path()),), {"iterdir": listed}))
+    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
+        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
+    assert done.returncode == -signal.SIGKILL and next(looks, "used") == "used"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_watch_that_fails_ends_what_it_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    monkeypatch.setattr(memory_watch, "_kernel_bytes", fail)
+    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
         done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
     assert done.returncode == -signal.SIGKILL
 

@@ -19,6 +19,7 @@ from aotforge.base.cache_trust import (
     _is_private,
     _unknown_users,
     acl_grants_write,
+    changeable,
     check_cache,
     check_cache_folders,
     is_own_file,
@@ -259,7 +260,8 @@ def test_links_without_an_end(tmp_path: Path) -> None:
 def test_users_of_a_namespace(
     monkeypatch: pytest.MonkeyPatch, uid_map: str | None, unknown: frozenset[int]
 ) -> None:
-    """Users that the namespace has no number for are shown with one of them all; root and this user are trusted in each."""
+    """Users that the namespace has no number for are shown with one of them all, which may be host's root: it is trusted as the owner of
+    folders above, and not of what is used. Root and this user are trusted in each."""
     files = {"/proc/self/uid_map": uid_map, "/proc/sys/kernel/overflowuid": "64000\n"}
 
     def read(path: Path, encoding: str) -> str:
@@ -277,8 +279,13 @@ def test_users_of_a_namespace(
         for user in (0, 1, 1000, 64000):
             found = os.stat_result((0o40755, 0, 0, 1, user, 0, 0, 0, 0, 0))
             monkeypatch.setattr(Path, "lstat", lambda path, found=found: found)
-            trusted = user in {0, 1000} | unknown
-            assert owner_fault(folder) == ("" if trusted else f"belongs to user {user}, not to user 1000")
+            monkeypatch.setattr(Path, "stat", lambda path, found=found, **_: found)
+            fault = "" if user in {0, 1000} else f"belongs to user {user}, not to user 1000"
+            assert owner_fault(folder) == fault and bool(changeable(folder)) == bool(fault)
+            assert bool(replaceable(folder / "cache")) == (user not in {0, 1000} | unknown)
+            if fault:
+                with pytest.raises(CacheError, match=fault):
+                    check_cache(folder)
     finally:
         _unknown_users.cache_clear()
 
