@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from shlex import quote
 
 from aotforge.errors import CacheError
 
@@ -56,13 +57,13 @@ def check_cache(folder: Path) -> None:
         raise CacheError(
             f"cache folder {folder} has mode {mode:o}: other users can write to it",
             cause=_CAUSE,
-            hint=f"remove it and build again, or, if only users that you trust could write, chmod -R go-w {folder}",
+            hint=f"remove it and build again, or, if only users that you trust could write, chmod -R go-w {quote(str(folder))}",
         )
     if status and acl_grants_write(folder, DEFAULT_ACL):
         raise CacheError(
             f"cache folder {folder} has an ACL that lets other users write to new files in it",
             cause=_CAUSE,
-            hint=f"remove it and build again where no folder above has such an ACL, or setfacl -R -b {folder}",
+            hint=f"remove it and build again where no folder above has such an ACL, or setfacl -R -b {quote(str(folder))}",
         )
     if fault := replaceable(folder):
         raise CacheError(

@@ -118,11 +118,15 @@ def remove_unlocked(path: Path) -> None:
             os.close(handle)
 
 
-def read_bytes(path: Path, error: type[AotforgeError], *, hint: str = "") -> bytes:
-    """A regular file's content, also through a link. Raises `error` with the reason when it cannot be read."""
+def read_bytes(
+    path: Path, error: type[AotforgeError], *, hint: str = "", limit: int = 512 * 1024 * 1024
+) -> bytes:
+    """A regular file's content, also through a link. Raises `error` with the reason when it cannot be read, or is larger than `limit`."""
     try:
         with open_regular(path, flags=0) as file:
-            return file.read()
+            if len(data := file.read(limit + 1)) <= limit:
+                return data
+            raise OSError(errno.EFBIG, f"it is larger than {limit} bytes")
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}", hint=hint) from failure
 

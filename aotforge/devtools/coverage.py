@@ -20,6 +20,9 @@ _WORD = re.compile(r"(?P<name>\w+)=(?P<value>-?\w+)")
 _NON_NEUTRAL = ("varlen_bits", "lse_packed")
 """Values that some kernel must use when they are not 0, and are not keys."""
 
+_LOG_LIMIT = 128 * 1024 * 1024
+"""Bytes of a log: about a million calls."""
+
 _REASON = 400
 """Characters of a reason at most: it names the keys of a pack anew for each call and arch."""
 
@@ -53,7 +56,7 @@ def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
     comment. In logs, other programs' lines are skipped.
     """
     lines = (
-        read_bytes(path, UsageError, hint="name a file with a log or calls")
+        read_bytes(path, UsageError, hint="name a file with a log or calls", limit=_LOG_LIMIT)
         .decode("utf-8", "replace")
         .splitlines()
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
@@ -161,7 +162,7 @@ def _packages(request: Request) -> str:
         raise ToolchainError(
             "; ".join(wrong[:4]) + (f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""),
             cause="something else was installed into the environment",
-            hint=f"rm -r {Path(sys.prefix)} and run the same command again: ./dev makes it anew",
+            hint=f"rm -r {quote(sys.prefix)} and run the same command again: ./dev makes it anew",
         )
     return f"{len(locked)} packages of requirements/build.txt"
 

@@ -18,6 +18,7 @@ _TYPES: Mapping[str, Any] = {
 }  # fmt: skip
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
+_FILE_LIMIT = 128 * 1024 * 1024
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
 
@@ -91,8 +92,12 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file. Raises UnsupportedError."""
+    """A file, or what a pipe has. Raises UnsupportedError."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_FILE_LIMIT + 1)
     except OSError as error:
         raise UnsupportedError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > _FILE_LIMIT:
+        raise UnsupportedError(f"{path} is larger than {_FILE_LIMIT} bytes", hint="it is not of one image")
+    return data

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from aotforge.base.cache_folder import collect
@@ -122,9 +123,10 @@ class AssembledReport:
 
 
 def _next_steps(folder: Path) -> list[str]:
+    release = quote(str(folder))
     return [
-        f"next: ./dev demo --release {folder}",
-        f"      ./dev release.dropin --release {folder} --pytorch-lib TORCH/LIB",
+        f"next: ./dev demo --release {release}",
+        f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_output_place, output_errors
 from aotforge.base.progress import Observer
-from aotforge.errors import OutputError, ReproduceError, ToolchainError
+from aotforge.errors import OutputError, ReleaseError, ReproduceError, ToolchainError
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.compare import compare_archives
@@ -186,7 +186,10 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
 
 
 def _explained(released: Path, made: Path) -> list[str]:
-    """The members that differ."""
-    found = compare_archives(released, made)
+    """The members that differ, or why the released archive cannot be read."""
+    try:
+        found = compare_archives(released, made)
+    except ReleaseError as error:
+        return [error.what]
     lines = [f"{one.name}: {one.before or 'missing'} -> {one.after or 'missing'}" for one in found[:_LISTED]]
     return [*lines, f"... and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines

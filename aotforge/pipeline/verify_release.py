@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TypeVar
 
 from aotforge.compile.cache import Cache
@@ -111,7 +112,7 @@ def verify_release(
     if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
         raise ReleaseError(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
-            hint=f"./dev verify --release {folder} without --arch",
+            hint=f"./dev verify --release {quote(str(folder))} without --arch",
         )
     served = {arch for _, opened in packs for arch in opened.signature.archs}
     if any(map(is_native, wanted or served)):

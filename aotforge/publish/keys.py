@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -243,7 +244,7 @@ def _from_folder(folder: Path) -> KeySet:
     signers: dict[str, tuple[CryptoSigner, ...]] = {}
     for role, _, path in _key_files(folder):
         if fault := private_file_fault(path):
-            hint = f"chmod 600 {path}, keep it in a folder of yours, and consider a new key"
+            hint = f"chmod 600 {quote(str(path))}, keep it in a folder of yours, and consider a new key"
             raise PublishError(f"{path} {fault}", hint=hint)
         signers[role] = (*signers.get(role, ()), _signer(_read(path), str(path)))
     return KeySet(roots=tuple(map(_read, roots)), signers=signers)

@@ -266,7 +266,8 @@ def _check_consent(what: str, release: str, other: str, own: bool, unsandboxed: 
 
 def is_own_release(release: Path, checkout: Path) -> bool:
     """True for a release in releases/dist of the checkout, where builds write, and where no other user can change it."""
-    inside = release.resolve().is_relative_to((checkout / "releases" / "dist").resolve())
+    # a path of links in a circle has no end, which `resolve` reports before Python 3.13
+    inside = Path(os.path.realpath(release)).is_relative_to((checkout / "releases" / "dist").resolve())
     return inside and not any(changeable(one) for one in (release, *release.rglob("*")))
 
 

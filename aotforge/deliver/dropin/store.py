@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from aotforge.base.cache_trust import changeable, owner_fault
 from aotforge.base.files import open_up, output_errors, output_lock
@@ -73,7 +74,7 @@ def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
                 store = opened(STORE, folder / STORE, descriptors[0])
                 _check_owner(descriptors[1], folder)  # of what was opened: the name may lead elsewhere by now
                 _check_entries(store, folder / STORE)
-                _check_tree(store)  # an installer makes folders there, through a link of the drop-in
+                _check_tree(store, folder)  # an installer makes folders there, through a link of the drop-in
         place = OpenStore(folder=base, store=store)
         if make:
             with output_lock(place.existing() / "dropin", opened=True):
@@ -111,16 +112,16 @@ def _check_torch_lib(handle: int, folder: Path, shown: Path) -> None:
     """Checks what was opened, and the way that led there: the name may lead elsewhere by now."""
     if fault := owner_fault(handle):
         raise _changeable(shown, f"{shown} {fault}", hint=f"run this as user {os.fstat(handle).st_uid}")
-    _check_folder(shown)
-    _check_folder(folder)
+    _check_folder(shown, shown)
+    _check_folder(folder, shown)
     if not (folder / IMAGES).is_symlink():
-        _check_tree(folder / IMAGES)
+        _check_tree(folder / IMAGES, shown)
 
 
-def _check_tree(folder: Path) -> None:
+def _check_tree(folder: Path, torch_lib: Path) -> None:
     """Raises as `_check_folder` for each folder of the tree; what is in one is entered after it was checked."""
     for path, _, _ in os.walk(folder, onerror=_refuse_unlisted):
-        _check_folder(Path(path))
+        _check_folder(Path(path), torch_lib)
 
 
 def _refuse_unlisted(error: OSError) -> None:
@@ -128,7 +129,7 @@ def _refuse_unlisted(error: OSError) -> None:
         raise DropInError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, torch_lib: Path) -> None:
     """Raises DropInError when another user can add entries to a folder, or exchange them, it, or a folder above it."""
     fault = changeable(folder)
     with suppress(FileNotFoundError):  # another run has removed it
@@ -136,15 +137,15 @@ def _check_folder(folder: Path) -> None:
         if mode & stat.S_ISVTX and mode & 0o022:  # others cannot exchange entries, but add some
             fault = f"{folder} has mode {mode:o}: others can add to what is in it"
     if fault:
-        raise _changeable(folder, fault)
+        raise _changeable(torch_lib, fault)
 
 
-def _changeable(folder: Path, fault: str, *, hint: str = "") -> DropInError:
+def _changeable(torch_lib: Path, fault: str, *, hint: str = "") -> DropInError:
     return DropInError(
         fault,
         cause="folders that another user exchanges by links while they are copied make private files readable to all",
         hint=hint
-        or f"install PyTorch again where only this user can write, or take that right from others: chmod -R go-w {folder}",
+        or f"install PyTorch again where only this user can write, or take that right from others: chmod -R go-w {quote(str(torch_lib))}",
     )
 
 

@@ -87,6 +87,15 @@ def test_a_line_that_is_no_call_is_refused(tmp_path: Path, line: str) -> None:
         read_calls(tmp_path / "nowhere")
 
 
+def test_a_log_that_fills_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotforge.devtools.coverage._LOG_LIMIT", 100)
+    (tmp_path / "log").write_text("#" * 100)
+    assert read_calls(tmp_path / "log") == ({}, {})
+    (tmp_path / "log").write_text("#" * 101)
+    with pytest.raises(UsageError, match="larger than 100 bytes"):
+        read_calls(tmp_path / "log")
+
+
 def test_what_is_not_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):

@@ -158,6 +158,9 @@ def test_a_difference_is_reported_by_member(
     (member,) = (line for line in lines if line.startswith("  "))
     assert member.startswith("  aotriton/lib/image: ")
     assert all(hashlib.sha256(text).hexdigest() in member for text in (b"one", b"two"))
+    (published / f"{TAR}.gz").write_bytes(b"of a stranger")
+    with pytest.raises(ReproduceError, match=f"{TAR}: other bytes\n  .* cannot be read"):
+        history.reproduce(published=published)
     with pytest.raises(ReproduceError) as caught:
         history.reproduce()
     assert "--published" in caught.value.hint

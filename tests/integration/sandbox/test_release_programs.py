@@ -224,6 +224,8 @@ def test_a_release_that_others_can_change_is_not_this_checkouts_own(tmp_path: Pa
     assert is_own_release(dist / "r1", tmp_path)
     (tmp_path / "shared").chmod(0o777)
     assert not is_own_release(dist / "r1", tmp_path)
+    (tmp_path / "circle").symlink_to("circle")
+    assert not is_own_release(tmp_path / "circle", tmp_path)
 
 
 @needs_bubblewrap

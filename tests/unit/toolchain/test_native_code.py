@@ -109,11 +109,12 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777])
 def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path := tmp_path / "a b").mkdir()
     CODE.store(tmp_path, ["a"], build, suffix=".so")
     tmp_path.chmod(mode)
     with pytest.raises(CacheError, match="other users can write") as error:
         CODE.store(tmp_path, ["a"], refuse, suffix=".so")
-    assert f"chmod -R go-w {tmp_path}" in error.value.hint
+    assert f"chmod -R go-w '{tmp_path}'" in error.value.hint
     tmp_path.chmod(0o755)
     (tmp_path / "test-1").chmod(mode)
     with pytest.raises(CacheError, match="other users can write"):

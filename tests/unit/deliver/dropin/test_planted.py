@@ -222,11 +222,12 @@ def test_folders_of_another_user_in_and_above_torch_lib_are_refused(
 def test_folders_of_torch_lib_that_others_can_write_are_refused(
     tmp_path: Path, action: Callable[[TorchLib, UnpackedRelease], object], place: str, mode: int
 ) -> None:
-    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    (tmp_path / "a b").mkdir()
+    torch, source = make_torch(tmp_path / "a b"), make_release(tmp_path)
     (torch.folder / place).chmod(mode)
     with pytest.raises(DropInError, match=f"mode {mode:o}: others") as error:
         action(torch, source)
-    assert "chmod -R go-w" in error.value.hint
+    assert f"chmod -R go-w '{torch.folder}'" in error.value.hint
     assert state(torch) == "original" and not (torch.folder / STORE).exists()
 
 

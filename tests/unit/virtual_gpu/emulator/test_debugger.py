@@ -205,3 +205,11 @@ def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
     _save(tmp_path / "out", np.arange(3))
     assert (tmp_path / "victim.npy").read_bytes() == b"mine"
     assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]
+
+
+def test_a_text_without_end_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aotforge.devtools.emulator_arguments._FILE_LIMIT", 1000)
+    assert main(["show", "/dev/zero"]) != 0
+    assert "/dev/zero is larger than 1000 bytes" in capsys.readouterr().err
