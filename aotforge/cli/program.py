@@ -86,6 +86,9 @@ aotforge --list        all tasks
 aotforge TASK --help   the flags of a task (also -h)
 aotforge --version     release, API level, Triton"""
 
+_SEPARATORS = f"{os.pathsep};$"
+"""Of folders in LD_LIBRARY_PATH, and the start of its variables, as $ORIGIN."""
+
 _HELP = ("-h", "--help")
 _WIDTH = 110
 
@@ -136,11 +139,12 @@ def run(words: Sequence[str]) -> None:
 def _check_module_path() -> None:
     """Raises ToolchainError where a list of folders for a child process, as PYTHONPATH, would have other folders than those meant."""
     with suppress(OSError):  # without a folder for temporary files; what needs one reports it
-        for folder in map(str, (tempfile.gettempdir(), *sys.path)):
-            if os.pathsep in folder:
+        modules = ((str(folder), os.pathsep) for folder in sys.path)
+        for folder, refused in ((tempfile.gettempdir(), _SEPARATORS), *modules):
+            if odd := next((one for one in folder if one in refused), ""):
                 raise ToolchainError(
-                    f"{folder} has {os.pathsep!r} in its path",
-                    cause="PYTHONPATH and LD_LIBRARY_PATH of child processes separate folders by it",
+                    f"{folder} has {odd!r} in its path",
+                    cause="PYTHONPATH or LD_LIBRARY_PATH of child processes would name other folders",
                     hint="TMPDIR names another folder for temporary files; Python's modules cannot be in one with this name",
                 )
 

@@ -220,6 +220,32 @@ def test_files_of_an_environment_that_others_can_write_are_refused(tmp_path: Pat
     assert executed.exists()
 
 
+@pytest.mark.parametrize("place", ["venv-*", "venv-*/lib/python3.11", "docs-1"])
+def test_a_link_out_of_the_home_to_an_environment_is_refused(tmp_path: Path, place: str) -> None:
+    """Another user may own a folder on the way, and exchange the environment between its check and its use."""
+    home = planted_home(tmp_path)
+    (environment,) = home.glob("venv-*")
+    for folder in (environment / "lib" / "python3.11", home / "docs-1", tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+    (environment / "lib64").symlink_to("lib")
+    (environment / "bin" / "tool").symlink_to("/usr/bin/env")
+    (path,) = home.glob(place)
+    path.rename(tmp_path / "elsewhere" / "moved")
+    path.symlink_to(tmp_path / "elsewhere" / "moved")
+    assert f"{path.name} {'is a link' if place != 'venv-*/lib/python3.11' else 'leads elsewhere'}" in refusal(
+        home, "--help"
+    )
+    (tmp_path / "elsewhere" / "moved").rename(tmp_path / "elsewhere" / "gone")
+    if path.parent == home:
+        assert f"{path.name} is a link" in refusal(home, "--help")
+    assert not (tmp_path / "executed").exists()
+    path.unlink()
+    (tmp_path / "elsewhere" / "gone").rename(path)
+    environ = os.environ | {"AOTFORGE_HOME": str(home)}
+    subprocess.run([str(PROJECT / "dev"), "--help"], env=environ, check=True)
+    assert (tmp_path / "executed").exists()
+
+
 PLANT = """#!/bin/sh
 PATH=/usr/bin:/bin
 plant() {{ [ -e {home} ] || {{ cp -a {planted} {home} && chown -R {user} {home}; }} }}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -231,19 +232,28 @@ def test_a_value_of_a_release_is_one_line_of_differences(
     assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out, err
 
 
-@pytest.mark.parametrize("place", ["TMPDIR", "sys.path"])
-def test_a_colon_in_the_path_of_modules_or_temporary_files_is_refused(
-    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("TMPDIR", "a:b"), ("TMPDIR", "a;b"), ("TMPDIR", "$LIB"), ("sys.path", "a:b")],
+)
+def test_separators_in_the_path_of_modules_or_temporary_files_are_refused(
+    place: str,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """PYTHONPATH of a child process would have the folder before the colon, and one of the current folder."""
-    (folder := tmp_path / "a:b").mkdir()
+    """PYTHONPATH of a child process would have the folder before the colon, and one of the current folder. The loader takes a semicolon
+    for a colon, and $LIB for its value."""
+    (folder := tmp_path / name).mkdir()
     if place == "TMPDIR":
         monkeypatch.setattr(tempfile, "tempdir", None)
         monkeypatch.setenv("TMPDIR", str(folder))
     else:
         monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
     code, _, text = outcome(capsys, "images.ls", "none")
-    assert code == 14 and f"{folder} has ':' in its path\nLikely cause: PYTHONPATH" in text
+    odd = re.sub(r"\w", "", name)
+    assert code == 14 and f"{folder} has {odd!r} in its path\nLikely cause: PYTHONPATH" in text
     assert outcome(capsys, "images.ls", "--help")[0] == 0
 
 
