@@ -200,7 +200,7 @@ def test_files_of_an_environment_that_others_can_write_are_refused(tmp_path: Pat
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     command, executed = [str(PROJECT / "dev"), "--help"], home.parent / "executed"
-    (path.parent / "link").symlink_to("/nowhere")
+    (path.parent / "link").symlink_to(path.name)
     path.chmod(0o660)  # of root's group, or the user's own
     set_acl(path, USER)
     assert path.name in (text := refusal(home, "--help")) and "or by an ACL" in text
@@ -220,7 +220,7 @@ def test_files_of_an_environment_that_others_can_write_are_refused(tmp_path: Pat
     assert executed.exists()
 
 
-@pytest.mark.parametrize("place", ["venv-*", "venv-*/lib/python3.11", "docs-1"])
+@pytest.mark.parametrize("place", ["venv-*", "venv-*/lib/python3.11", "venv-*/bin", "venv-*/a.py", "docs-1"])
 def test_a_link_out_of_the_home_to_an_environment_is_refused(tmp_path: Path, place: str) -> None:
     """Another user may own a folder on the way, and exchange the environment between its check and its use."""
     home = planted_home(tmp_path)
@@ -228,13 +228,13 @@ def test_a_link_out_of_the_home_to_an_environment_is_refused(tmp_path: Path, pla
     for folder in (environment / "lib" / "python3.11", home / "docs-1", tmp_path / "elsewhere"):
         folder.mkdir(parents=True)
     (environment / "lib64").symlink_to("lib")
+    (environment / "a.py").touch()
     (environment / "bin" / "tool").symlink_to("/usr/bin/env")
     (path,) = home.glob(place)
     path.rename(tmp_path / "elsewhere" / "moved")
     path.symlink_to(tmp_path / "elsewhere" / "moved")
-    assert f"{path.name} {'is a link' if place != 'venv-*/lib/python3.11' else 'leads elsewhere'}" in refusal(
-        home, "--help"
-    )
+    fault = "is a link" if path.parent == home else "leads elsewhere"
+    assert f"{path} {fault}" in refusal(home, "--help")
     (tmp_path / "elsewhere" / "moved").rename(tmp_path / "elsewhere" / "gone")
     if path.parent == home:
         assert f"{path.name} is a link" in refusal(home, "--help")
