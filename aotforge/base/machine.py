@@ -84,4 +84,12 @@ def default_cache() -> Path:
     named, home = os.environ.get("AOTFORGE_CACHE"), os.environ.get("AOTFORGE_HOME")
     if named:
         return Path(named)
-    return Path(home) / "cache" if home else Path.home() / ".cache" / "aotforge"
+    return Path(home) / "cache" if home else user_home() / ".cache" / "aotforge"
+
+
+def user_home() -> Path:
+    """The user's home. One without it names folders by options and variables; errors name the folder that is returned."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")

@@ -1,4 +1,4 @@
-"""Text for terminals and logs without control characters: names may come from files of others."""
+"""Text for terminals and logs without control characters and commands to CI runners: it may be of others."""
 
 import re
 
@@ -8,16 +8,21 @@ _UNSAFE = (
     "\ud800-\udfff]"  # undecodable bytes of file names
 )
 _ESCAPED = re.compile(_UNSAFE)
+_COMMAND = re.compile(r"^[ \t]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE)
+"""Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or TeamCity would execute of a log."""
+
 _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
 
 
 def printable(text: str, *, styled: bool = False) -> str:
-    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or title.
+    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or title; also valid as JSON, where
+    it was.
 
     `styled` keeps the colours that this program prints.
     """
     pattern = _STYLED if styled else _ESCAPED
-    return pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
+    shown = pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
+    return _COMMAND.sub(r"\g<0> ", shown)
 
 
 def _escape(character: str) -> str:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args, get_origin
 from aotforge.base.cache_trust import check_cache_folders, check_cache_name
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_folders
+from aotforge.base.machine import user_home
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.base.progress_events import write_event
@@ -30,7 +31,9 @@ INSTALLED = _DATA.is_dir()
 """True for the installed wheel, which has the files of a checkout that its tasks read in `aotforge/data`."""
 
 ROOT = _DATA if INSTALLED else Path(__file__).resolve().parents[2]
-_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aotforge"
+
+
+_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or user_home() / ".cache") / "aotforge"
 HOME = Path(os.environ.get("AOTFORGE_HOME") or (_USER_CACHE if INSTALLED else ROOT / ".aotforge"))
 
 Arch = Annotated[

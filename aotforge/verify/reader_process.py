@@ -13,6 +13,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 from aotforge.base.architectures import MANIFESTS
+from aotforge.base.machine import user_home
 from aotforge.compile.pool import WorkerProcess, import_path
 from aotforge.errors import ToolchainError
 from aotforge.sandbox.release_programs import ReleasePrograms
@@ -110,9 +111,7 @@ class ReaderProcess(WorkerProcess):
 def _readable() -> list[Path]:
     """Folders of libraries, modules, this package and its manifests; none that has this checkout or the user's home in it."""
     own = Path(__file__).resolve().parents[2]
-    private = [own]
-    with suppress(RuntimeError):  # a user without a home
-        private.append(Path.home().resolve())
+    private = [own, user_home().resolve()]
     folders = [Path(sys.base_prefix), Path(sys.executable).resolve().parent, own / "aotforge", MANIFESTS]
     folders += map(Path, (*import_path(), *os.environ.get("LD_LIBRARY_PATH", "").split(":")))
     return [

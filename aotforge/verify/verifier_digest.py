@@ -3,12 +3,17 @@
 import ast
 import hashlib
 import platform
+import sys
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from aotforge.base.source_groups import group_digest
+from aotforge.errors import RulesError
 from aotforge.plan.closure import import_statements
+
+_COVERED = frozenset({"aotforge", "numpy"})
+"""Packages whose sources or version the digest has."""
 
 
 def family_verifier_digest(family: Path, *, natively: bool = False) -> str:
@@ -35,7 +40,8 @@ def _sources(*, natively: bool) -> str:
 def verifier_files(family: Path) -> tuple[str, ...]:
     """Names of a family's files that its `cases.py` needs, itself included, sorted; empty when it has none.
 
-    By relative imports. A file with a syntax error imports nothing here: loading the cases reports it.
+    By relative imports. A file with a syntax error imports nothing here: loading the cases reports it. Raises RulesError for an import of
+    what no digest covers, with which verdicts would stay when it changes.
     """
     found: set[str] = set()
     wanted = ["cases.py"]
@@ -44,12 +50,13 @@ def verifier_files(family: Path) -> tuple[str, ...]:
         if name in found or not (family / name).is_file():
             continue
         found.add(name)
-        wanted += sorted(_imported(PurePosixPath(name).parent, (family / name).read_bytes()))
+        place = f"{family.name}/{name}"
+        wanted += sorted(_imported(PurePosixPath(name).parent, (family / name).read_bytes(), place))
     return tuple(sorted(found))
 
 
-def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
-    """Files that a file in `folder` may import: `from .reference import x`, `from . import y`, `from ..parts.sums import z`.
+def _imported(folder: PurePosixPath, source: bytes, place: str) -> set[str]:
+    """Files that a file in `folder`, shown as `place`, may import: `from .reference import x`, `from . import y`, `from ..parts.sums import z`.
 
     Names of modules and of their members give files alike: those that do not exist are harmless.
     """
@@ -60,6 +67,8 @@ def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
     files: set[str] = set()
     for node in import_statements(tree):
         if isinstance(node, ast.Import) or not node.level:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            _check_covered([str(name).partition(".")[0] for name in names], place)
             continue
         base = folder
         for _ in range(node.level - 1):
@@ -71,6 +80,15 @@ def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
         files |= {str(place.with_suffix(".py")) for place in places if place.name}
         files |= {str(place / "__init__.py") for place in places}
     return files
+
+
+def _check_covered(packages: Iterable[str], place: str) -> None:
+    if other := [one for one in packages if one not in _COVERED and one not in sys.stdlib_module_names]:
+        raise RulesError(
+            f"{place} imports {other[0]}",
+            cause="a change of it would not change the verdicts on the family's images, and verify --release does not have it",
+            hint=f"import files of the family relatively, and of others {', '.join(sorted(_COVERED))} only",
+        )
 
 
 def _with_family(sources: str, family: Path) -> str:

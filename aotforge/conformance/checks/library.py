@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from aotforge.base.machine import user_home
 from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
@@ -215,7 +216,7 @@ def build_machine_traces(data: bytes, checkout: Path) -> list[str]:
 
 
 def _own_names(checkout: Path) -> Iterator[str]:
-    for text in (str(checkout), str(Path.home())):
+    for text in (str(checkout), str(user_home())):
         if text.count("/") > 1:
             yield text
     host = socket.gethostname()

@@ -51,7 +51,7 @@ def read_description(binary: bytes) -> ImageDescription:
     elf = read_elf(binary)
     try:
         return _decoded(_data(elf))
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise CodeObjectError(f"{DESCRIPTION} is damaged: {error}") from error
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -255,6 +256,16 @@ def test_separators_in_the_path_of_modules_or_temporary_files_are_refused(
     odd = re.sub(r"\w", "", name)
     assert code == 14 and f"{folder} has {odd!r} in its path\nLikely cause: PYTHONPATH" in text
     assert outcome(capsys, "images.ls", "--help")[0] == 0
+
+
+def test_a_user_without_a_home() -> None:
+    """`docker run -u NUMBER`: no entry in the system's list of users, and no HOME."""
+    program = "import sys, pwd; pwd.getpwuid = lambda _: (_ for _ in ()).throw(KeyError()); from aotforge.cli.program import main; main(sys.argv[1:])"
+    environment = {name: value for name, value in os.environ.items() if name in {"PATH", "PYTHONPATH"}}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--version"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout
 
 
 def test_a_machine_without_a_folder_for_temporary_files(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.errors import RulesError
 from aotforge.verify import verifier_digest as tools
 from aotforge.verify.verifier_digest import family_verifier_digest, verifier_digest, verifier_files
 from tests.support.families import PROJECT
@@ -95,3 +96,17 @@ def test_files_in_folders_are_included(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert set(verifier_files(tmp_path)) == set(texts) - {"parts/unused.py"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from kernels.shared import FACTOR", "import os, kernels.shared as one", "def f():\n    import torch"],
+)
+def test_imports_of_what_no_digest_covers_are_refused(tmp_path: Path, line: str) -> None:
+    """A verdict would stay "passed" when the other file changes, and its release would be verified otherwise."""
+    (tmp_path / "cases.py").write_text(
+        "from .reference import one\nimport collections.abc\nimport numpy.typing\n"
+    )
+    (tmp_path / "reference.py").write_text(f"{line}\n")
+    with pytest.raises(RulesError, match=f"{tmp_path.name}/reference.py imports (kernels|torch)"):
+        family_verifier_digest(tmp_path)
