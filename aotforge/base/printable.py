@@ -1,4 +1,4 @@
-"""Text for terminals and logs without control characters and commands to CI runners: it may be of others."""
+"""Texts for terminals and logs, which may be of others: without control characters and commands to CI runners."""
 
 import re
 
