@@ -1,4 +1,4 @@
-"""Texts for terminals and logs, which may be of others: without control characters and commands to CI runners."""
+"""Text for terminals and logs, possibly of others: without control characters and CI commands."""
 
 import re
 
