@@ -8,7 +8,7 @@ _UNSAFE = (
     "\ud800-\udfff]"  # undecodable bytes of file names
 )
 _ESCAPED = re.compile(_UNSAFE)
-_COMMAND = re.compile(r"^[ \t]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE)
+_COMMAND = re.compile(r"^[^\S\n]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE)
 """Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or TeamCity would execute of a log."""
 
 _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")

@@ -15,6 +15,9 @@ from types import TracebackType
 from typing import Self
 
 _SECONDS = 0.05
+_RESERVE = 1 << 30
+"""Bytes of the machine's memory that a program leaves free, or a quarter of what was free at its start."""
+
 _AUDIT_ARCH_X86_64 = 0xC000003E
 _X32 = 0x40000000
 """Bit of the numbers of x32's system calls, which are the same calls again."""
@@ -52,8 +55,11 @@ _REFUSED = {
 _MMAP, _IOCTL, _CLONE, _FALLOCATE = 9, 16, 56, 285
 _SHARED_ANONYMOUS = 0x01 | 0x20
 _NEW_USER = 0x10000000
-_KEEP_SIZE = 0x01
-"""Flags of mmap, of clone, and of fallocate: file systems compare the limit on a file's size only where it grows."""
+_SHARED_MEMORY, _VFORK_OR_THREAD = 0x100, 0x4000 | 0x10000
+"""Flags of mmap and of clone: memory that passes from process to process is not counted, but for that of threads and vfork."""
+
+_MODES = (0x01, 0x08, 0x10, 0x20, 0x40)
+"""Of fallocate, each but the first use: file systems compare the limit on a file's size only where it grows at its end."""
 
 _RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)
 """FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE, which are fallocate with that flag."""
@@ -61,7 +67,8 @@ _RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)
 _PARTLY_REFUSED = (
     (_MMAP, 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS),
     (_CLONE, 0, _NEW_USER, _NEW_USER),
-    (_FALLOCATE, 1, _KEEP_SIZE, _KEEP_SIZE),
+    (_CLONE, 0, _SHARED_MEMORY | _VFORK_OR_THREAD, _SHARED_MEMORY),
+    *((_FALLOCATE, 1, mode, mode) for mode in _MODES),
     *((_IOCTL, 1, 0xFFFFFFFF, number) for number in _RESERVATIONS),
 )
 """Calls by number, argument, mask and the value that is refused."""
@@ -108,7 +115,8 @@ def refused_system_calls() -> bytes:
 class MemoryWatch:
     """Kills a process and its descendants when they have more than `memory_bytes` together (private memory, shared memory, page tables
     and swap) or more than `processes` threads, which the kernel does not count for root; also when the kernel's own memory,
-    whose owner is not known, has grown by `memory_bytes`.
+    whose owner is not known, has grown by `memory_bytes`, and when the machine has little memory left, whoever took it: processes
+    that follow one another quickly are not all seen.
 
     It looks every 50 ms. `join` is for `preexec_fn` of the process.
     """
@@ -151,11 +159,16 @@ class MemoryWatch:
             raise
 
     def _bound(self, root: int) -> None:
-        most = _kernel_bytes() + self._memory
+        most, least = _kernel_bytes() + self._memory, min(_RESERVE, _available_bytes() // 4)
         while not self._ended.wait(_SECONDS):
             found, threads = _with_descendants(root)
             taken = sum(map(_bytes_of, found))
-            if threads > self._processes or taken > self._memory or _kernel_bytes() > most:
+            if (
+                threads > self._processes
+                or taken > self._memory
+                or _kernel_bytes() > most
+                or _available_bytes() < least
+            ):
                 _kill(found)
 
 
@@ -186,17 +199,31 @@ def _kill(processes: Iterable[int]) -> None:
 
 def _kernel_bytes() -> int:
     """The kernel's memory that it cannot free: of semaphores, locks, mappings, stacks of threads."""
+    return _memory_of_machine("SUnreclaim:", "KernelStack:")
+
+
+def _available_bytes() -> int:
+    """Without the limits of control groups, whose use includes files that can be read again."""
+    return _memory_of_machine("MemAvailable:")
+
+
+def _memory_of_machine(*names: str) -> int:
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    return sum(
-        int(line.split()[1]) << 10 for line in lines if line.startswith(("SUnreclaim:", "KernelStack:"))
-    )
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
 
 
 def _bytes_of(process: int) -> int:
     """Its own memory with page tables, and its share of what it shares with others; 0 when it has ended.
 
-    A process can hide its shares from others; then all that it shares counts.
+    What /proc has of a process is that of its first thread, which may have ended before others.
     """
+    return next(
+        filter(None, map(_bytes_of_thread, (process, *(int(task.name) for task in _tasks(process))))), 0
+    )
+
+
+def _bytes_of_thread(process: int) -> int:
+    """As above. A process can hide its shares from others; then all that it shares counts."""
     shares, complete = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:"), ("RssAnon:", "RssShmem:", "VmSwap:")
     found = 0
     for name, wanted in (("status", ("VmPTE:",)), ("smaps_rollup", shares), ("status", complete)):

@@ -93,8 +93,8 @@ class ReleasePrograms:
         own = child_environment("release program", add=environment)
         with (
             tempfile.TemporaryFile() as given,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
+            _output() as (out, written),
+            _output() as (err, complaints),
             tempfile.TemporaryFile() as refused,
             closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
             MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES) as watch,
@@ -133,7 +133,9 @@ class ReleasePrograms:
                     f"{command[0]} cannot be started: {error.strerror}", hint="check the free memory"
                 ) from error
             return ProgramResult(
-                status=status, stdout=_beginning(out, output_limit), stderr=_beginning(err, output_limit)
+                status=status,
+                stdout=_beginning(written, output_limit),
+                stderr=_beginning(complaints, output_limit),
             )
 
     def start(
@@ -376,7 +378,16 @@ def _empty_pipe() -> Iterator[int]:
         os.close(reading)
 
 
+@contextmanager
+def _output() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A file to write, and one that reads it. A program that has the first can change its flags and place, e.g. to O_DIRECT, and make
+    a later open fail or wait."""
+    with (
+        tempfile.TemporaryFile() as written,
+        Path(f"/proc/self/fd/{written.fileno()}").open("rb", buffering=0) as read,
+    ):
+        yield written, read
+
+
 def _beginning(file: IO[bytes], limit: int) -> str:
-    # by its name: the program shares this description, and with it the place and flags such as O_DIRECT
-    with Path(f"/proc/self/fd/{file.fileno()}").open("rb") as own:
-        return own.read(limit).decode("utf-8", "replace")
+    return file.read(limit).decode("utf-8", "replace")

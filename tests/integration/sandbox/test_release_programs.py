@@ -334,6 +334,28 @@ def test_memory_of_the_kernel_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.returncode == -signal.SIGKILL
 
 
+def test_memory_of_a_process_whose_first_thread_has_ended_is_bounded() -> None:
+    """Then /proc has no memory of the process, but that of its other threads."""
+    text = (
+        "import ctypes, threading, time\n"
+        "def take():\n    time.sleep(0.2)\n    taken = bytearray(b'x') * (300 << 20)\n    time.sleep(30)\n"
+        "threading.Thread(target=take, daemon=True).start()\nctypes.CDLL(None).syscall(60, 0)"
+    )
+    with MemoryWatch(memory_bytes=200 << 20, processes=20) as watch:
+        command = ["/usr/bin/python3", "-c", text]
+        done = subprocess.run(command, check=False, preexec_fn=watch.join(), timeout=50)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_machine_that_runs_out_of_memory_ends_the_program_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that passes from process to process quickly is not always seen."""
+    looks = iter([8 << 30, 2 << 30, (1 << 30) - 1])
+    monkeypatch.setattr(memory_watch, "_available_bytes", lambda: next(looks))
+    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
+        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
+    assert done.returncode == -signal.SIGKILL and next(looks, None) is None
+
+
 def test_processes_that_end_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program can fork without an end: the watch must neither stop for it nor leave a program without a bound."""
     looks = iter([FileNotFoundError(2, "task"), ProcessLookupError(3, "task"), None])
@@ -382,6 +404,7 @@ def test_calls_that_make_hidden_memory_or_change_processes_are_refused() -> None
         "syscall(56, 0x10000000 | 17, 0, 0, 0, 0)",  # clone, with a user namespace
         "syscall(435, 0, 0)",
         "mmap(None, 4096, 3, 0x21, -1, 0)",
+        "syscall(56, 0x100 | 17, 0, 0, 0, 0)",  # clone, with the same memory
         "ptrace(0x4206, 1, 0, 0)",  # PTRACE_SEIZE of process 1, which could then continue after the sandbox's end
         "syscall(310, 1, 0, 0, 0, 0, 0)",
         "syscall(311, 1, 0, 0, 0, 0, 0)",
@@ -390,27 +413,30 @@ def test_calls_that_make_hidden_memory_or_change_processes_are_refused() -> None
         calls += f"print(libc.{call}, ctypes.get_errno() == errno.ENOSYS)\n"
     programs = find_release_programs("r", own=False, unsandboxed=False)
     done = programs.run(["/usr/bin/python3", "-c", calls], environment={}, readable=(), seconds=300)
-    assert done.stdout.split() == ["-1", "True"] * 22, done
+    assert done.stdout.split() == ["-1", "True"] * 23, done
     opened = programs.run(["/bin/sh", "-c", "exec < /dev/zero"], environment={}, readable=(), seconds=300)
     assert opened.status != 0  # what is mapped of it is shared memory
 
 
 @needs_bubblewrap
 def test_space_beyond_the_end_of_a_file_is_not_reserved() -> None:
-    """File systems compare the limit on a file's size only where it grows: an output could fill the disk."""
+    """File systems compare the limit on a file's size only where it grows: an output could fill the disk. Nor can a program make its
+    output unreadable, or the parent wait for it."""
     text = (
         "import ctypes, errno, fcntl, os, struct, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "print(libc.fallocate(1, 0, ctypes.c_long(0), ctypes.c_long(1 << 20)), flush=True)\n"
-        "print(libc.fallocate(1, 1, ctypes.c_long(0), ctypes.c_long(1 << 30)), flush=True)\n"
+        "for mode in (1, 8, 0x10, 0x20, 0x40, 0x11):\n"
+        "    print(libc.fallocate(1, mode, ctypes.c_long(0), ctypes.c_long(1 << 20)), ctypes.get_errno() == errno.ENOSYS, flush=True)\n"
         "for number in (0x40305828, 0x4030582A, 0x40305839):\n"
         "    space = ctypes.create_string_buffer(struct.pack('=hhiqqiI16x', 0, 0, 0, 0, 1 << 30, 0, 0))\n"
         "    print(libc.ioctl(1, ctypes.c_ulong(number), space), ctypes.get_errno() == errno.ENOSYS, flush=True)\n"
         "print(os.fstat(1).st_blocks * 512 <= 1 << 21, flush=True)\n"
+        "os.fchmod(1, 0)\ntry:\n    fcntl.fcntl(1, fcntl.F_SETLEASE, fcntl.F_WRLCK)\nexcept OSError:\n    pass\n"
         "fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\n"
     )
     programs = find_release_programs("r", own=False, unsandboxed=False)
     done = programs.run(["/usr/bin/python3", "-c", text], environment={}, readable=(), seconds=300)
-    assert done.stdout.strip("\0").split() == ["0", "-1", *["-1", "True"] * 3, "True"], done
+    assert done.stdout.strip("\0").split() == ["0", *["-1", "True"] * 9, "True"], done
 
 
 @needs_bubblewrap
