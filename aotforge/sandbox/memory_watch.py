@@ -115,7 +115,7 @@ def refused_system_calls() -> bytes:
 class MemoryWatch:
     """Kills a process and its descendants when they have more than `memory_bytes` together (private memory, shared memory, page tables
     and swap) or more than `processes` threads, which the kernel does not count for root; also when the kernel's own memory,
-    whose owner is not known, has grown by `memory_bytes`, and when the machine has little memory left, whoever took it: processes
+    whose owner is not known, has grown by `memory_bytes`, and when the machine has little memory left: processes
     that follow one another quickly are not all seen.
 
     It looks every 50 ms. `join` is for `preexec_fn` of the process.
