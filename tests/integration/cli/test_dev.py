@@ -241,9 +241,18 @@ def test_a_link_out_of_the_home_to_an_environment_is_refused(tmp_path: Path, pla
     assert not (tmp_path / "executed").exists()
     path.unlink()
     (tmp_path / "elsewhere" / "gone").rename(path)
-    environ = os.environ | {"AOTFORGE_HOME": str(home)}
-    subprocess.run([str(PROJECT / "dev"), "--help"], env=environ, check=True)
-    assert (tmp_path / "executed").exists()
+    (tmp_path / "linked").symlink_to(home)
+    for spelling in (
+        home,
+        f"{home}/",
+        f"{home}/.",
+        f"{tmp_path}//{home.name}",
+        f"{home}/../{home.name}",
+        tmp_path / "linked",
+    ):
+        environ = os.environ | {"AOTFORGE_HOME": str(spelling)}
+        subprocess.run([str(PROJECT / "dev"), "--help"], env=environ, check=True)
+        (tmp_path / "executed").unlink()
 
 
 PLANT = """#!/bin/sh
