@@ -11,7 +11,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,6 +30,11 @@ _HEADER = struct.Struct("<4s5H3I2H")
 _END = struct.Struct("<4s4H2IH")
 _DIRECTORY_ENTRY, _LENGTHS, _LENGTHS_AT = 46, struct.Struct("<3H"), 28
 """An entry of the directory: its bytes without the name, and the lengths of name, extra fields and comment in it."""
+
+_MOST_ENTRY = 512
+"""Bytes of an entry of the directory on average."""
+_LOCATOR, _LARGE = 20, b"PK\6\7"
+"""What is before the record at the end where another record, of larger numbers, counts: its bytes, and how it begins."""
 
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _MODE = 0o100644
@@ -79,7 +84,10 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     Some programs find members by the directory, others by the headers before them: both find the same here, because every byte belongs to
     a listed member or to the directory. Raises OSError, zipfile.BadZipFile.
     """
-    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+    with ExitStack() as opened:
+        file = opened.enter_context(open_regular(path))
+        _check_end(file)
+        archive = opened.enter_context(zipfile.ZipFile(file))
         infos, size = archive.infolist(), os.fstat(file.fileno()).st_size
         if len({info.filename for info in infos}) != len(infos):
             raise zipfile.BadZipFile("it has two members of one name")
@@ -101,6 +109,16 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         for info in infos:
             end = _check_entry(file, info, end)
         yield archive
+
+
+def _check_end(file: BinaryIO) -> None:
+    """Bounds the directory, which `zipfile` reads in full when it opens a file. Raises zipfile.BadZipFile."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _END.size - _LOCATOR))
+    record = (tail := file.read())[-_END.size :]
+    if not record.startswith(b"PK\5\6") or tail.startswith(_LARGE):
+        raise zipfile.BadZipFile("it is not a zip file, or bytes of none are after its members")
+    if _END.unpack(record)[5] > _MOST_MEMBERS * _MOST_ENTRY:
+        raise zipfile.BadZipFile("its directory is out of proportion")
 
 
 def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

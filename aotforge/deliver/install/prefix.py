@@ -145,6 +145,7 @@ def uninstall(prefix: Path) -> tuple[str, int]:
     Raises InstallError when it has other files, or when it or a link to it is of another user.
     """
     named, prefix = prefix, real_prefix(prefix)
+    check_owner(named, prefix)  # before the lock, a file beside the prefix
     with output_lock(prefix):
         record = read_record(prefix)
         check_owner(named, prefix, was_read=record is not None)

@@ -166,6 +166,7 @@ def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path:
     for act in (lambda: try_install(store, keys.roots[0], tmp_path), lambda: uninstall(place)):
         with pytest.raises(InstallError, match="prefix belongs to user 64042, not to user 0"):
             act()
+    assert not (tmp_path / ".own.lock").exists()  # beside the end of another user's link
 
 
 @pytest.fixture

@@ -291,6 +291,34 @@ def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: p
     assert path.stat().st_size > 101 and len(read(path)) == 2
 
 
+def test_a_directory_is_not_read_before_its_size_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`zipfile` makes an object of each entry, whatever the numbers in the record are."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(30):
+            archive.writestr(f"{number:200}", b"")
+    data = path.read_bytes()
+    monkeypatch.setattr(zip_archive, "_MOST_MEMBERS", 10)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    large = ends(data)[1]
+    record = struct.pack(
+        "<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 30, 30, large - ends(data)[0], ends(data)[0]
+    )
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, large, 1)
+    small = in_record(12, struct.pack("<I", 1))(data)
+    for changed, reason in (
+        (data, "out of proportion"),
+        (small[:large] + record + locator + small[large:], "bytes of none"),
+        (data + b"x", "bytes of none"),
+        (b"PK", "not a zip file"),
+    ):
+        path.write_bytes(changed)
+        with pytest.raises(zipfile.BadZipFile, match=reason):
+            read(path)
+
+
 def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
     name = WheelName(name="aotforge-attention", version="1.0")
     path = write_wheel(tmp_path, name, {"a": b"one" * 99}, {"METADATA": b"Name: x\n"}, epoch=0)
