@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 _CHILD = re.compile(rb'"child-pid": (\d+)')
-_INFO_BYTES = 256
-_END_SECONDS = 60.0
+_INFO_BYTES, _INFO_END = 256, b"}\n"
+_END_MILLISECONDS = 60_000
 
 
 class ProcessOne:
@@ -24,6 +24,7 @@ class ProcessOne:
     def __init__(self) -> None:
         self._info, self._report = os.pipe()
         self._blocked, self._go = os.pipe()
+        self._open = {self._info, self._report, self._blocked, self._go}
         self._held = -1
         self._thread = threading.Thread(target=self._hold, daemon=True)
 
@@ -44,18 +45,31 @@ class ProcessOne:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._report)  # bubblewrap may not have started
+        self._close(self._report)  # bubblewrap may not have started
         self._thread.join()
         if self._held >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._held, signal.SIGKILL)
-            select.select([self._held], [], [], _END_SECONDS)
+            ended = select.poll()  # select takes no descriptor above 1023
+            ended.register(self._held, select.POLLIN)
+            ended.poll(_END_MILLISECONDS)
             os.close(self._held)
-        for descriptor in (self._info, self._blocked, self._go):
-            os.close(descriptor)
+        self._close(*self._open)
+
+    def release(self) -> None:
+        """Closes what bubblewrap has inherited, once it has been started: a machine may run hundreds of these."""
+        self._close(*self.descriptors)
+
+    def _close(self, *descriptors: int) -> None:
+        for one in self._open.intersection(descriptors):
+            self._open.discard(one)
+            os.close(one)
 
     def _hold(self) -> None:
-        if (found := _CHILD.search(os.read(self._info, _INFO_BYTES))) is None:
+        info = b""
+        while not info.endswith(_INFO_END) and (piece := os.read(self._info, _INFO_BYTES)):
+            info += piece  # to its end: bubblewrap may still write
+        if (found := _CHILD.search(info)) is None:
             return
         try:
             self._held = os.pidfd_open(int(found[1]))
@@ -65,6 +79,7 @@ class ProcessOne:
             return
         with suppress(BrokenPipeError):
             os.write(self._go, b"\n")
+        self._close(self._info, self._go)
 
 
 def can_hold() -> bool:

@@ -170,7 +170,9 @@ class ReleasePrograms:
                 *(*_variables(own, path=own.get("PATH", os.defpath)), *command),
             ]
             passed = (*pass_fds, *first.descriptors, refused.fileno())
-            return start_child("bubblewrap", _limited(words), pass_fds=passed, **options)
+            process = start_child("bubblewrap", _limited(words), pass_fds=passed, **options)
+        first.release()
+        return process
 
     def compile(
         self,

@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,44 @@ def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     assert int(done.stdout.splitlines()[-2]) <= 3  # two lines of headings, and perhaps the loopback device
     assert int(done.stdout.splitlines()[-1]) < 8 and "No such process" in done.stderr
     assert run("ls -A /proc/1; : > /proc/1/file").stdout == ""
+
+
+@needs_bubblewrap
+def test_processes_with_few_descriptors(tmp_path: Path) -> None:
+    """A machine may have hundreds of processors, each with a process that reads images: three each, and numbers above 1023."""
+
+    def used() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1040 if hard > 2000 else 1)]
+    try:
+        before = used()
+        with ExitStack() as limits:
+            process = available_programs().start(
+                "verification worker", ["/bin/sleep", "600"], add={}, readable=[], limits=limits, stdout=-3, stderr=-3
+            )  # fmt: skip
+            for _ in range(3000):
+                if "sleep\n" in names_below(process.pid) and used() - before <= 3:
+                    break
+                time.sleep(0.01)
+            assert "sleep\n" in names_below(process.pid) and used() - before <= 3
+            process.kill()
+            process.wait()
+        assert used() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for one in held:
+            os.close(one)
+
+
+def names_below(process: int) -> list[str]:
+    names = []
+    for one in memory_watch._with_descendants(process)[0]:
+        with suppress(OSError):
+            names.append(Path(f"/proc/{one}/comm").read_text())
+    return names
 
 
 @needs_bubblewrap
