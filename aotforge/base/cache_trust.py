@@ -172,8 +172,7 @@ def is_own_file(path: Path) -> bool:
 
 
 def is_own_tree(folder: Path) -> bool:
-    """Whether no other user owns or can write a file or folder of a tree; sticky folders of all users are permitted. The folders above it
-    are not looked at."""
+    """Whether no other user owns or can write a file or folder of a tree. The folders above it are not looked at."""
     try:
         found, left = [folder.stat(follow_symlinks=False)], [folder]
         while left:
@@ -184,14 +183,10 @@ def is_own_tree(folder: Path) -> bool:
                         left.append(Path(entry.path))
     except OSError:
         return False
+    # links have no mode of their own
     return not any(
-        _owner_fault(one) or (one.st_mode & 0o022 and not _is_shared(one.st_mode)) for one in found
+        _owner_fault(one) or (one.st_mode & 0o022 and not stat.S_ISLNK(one.st_mode)) for one in found
     )
-
-
-def _is_shared(mode: int) -> bool:
-    """Links have no mode of their own."""
-    return stat.S_ISLNK(mode) or bool(stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
 
 
 def acl_grants_write(path: Path, attribute: str) -> bool:
@@ -229,8 +224,8 @@ def _steps(path: Path) -> Iterator[Path]:
 
 
 def _trusted_users() -> frozenset[int]:
-    """This user and root."""
-    return frozenset({0, os.geteuid()})
+    """This user and root; in a user namespace not a user whose number is that of all others."""
+    return frozenset({0, os.geteuid()}) - _unknown_users()
 
 
 @cache

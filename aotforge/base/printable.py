@@ -4,11 +4,12 @@ import re
 
 _UNSAFE = (
     "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
-    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # invisible, line separators, direction of writing
+    "\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\U000e0000-\U000e0fff"  # invisible, which comparisons may ignore; line separators, direction of writing
     "\ud800-\udfff]"  # undecodable bytes of file names
 )
 _ESCAPED = re.compile(_UNSAFE)
-_COMMAND = re.compile(r"^[^\S\n]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE)
+_COMMAND = re.compile(r"^[^\S\n]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE | re.IGNORECASE)
 """Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or TeamCity would execute of a log."""
 
 _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")

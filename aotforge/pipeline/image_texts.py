@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -38,17 +39,22 @@ def check_texts(
     emulated = [task for task in tasks if backend_of_arch(task.arch).executed_by == "virtual GPU"]
     count = min(jobs or len(os.sched_getaffinity(0)), len(emulated))
     if count:
+        ended = threading.Event()
         with ThreadPoolExecutor(count) as threads:
-            for _ in threads.map(
-                partial(_check, programs), (emulated[first::count] for first in range(count))
-            ):
-                pass
+            shares = (emulated[first::count] for first in range(count))
+            try:
+                for _ in threads.map(partial(_check, programs, ended), shares):
+                    pass
+            finally:
+                ended.set()  # Ctrl-C, or an image that is not its text's: the others do not continue
 
 
-def _check(programs: ReleasePrograms, tasks: Sequence[ImageTask]) -> None:
+def _check(programs: ReleasePrograms, ended: threading.Event, tasks: Sequence[ImageTask]) -> None:
     worker = _Assembler(__name__, programs=programs)
     try:
         for task in tasks:
+            if ended.is_set():
+                return
             if fault := worker.fault(task):
                 raise ReleaseError(
                     f"the image of {task.label} is not the one that its assembly text gives: {fault}",

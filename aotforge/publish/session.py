@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from urllib.parse import unquote
 
 from aotforge.base.progress import OnProgress
@@ -69,8 +70,8 @@ def open_index(
         raise InstallError(
             f"{reader.url} is the folder of one release, not a place of published releases",
             cause="an installation checks the publisher's signed index, which a build does not have",
-            hint=f"./dev release.dropin --release {reader.url} --pytorch-lib TORCH/LIB, or publish it: "
-            f"./dev release.publish {reader.url} --to PLACE",
+            hint=f"./dev release.dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or publish it: "
+            f"./dev release.publish {quote(reader.url)} --to PLACE",
         )
     anchor = trusted_root(root, checkout, environment)
     return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)

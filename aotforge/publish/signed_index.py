@@ -4,6 +4,7 @@ Files below `tuf/` have their version in their name and are never replaced, exce
 replacement makes a change visible atomically, and only one of two concurrent publishers succeeds with it.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets, Timestamp
 
+from aotforge.base.paced_http import Clock
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import FOLDER, Index, make_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
@@ -31,6 +33,8 @@ LIMIT = 16 * 1024 * 1024
 _CHANGED = "it was changed, or signed by other keys than the root names"
 _DO_NOT_PUBLISH = "do not publish there before you know why; mirrors may hold a copy"
 _TRIES = 20
+_SECONDS = 900.0
+"""For a change with all its attempts: each request ends by itself, but a server may refuse thousands."""
 _EMPTY = Index(version=0, releases=())
 
 
@@ -91,11 +95,19 @@ def _verified_state(store: Store, known: tuple[bytes, ...]) -> State:
 
 
 def change_index(
-    store: Store, keys: KeySet, change: Callable[[Index], Index], *, now: datetime, renew: bool = False
+    store: Store,
+    keys: KeySet,
+    change: Callable[[Index], Index],
+    *,
+    now: datetime,
+    renew: bool = False,
+    clock: Clock = time.monotonic,
 ) -> Index:
     """Replaces the index by `change(index)`, retrying after concurrent changes. Without a difference nothing is written,
     unless `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreError."""
+    check_time = partial(_check_time, store, clock, clock() + _SECONDS)
     for _ in range(_TRIES):
+        check_time()
         state = load_state(store, keys)
         keys.require(state.root)
         index = change(state.index)
@@ -104,7 +116,7 @@ def change_index(
         # an index that clients cannot read must not be signed
         read_index(make_targets(replace(index, version=state.index.version + 1), expires=now))
         try:
-            _write(store, keys, state, index, now)
+            _write(store, keys, state, index, now, check_time)
         except StoreError as error:
             if error.kind is not ErrorKind.EXISTS:
                 raise
@@ -119,11 +131,23 @@ def change_index(
     )
 
 
-def _write(store: Store, keys: KeySet, state: State, index: Index, now: datetime) -> None:
+def _check_time(store: Store, clock: Clock, end: float) -> None:
+    if clock() > end:
+        raise StoreError(
+            ErrorKind.UNAVAILABLE,
+            f"{store.url}: the index could not be changed in {_SECONDS / 60:.0f} minutes",
+            cause="the server answers slowly, or refuses each version as one that exists",
+            hint="run the same command again: everything else is in place",
+        )
+
+
+def _write(
+    store: Store, keys: KeySet, state: State, index: Index, now: datetime, check_time: Callable[[], None]
+) -> None:
     # readers use the old root until they have the new one: keys of every root that is not yet in the store sign as well
     recent = state.roots[-1 - len(state.missing) :] if state.token else state.roots[-1:]
     sign = partial(_signed, keys, recent)
-    put = partial(_put_numbered, store, sign)
+    put = partial(_put_numbered, store, sign, check_time)
     until = {role: (now + timedelta(days=days)).replace(microsecond=0) for role, days in DAYS.items()}
     if not state.token:
         _put_roots(store, state)
@@ -166,10 +190,15 @@ def _put_roots(store: Store, state: State) -> None:
 
 
 def _put_numbered(
-    store: Store, sign: Callable[[Signed], bytes], before: int, make: Callable[[int], Signed]
+    store: Store,
+    sign: Callable[[Signed], bytes],
+    check_time: Callable[[], None],
+    before: int,
+    make: Callable[[int], Signed],
 ) -> MetaFile:
     """Puts the next free version: interrupted or beaten publishers leave unreferenced versions behind."""
     for version in range(before + 1, before + 1001):
+        check_time()
         made = make(version)
         data = sign(made)
         name = f"{FOLDER}/{version}.{made.type}.json"

@@ -5,15 +5,15 @@ import hashlib
 import platform
 import sys
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.source_groups import group_digest
+from aotforge.base.source_groups import group_digest, group_files
 from aotforge.errors import RulesError
 from aotforge.plan.closure import import_statements
 
-_COVERED = frozenset({"aotforge", "numpy"})
-"""Packages whose sources or version the digest has."""
+_NO_DATA = {".py", ".pyc", ".md"}
 
 
 def family_verifier_digest(family: Path, *, natively: bool = False) -> str:
@@ -40,8 +40,9 @@ def _sources(*, natively: bool) -> str:
 def verifier_files(family: Path) -> tuple[str, ...]:
     """Names of a family's files that its `cases.py` needs, itself included, sorted; empty when it has none.
 
-    By relative imports. A file with a syntax error imports nothing here: loading the cases reports it. Raises RulesError for an import of
-    what no digest covers, with which verdicts would stay when it changes.
+    By relative imports; with a `cases.py` also all data files of the family, which it may read. A file with a syntax error imports nothing
+    here: loading the cases reports it. Raises RulesError for an import of what no digest covers, with which verdicts would stay when it
+    changes.
     """
     found: set[str] = set()
     wanted = ["cases.py"]
@@ -52,7 +53,8 @@ def verifier_files(family: Path) -> tuple[str, ...]:
         found.add(name)
         place = f"{family.name}/{name}"
         wanted += sorted(_imported(PurePosixPath(name).parent, (family / name).read_bytes(), place))
-    return tuple(sorted(found))
+    data = (path for path in family.rglob("*") if found and path.suffix not in _NO_DATA and path.is_file())
+    return tuple(sorted(found | {path.relative_to(family).as_posix() for path in data}))
 
 
 def _imported(folder: PurePosixPath, source: bytes, place: str) -> set[str]:
@@ -67,8 +69,7 @@ def _imported(folder: PurePosixPath, source: bytes, place: str) -> set[str]:
     files: set[str] = set()
     for node in import_statements(tree):
         if isinstance(node, ast.Import) or not node.level:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
-            _check_covered([str(name).partition(".")[0] for name in names], place)
+            _check_covered(node, place)
             continue
         base = folder
         for _ in range(node.level - 1):
@@ -82,13 +83,30 @@ def _imported(folder: PurePosixPath, source: bytes, place: str) -> set[str]:
     return files
 
 
-def _check_covered(packages: Iterable[str], place: str) -> None:
-    if other := [one for one in packages if one not in _COVERED and one not in sys.stdlib_module_names]:
-        raise RulesError(
-            f"{place} imports {other[0]}",
-            cause="a change of it would not change the verdicts on the family's images, and verify --release does not have it",
-            hint=f"import files of the family relatively, and of others {', '.join(sorted(_COVERED))} only",
-        )
+def _check_covered(node: ast.Import | ast.ImportFrom, place: str) -> None:
+    members = [alias.name for alias in node.names]
+    for module in members if isinstance(node, ast.Import) else [str(node.module)]:
+        package = module.partition(".")[0]
+        inner = [module] if isinstance(node, ast.Import) else [f"{module}.{name}" for name in members]
+        known = package == "numpy" or package in sys.stdlib_module_names
+        if not known and not (
+            package == "aotforge" and (_is_verifier(module) or all(map(_is_verifier, inner)))
+        ):
+            raise RulesError(
+                f"{place} imports {module}",
+                cause="a change of it would not change the verdicts on the family's images",
+                hint="import files of the family relatively, and of others numpy, the standard library and modules of the verifier, "
+                "such as aotforge.verify.tensors",
+            )
+
+
+def _is_verifier(module: str) -> bool:
+    return f"{module.partition('.')[2].replace('.', '/')}.py" in _verifier_modules()
+
+
+@cache
+def _verifier_modules() -> frozenset[str]:
+    return frozenset(group_files("verifier"))
 
 
 def _with_family(sources: str, family: Path) -> str:

@@ -102,8 +102,11 @@ class ClientRunner:
             outputs=_compared(problem, inputs, read_regular(shared / "out")),
             forward_seconds=float(seconds["forward"]),
             backward_seconds=float(seconds["backward"]),
-            preparing_seconds=sum(e["seconds"] for e in events if e["event"] == "load"),
-            served=tuple((e["kernel"], e["image"], e["instructions"], e["seconds"]) for e in launches),
+            preparing_seconds=sum(float(e["seconds"]) for e in events if e["event"] == "load"),
+            served=tuple(
+                (_line(e["kernel"]), _line(e["image"]), int(e["instructions"]), float(e["seconds"]))
+                for e in launches
+            ),
         )
 
     def _output(self, command: list[str], arch: str, shared: Path) -> str:
@@ -126,6 +129,10 @@ class ClientRunner:
                 cause="the release has no image for this call, or an image accesses what it must not",
             )
         return done.stdout
+
+
+def _line(name: object) -> str:
+    return " ".join(str(name).split())
 
 
 def read_regular(path: Path) -> bytes:

@@ -153,6 +153,8 @@ def _unpack(tar: Path, tree: Path) -> None:
             )
             for member in archive.getmembers():  # they belong to this user, who cannot give files away
                 member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+                if member.isdir():  # /tmp: other users of this machine must not write there
+                    member.mode &= ~0o1022
             archive.extractall(folder)
         folder.chmod(0o755)
         os.sync()  # file systems may write the new name before the bytes, and they are not compared again

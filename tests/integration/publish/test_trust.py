@@ -155,6 +155,22 @@ def test_a_memory_that_others_can_write_is_not_believed(place: Place) -> None:
     place.install()
 
 
+def test_a_store_that_has_every_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each refusal may take a minute, and there are thousands."""
+    seconds, tried = iter(range(0, 10**9, 59)), []
+
+    def exists(name: str, content: object) -> None:
+        tried.append(name)
+        raise StoreError(ErrorKind.EXISTS, f"{name} exists")
+
+    monkeypatch.setattr(place.store, "put_if_absent", exists)
+    with pytest.raises(StoreError, match="the index could not be changed in 15 minutes"):
+        change_index(
+            place.store, place.keys, lambda index: index, now=NOW, renew=True, clock=lambda: next(seconds)
+        )
+    assert 10 < len(tried) < 20
+
+
 def test_freeze(place: Place) -> None:
     """The same index for ever: it expires."""
     other = DirectoryStore(place.folder / "frozen")

@@ -38,6 +38,7 @@ def test_escapes_are_shown() -> None:
         ("x\n::set-output name=ok::yes", "x\n: :set-output name=ok::yes"),
         ("    ::add-mask::passed", "    : :add-mask::passed"),
         ("\u00a0::error::x\n\u3000::x::y", "\u00a0: :error::x\n\u3000: :x::y"),
+        ("#\u00ad#vso[x]\ufe0f ##VSO[y]", "#\\xad#vso[x]\\ufe0f # #VSO[y]"),
         ("a##vso[task.setvariable variable=X]y", "a# #vso[task.setvariable variable=X]y"),
         ("##[error]x\n##teamcity[x]", "# #[error]x\n# #teamcity[x]"),
         ("## Heading\naotriton::v2::flash ::x\n# ##", "## Heading\naotriton::v2::flash ::x\n# ##"),

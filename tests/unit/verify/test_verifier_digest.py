@@ -100,7 +100,13 @@ def test_files_in_folders_are_included(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["from kernels.shared import FACTOR", "import os, kernels.shared as one", "def f():\n    import torch"],
+    [
+        "from kernels.shared import FACTOR",
+        "import os, kernels.shared as one",
+        "def f():\n    import torch",
+        "from aotforge.plan import model",
+        "import aotforge.devtools.cost as cost",
+    ],
 )
 def test_imports_of_what_no_digest_covers_are_refused(tmp_path: Path, line: str) -> None:
     """A verdict would stay "passed" when the other file changes, and its release would be verified otherwise."""
@@ -108,5 +114,19 @@ def test_imports_of_what_no_digest_covers_are_refused(tmp_path: Path, line: str)
         "from .reference import one\nimport collections.abc\nimport numpy.typing\n"
     )
     (tmp_path / "reference.py").write_text(f"{line}\n")
-    with pytest.raises(RulesError, match=f"{tmp_path.name}/reference.py imports (kernels|torch)"):
+    with pytest.raises(RulesError, match=f"{tmp_path.name}/reference.py imports (kernels|torch|aotforge)"):
         family_verifier_digest(tmp_path)
+
+
+def test_data_files_of_a_family_have_a_part(family: Path) -> None:
+    """`cases.py` may read them, whatever their names are."""
+    before = family_verifier_digest(family)
+    (family / "parts").mkdir()
+    (family / "parts" / "expected.npy").write_bytes(b"1")
+    made = family_verifier_digest(family)
+    (family / "parts" / "expected.npy").write_bytes(b"2")
+    assert len({before, made, family_verifier_digest(family)}) == 3
+    (family / "NOTES.md").write_text("notes")
+    (family / "__pycache__").mkdir(exist_ok=True)
+    (family / "__pycache__" / "cases.cpython-311.pyc").write_bytes(b"x")
+    assert verifier_files(family)[-1] == "sequences.py" and "NOTES.md" not in verifier_files(family)

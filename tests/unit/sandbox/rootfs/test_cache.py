@@ -109,6 +109,7 @@ def test_files_that_others_can_write_are_made_again(tmp_path: Path, mirror: Path
     root = make(checkout, cache)
     tree = unpack_rootfs(root, cache=cache)
     shell = (tree / "bin" / "sh").resolve()
+    assert not any(path.stat().st_mode & 0o022 for path in (tree, tree / "tmp", tree / "var" / "tmp"))
     for place in (shell, shell.parent):
         number = tree.stat().st_ino
         place.chmod(0o777)
