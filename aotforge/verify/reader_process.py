@@ -51,7 +51,7 @@ class ReaderProcess(WorkerProcess):
                 [str(python), "-m", module, *arguments, str(parent), str(theirs.fileno()), *more],
                 environment={"PYTHONPATH": os.pathsep.join(import_path())},
                 pass_fds=(theirs.fileno(),),
-                start=partial(programs.start, readable=[*_readable(), *readable], limits=self._limits),
+                start=partial(programs.start, readable=[*readable_folders(), *readable], limits=self._limits),
             )
             failed.pop_all()
 
@@ -108,8 +108,8 @@ class ReaderProcess(WorkerProcess):
             timer.cancel()
 
 
-def _readable() -> list[Path]:
-    """Folders of libraries, modules, this package and its manifests; none that has this checkout or the user's home in it."""
+def readable_folders() -> list[Path]:
+    """Folders of Python's libraries, modules, this package and its manifests; none that has this checkout or the user's home in it."""
     own = Path(__file__).resolve().parents[2]
     private = [own, user_home().resolve()]
     folders = [Path(sys.base_prefix), Path(sys.executable).resolve().parent, own / "aotforge", MANIFESTS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from aotforge.deliver.extract import unpack
 from aotforge.devtools.demo.client import ClientRunner
 from aotforge.devtools.demo.demo_report import CallResult, DemoReport, OutputResult
-from aotforge.devtools.demo.run_demo import problems_of
+from aotforge.devtools.demo.run_demo import problems_of, python_folders
 from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
@@ -124,3 +125,16 @@ def test_one_element_beyond_its_bound_fails_the_demo() -> None:
     assert "AN OUTPUT IS WRONG" in report.lines()[-1]
     with pytest.raises(VerifyError, match=r"gfx908 dq \(1.01 times"):
         report.require_passed()
+
+
+def test_a_home_that_python_is_installed_in_is_not_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bin", "lib", ".ssh"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    found = python_folders(ROOT)
+    assert {tmp_path / "bin", tmp_path / "lib", ROOT / "kernels"} <= found
+    assert not [one for one in found if (tmp_path / ".ssh").is_relative_to(one)]
