@@ -246,10 +246,11 @@ def one_arch(arch: str) -> str:
     return found[0]
 
 
-def cache_folder(folder: str | None) -> Path:
+def cache_folder(folder: str | None, *, any_name: bool = False) -> Path:
     """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to, and for its name."""
     found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
-    check_cache_name(found)
+    if not any_name:
+        check_cache_name(found)
     above = next(one for one in found.parents if one.exists())
     if not found.exists() and above.stat().st_mode & 0o022:
         with suppress(OSError):  # another user could make it after the check; its use reports what is wrong

@@ -73,7 +73,7 @@ def doctor(
 
     request = Request(
         root=ROOT,
-        cache=cache_folder(cache),
+        cache=cache_folder(cache, any_name=True),  # one of the checks
         output=Path(output or ROOT / "releases" / "dist").absolute(),
         environment=os.environ,
     )
