@@ -30,20 +30,43 @@ function(aotforge_fetch_with_cmake archive trouble)
   set(${trouble} "${url}: ${text}" PARENT_SCOPE)
 endfunction()
 
+# pip executes the build backend of a source distribution to read its metadata. Left to itself it takes the newest one of the index, which no hash
+# pins; the pinned one is fetched first, as aotforge/library/sources.py does for `./dev`.
 function(aotforge_fetch_with_pip folder)
+  file(STRINGS aotforge/library/sources.py pins REGEX "^_BACKEND(_SHA256)? = " ENCODING UTF-8)
+  string(REGEX MATCHALL "\"[^\"]+\"" pins "${pins}")
+  list(TRANSFORM pins REPLACE "\"" "")
+  list(GET pins 0 backend)
+  list(GET pins 1 backend_sha256)
+  set(pip -m pip download --quiet --disable-pip-version-check --retries 1 --no-deps --require-hashes)
   set(python "${AOTFORGE_PYTHON}")
   if(NOT python)
     find_program(AOTFORGE_SYSTEM_PYTHON NAMES python3 DOC "runs pip when CMake cannot download")
     mark_as_advanced(AOTFORGE_SYSTEM_PYTHON)
     set(python "${AOTFORGE_SYSTEM_PYTHON}")
   endif()
-  if(python)
-    file(WRITE "${folder}/requirements.txt" "${zstd_package}==${zstd_version} --hash=sha256:${zstd_sha256}\n")
-    execute_process(
-      COMMAND "${python}" -m pip download --quiet --disable-pip-version-check --retries 1 --no-deps --no-binary "${zstd_package}" --dest "${folder}"
-              --require-hashes -r "${folder}/requirements.txt"
-      RESULT_VARIABLE ignored OUTPUT_QUIET ERROR_QUIET TIMEOUT 300)
+  if(NOT python OR folder MATCHES ":")  # PYTHONPATH would have parts of it
+    return()
   endif()
+  file(REMOVE_RECURSE "${folder}/backend")
+  file(WRITE "${folder}/backend/requirements.txt" "${backend} --hash=sha256:${backend_sha256}\n")
+  execute_process(COMMAND "${python}" ${pip} --only-binary :all: --dest . -r requirements.txt WORKING_DIRECTORY "${folder}/backend"
+    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET TIMEOUT 300)
+  file(GLOB wheels "${folder}/backend/*.whl")
+  list(LENGTH wheels count)
+  if(failed OR NOT count EQUAL 1)
+    return()
+  endif()
+  file(MAKE_DIRECTORY "${folder}/backend/modules")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E tar xf "${wheels}" WORKING_DIRECTORY "${folder}/backend/modules" RESULT_VARIABLE failed)
+  file(WRITE "${folder}/requirements.txt" "${zstd_package}==${zstd_version} --hash=sha256:${zstd_sha256}\n")
+  if(NOT failed)
+    execute_process(
+      COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${folder}/backend/modules" "${python}" ${pip} --no-binary "${zstd_package}" --no-build-isolation
+              --dest . -r requirements.txt
+      WORKING_DIRECTORY "${folder}" RESULT_VARIABLE ignored OUTPUT_QUIET ERROR_QUIET TIMEOUT 300)
+  endif()
+  file(REMOVE_RECURSE "${folder}/backend")
 endfunction()
 
 # Sets `result` to an archive with the pinned bytes, or stops.
@@ -90,6 +113,10 @@ if(NOT AOTFORGE_ZSTD_DIR OR begins EQUAL 0)
     file(REMOVE_RECURSE "${unpacked}.new")
     # by a name that is ASCII: in the C locale CMake extracts nothing from others, without an error
     configure_file("${archive}" "${unpacked}.new/archive" COPYONLY)
+    aotforge_is_pinned("${unpacked}.new/archive" good)  # the folder that it is kept in may be another user's
+    if(NOT good)
+      message(FATAL_ERROR "${archive} was exchanged while it was copied.\nNext step: configure again, without that folder")
+    endif()
     execute_process(COMMAND "${CMAKE_COMMAND}" -E tar xf archive "${top}/zstd" WORKING_DIRECTORY "${unpacked}.new" RESULT_VARIABLE failed)
     if(failed OR NOT EXISTS "${unpacked}.new/${top}/zstd/zstd.c")
       message(FATAL_ERROR "${archive} cannot be unpacked to ${unpacked}.new: ${failed}")

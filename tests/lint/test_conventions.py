@@ -142,3 +142,11 @@ def test_locked_packages_are_installed_from_wheels_alone() -> None:
     ]
     assert len(lines) >= 4
     assert not [line for line in lines if "--only-binary" not in line and "*options" not in line]
+    calls = [
+        line
+        for line in (ROOT / "cmake" / "zstd.cmake").read_text(encoding="utf-8").splitlines()
+        if "${pip}" in line
+    ]
+    assert ["--only-binary" in line or "--no-build-isolation" in line for line in calls] == [True, True]
+    names = [path.name for path in (ROOT / "cmake").iterdir() if "-m pip" in path.read_text(encoding="utf-8")]
+    assert names == ["zstd.cmake"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -128,6 +130,50 @@ def test_a_tarball_that_leads_out_of_its_folder_by_a_link_is_refused(tmp_path: P
     done, _ = take(tmp_path, [tmp_path / "evil.tar.gz"])
     assert done.returncode != 0 and "neither" in done.stderr
     assert not list(elsewhere.iterdir())
+
+
+def test_a_tarball_whose_hard_link_has_content_is_refused(tmp_path: Path) -> None:
+    """It is listed as a file, and its content goes into the file that it leads to."""
+    (tmp_path / "Documents x").mkdir()
+    victim = tmp_path / "Documents x" / "victim"
+    victim.write_text("mine")
+    for name in ("hard", "x/victim"):
+        path = tmp_path / "evil.tar.gz"
+        with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+            tar.add(pack(tmp_path / name / "p", "amd-gfx908", "gfx908"), f"aotriton/{IMAGES}/amd-gfx908")
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname, link.size = tarfile.LNKTYPE, str(victim), 5
+            link.pax_headers = {"comment": "x"}
+            tar.addfile(link, io.BytesIO(b"evil\n"))
+        done, _ = take(tmp_path, [path])
+        assert done.returncode and "neither files nor folders with plain names" in " ".join(
+            done.stderr.split()
+        )
+        assert victim.read_text() == "mine"
+
+
+def test_a_tarball_that_unpacks_to_a_disk_of_zeros_is_refused(tmp_path: Path) -> None:
+    """A text of mtree's format in a gzip file, and a gzip file of zeros."""
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    for name, size in ((f"aotriton/{IMAGES}/amd-gfx908/x.aoti", 20_000_000_000), ("x.aoti", 2_000_000)):
+        with gzip.open(path, "w") as file:
+            file.write(f"#mtree\n./{name} type=file size={size} mode=644 time=0.0 uid=0 gid=0\n".encode())
+        done, _ = take(tmp_path, [path])
+        assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
+    with tarfile.open(path, "w:gz") as tar:
+        zeros = tarfile.TarInfo("x.aoti")
+        zeros.size = 5_000_000
+        tar.addfile(zeros, io.BytesIO(bytes(zeros.size)))
+    done, _ = take(tmp_path, [path])
+    assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
+
+
+def test_names_of_members_are_plain(tmp_path: Path) -> None:
+    for name in ("a b", "a;b", "a\x1b]0;evil\x07", "[x", "ä"):
+        with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as tar:
+            tar.add(__file__, f"aotriton/{IMAGES}/{name}")
+        done, _ = take(tmp_path, [tmp_path / "evil.tar.gz"])
+        assert done.returncode and "names" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_path: Path) -> None:
