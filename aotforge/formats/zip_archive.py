@@ -115,7 +115,7 @@ def _check_end(file: BinaryIO) -> None:
     """Bounds the directory, which `zipfile` reads in full when it opens a file. Raises zipfile.BadZipFile."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - _END.size - _LOCATOR))
     record = (tail := file.read())[-_END.size :]
-    if not record.startswith(b"PK\5\6") or tail.startswith(_LARGE):
+    if len(record) < _END.size or not record.startswith(b"PK\5\6") or tail.startswith(_LARGE):
         raise zipfile.BadZipFile("it is not a zip file, or bytes of none are after its members")
     if _END.unpack(record)[5] > _MOST_MEMBERS * _MOST_ENTRY:
         raise zipfile.BadZipFile("its directory is out of proportion")

@@ -53,8 +53,14 @@ def verifier_files(family: Path) -> tuple[str, ...]:
         found.add(name)
         place = f"{family.name}/{name}"
         wanted += sorted(_imported(PurePosixPath(name).parent, (family / name).read_bytes(), place))
-    data = (path for path in family.rglob("*") if found and path.suffix not in _NO_DATA and path.is_file())
+    data = (path for path in family.rglob("*") if found and _is_data(path))
     return tuple(sorted(found | {path.relative_to(family).as_posix() for path in data}))
+
+
+def _is_data(path: Path) -> bool:
+    """Editors and file systems make and remove files whose names begin with a dot or end with ~ at any time."""
+    usual = not path.name.startswith(".") and not path.name.endswith("~") and path.suffix not in _NO_DATA
+    return usual and path.is_file()
 
 
 def _imported(folder: PurePosixPath, source: bytes, place: str) -> set[str]:
@@ -112,6 +118,13 @@ def _verifier_modules() -> frozenset[str]:
 def _with_family(sources: str, family: Path) -> str:
     digest = hashlib.sha256(sources.encode())
     for name in verifier_files(family):
-        data = (family / name).read_bytes()
+        try:
+            data = (family / name).read_bytes()
+        except OSError as error:
+            raise RulesError(
+                f"{family / name} cannot be read: {error.strerror}",
+                cause="the verdicts on the family's images depend on it",
+                hint="make it readable, or move it out of the family",
+            ) from error
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()

@@ -313,6 +313,7 @@ def test_a_directory_is_not_read_before_its_size_is_known(
         (small[:large] + record + locator + small[large:], "bytes of none"),
         (data + b"x", "bytes of none"),
         (b"PK", "not a zip file"),
+        (b"PK\5\6" + bytes(6), "not a zip file"),
     ):
         path.write_bytes(changed)
         with pytest.raises(zipfile.BadZipFile, match=reason):

@@ -127,6 +127,9 @@ def test_data_files_of_a_family_have_a_part(family: Path) -> None:
     (family / "parts" / "expected.npy").write_bytes(b"2")
     assert len({before, made, family_verifier_digest(family)}) == 3
     (family / "NOTES.md").write_text("notes")
+    (family / ".cases.py.swp").write_text("of an editor")
+    (family / "cases.py~").write_text("the same")
     (family / "__pycache__").mkdir(exist_ok=True)
     (family / "__pycache__" / "cases.cpython-311.pyc").write_bytes(b"x")
-    assert verifier_files(family)[-1] == "sequences.py" and "NOTES.md" not in verifier_files(family)
+    assert not {"NOTES.md", ".cases.py.swp", "cases.py~"}.intersection(verifier_files(family))
+    assert not [name for name in verifier_files(family) if name.endswith(".pyc")]
