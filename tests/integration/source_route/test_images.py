@@ -178,6 +178,30 @@ def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int
     assert victim.read_text() == "mine" and not output.exists() and "\x1b" not in done.stderr
 
 
+def test_other_formats_inside_a_tarball_are_not_read(tmp_path: Path) -> None:
+    """A zip file as a member, behind a header with a wrong sum: CMake's reader would unpack it, with a link and a file below that."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        link = zipfile.ZipInfo("aotriton/l")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, str(victim))
+        archive.writestr("aotriton/l/file", "evil")
+        for file in pack(tmp_path / "p", "amd-gfx908", "gfx908").iterdir():
+            archive.writestr(f"aotriton/{IMAGES}/amd-gfx908/{file.name}", file.read_bytes())
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        info = tarfile.TarInfo("aotriton/f")
+        info.size = len(packed.getvalue())
+        tar.addfile(info, io.BytesIO(packed.getvalue()))
+    content = made.getvalue()[:148] + b"000000\0 " + made.getvalue()[156:]
+    path = tmp_path / "evil.tar.gz"
+    path.write_bytes(gzip.compress(content[: 512 + (info.size + 511) // 512 * 512 + 1024]))
+    done, output = take(tmp_path, [path])
+    assert done.returncode and not output.exists() and not list(victim.iterdir())
+
+
 @pytest.mark.parametrize("end", ["behind", "cut", "header"])
 def test_a_tarball_with_another_end_is_refused(end: str, tmp_path: Path) -> None:
     made = release(tmp_path / "r", {"amd-gfx908": "gfx908"})
@@ -205,6 +229,41 @@ def test_a_tarball_that_unpacks_to_a_disk_of_zeros_is_refused(tmp_path: Path) ->
     path.write_bytes(gzip.compress(bytes(5_000_000)))
     done, _ = take(tmp_path, [path])
     assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("odd", ["link", "pipe", "name", "signature", "sums", "pack"])
+def test_packs_are_folders_of_files_with_plain_names(odd: str, tmp_path: Path) -> None:
+    """A link to a private key would be installed, and CMake waits for the writer of a pipe."""
+    packs = tmp_path / "packs"
+    made = pack(packs, "amd-gfx908", "gfx908")
+    if odd == "link":
+        (made / "x.aoti").symlink_to("/etc/passwd")
+    elif odd == "pipe":
+        os.mkfifo(made / "x.aoti")
+    elif odd == "name":
+        (made / "a\x1b]0;e\x07.aoti").touch()
+    elif odd == "signature":
+        (made / "__signature__").unlink()
+        os.mkfifo(made / "__signature__")
+    elif odd == "sums":
+        os.mkfifo(made / "SHA256SUMS")
+    else:
+        made.rename(tmp_path / "elsewhere")
+        made.symlink_to(tmp_path / "elsewhere")
+    done, output = take(tmp_path, [packs])
+    assert done.returncode and not output.exists() and "\x1b" not in done.stderr
+    assert "plain names" in done.stderr
+
+
+def test_a_name_in_a_folder_of_images_is_no_code(route: Make, tmp_path: Path) -> None:
+    """CMake writes the names that a glob has found into a script, and executes it before each build."""
+    given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (given / 'b")\nfile(WRITE "executed" "x")\nset(X "y.aoti').touch()
+    made = route()
+    ready = [option for option in PYTORCH if "NOIMAGE" not in option] + [f"-DAOTRITON_IMAGES={given}"]
+    done = made.configure(*ready, check=False)
+    assert "files with other names than packs and releases have" in " ".join(made.output(done).split())
+    assert not list(made.build.rglob("executed"))
 
 
 def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_path: Path) -> None:
