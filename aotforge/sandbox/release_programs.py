@@ -320,18 +320,8 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
     for name in _LOADER_FILES:
         words += ["--ro-bind-try", name, name]
     # a program could let process 1 continue after its end: what /proc has of it is covered
-    words += [
-        "--proc",
-        "/proc",
-        "--tmpfs",
-        "/proc/1",
-        "--size",
-        str(FILE_LIMIT),
-        "--tmpfs",
-        "/tmp",
-        "--tmpfs",
-        "/dev",
-    ]
+    words += ["--proc", "/proc", "--tmpfs", "/proc/1"]
+    words += ["--size", str(FILE_LIMIT), "--tmpfs", "/tmp", "--tmpfs", "/dev"]
     for name in _DEVICES:
         words += ["--dev-bind", name, name]
     words += ["--symlink", "/proc/self/fd", "/dev/fd"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,7 +16,6 @@ import pytest
 from aotforge.conformance.compilers import CompilationCache, find_compilers
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox import memory_watch, release_programs
-from aotforge.sandbox.memory_watch import MemoryWatch
 from aotforge.sandbox.release_programs import (
     ProgramResult,
     ReleasePrograms,
@@ -348,78 +344,6 @@ def test_memory_of_all_processes_is_bounded_without_control_groups(
 
     as_other_user(check)
     release_programs._sandbox.cache_clear()
-
-
-def test_more_processes_than_permitted_are_ended() -> None:
-    """Each is a child of the one before."""
-    chain = 'f() { if [ "$1" -gt 0 ]; then (f $(($1 - 1)); true); else exec sleep 60; fi; }; f 30'
-    with MemoryWatch(memory_bytes=1 << 40, processes=20) as watch:
-        done = subprocess.run(["/bin/sh", "-c", chain], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
-
-
-def test_more_threads_than_permitted_are_ended() -> None:
-    """For root they are not bounded by the kernel, and use up the machine's process IDs."""
-    text = "import threading, time\nfor _ in range(30):\n    threading.Thread(target=time.sleep, args=(30,)).start()"
-    with MemoryWatch(memory_bytes=1 << 40, processes=20) as watch:
-        done = subprocess.run([sys.executable, "-c", text], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
-
-
-def test_memory_of_the_kernel_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program can make it grow by locks of files, mappings and others, and no process has it."""
-    monkeypatch.setattr(memory_watch, "_kernel_bytes", iter([1 << 30, 5 << 29, 1 << 30, 4 << 30]).__next__)
-    with MemoryWatch(memory_bytes=2 << 30, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
-
-
-def test_memory_of_a_process_whose_first_thread_has_ended_is_bounded() -> None:
-    """Then /proc has no memory of the process, but that of its other threads."""
-    text = (
-        "import ctypes, threading, time\n"
-        "def take():\n    time.sleep(0.2)\n    taken = bytearray(b'x') * (300 << 20)\n    time.sleep(30)\n"
-        "threading.Thread(target=take, daemon=True).start()\nctypes.CDLL(None).syscall(60, 0)"
-    )
-    with MemoryWatch(memory_bytes=200 << 20, processes=20) as watch:
-        command = ["/usr/bin/python3", "-c", text]
-        done = subprocess.run(command, check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
-
-
-def test_a_machine_that_runs_out_of_memory_ends_the_program_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that passes from process to process quickly is not always seen."""
-    looks = iter([8 << 30, 2 << 30, (1 << 30) - 1])
-    monkeypatch.setattr(memory_watch, "_available_bytes", lambda: next(looks))
-    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL and next(looks, None) is None
-
-
-def test_processes_that_end_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program can fork without an end: the watch must neither stop for it nor leave a program without a bound."""
-    looks = iter([FileNotFoundError(2, "task"), ProcessLookupError(3, "task"), None])
-
-    def listed(path: Path) -> list[Path]:
-        if error := next(looks, None):
-            raise error
-        return [Path("/proc/0/task/0")] * 21
-
-    monkeypatch.setattr(memory_watch, "Path", type("Listed", (type(Path()),), {"iterdir": listed}))
-    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL and next(looks, "used") == "used"
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_watch_that_fails_ends_what_it_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> int:
-        raise OSError(errno.EMFILE, "no descriptor is left")
-
-    monkeypatch.setattr(memory_watch, "_kernel_bytes", fail)
-    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
 
 
 @needs_bubblewrap
