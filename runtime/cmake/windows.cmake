@@ -1,10 +1,11 @@
 # How the DLL is linked (mingw-w64). Its exports are src/windows/exports-<level>.def: the interface's symbols as mingw mangles them, and the MSVC
 # names of the entry points that programs of either compiler can call. Everything static: KERNEL32 and msvcrt are all it imports.
+# Without --disable-auto-image-base, ld derives the preferred address from the path of its output: other bytes in every build folder.
 
 set(AOTFORGE_EXPORTS "${CMAKE_CURRENT_SOURCE_DIR}/src/windows/exports-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}.def")
 target_sources(aotforge_api PRIVATE src/windows/msvc.cpp)
 target_link_options(aotriton_v2 PRIVATE
-  -static LINKER:--no-insert-timestamp LINKER:--gc-sections LINKER:--nxcompat LINKER:--dynamicbase LINKER:--high-entropy-va
+  -static LINKER:--no-insert-timestamp LINKER:--disable-auto-image-base LINKER:--gc-sections LINKER:--nxcompat LINKER:--dynamicbase LINKER:--high-entropy-va
   "${AOTFORGE_EXPORTS}")
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_link_options(aotriton_v2 PRIVATE LINKER:--strip-all)

@@ -41,7 +41,6 @@ def test_it_configures_by_the_documented_command_without_a_word(route: Callable[
     assert (made.prefix / "lib" / "dl.dll").read_bytes() == built, "strip would write the time"
 
 
-@pytest.mark.slow
 def test_the_files_are_those_of_the_release_route(route: Callable[..., Route]) -> None:
     made = route("build é")
     made.configure(*PYTORCH, TOOLCHAIN, share=False)
