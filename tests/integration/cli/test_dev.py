@@ -255,6 +255,34 @@ def test_a_link_out_of_the_home_to_an_environment_is_refused(tmp_path: Path, pla
         (tmp_path / "executed").unlink()
 
 
+@pytest.mark.parametrize("place", ["", "venv-*", "venv-*/lib/python3.11"])
+def test_a_link_out_of_the_checkout_s_own_environment_is_refused(tmp_path: Path, place: str) -> None:
+    """Folders of gigabytes are moved to another disk, where another user may make them anew."""
+    checkout, planted = tmp_path / "checkout", planted_home(tmp_path)
+    (environment,) = planted.glob("venv-*")
+    (environment / "lib" / "python3.11").mkdir(parents=True)
+    checkout.mkdir()
+    shutil.copy(PROJECT / "dev", checkout)
+    shutil.copytree(planted, checkout / ".aotforge")
+    command = [str(checkout / "dev"), "--help"]
+    environ = {name: value for name, value in os.environ.items() if name != "AOTFORGE_HOME"}
+    if os.geteuid() == 0:
+        os.chown(checkout / ".aotforge", USER, USER)  # the checkout may be another user's
+    subprocess.run(command, env=environ, check=True)
+    (tmp_path / "executed").unlink()
+    (moved,) = (checkout / ".aotforge").glob(place) if place else [checkout / ".aotforge"]
+    moved.rename(tmp_path / "moved")
+    moved.symlink_to(tmp_path / "moved")
+    (tmp_path / "moved").chmod(0o777)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 21 and f"dev: {checkout}/.aotforge is not used: " in done.stderr
+    assert not (tmp_path / "executed").exists()
+    if not place:
+        os.chown(tmp_path / "moved", os.geteuid(), os.getegid())
+        (tmp_path / "moved").chmod(0o755)
+        subprocess.run(command, env=environ, check=True)
+
+
 PLANT = """#!/bin/sh
 PATH=/usr/bin:/bin
 plant() {{ [ -e {home} ] || {{ cp -a {planted} {home} && chown -R {user} {home}; }} }}
