@@ -19,6 +19,7 @@ from aotforge.formats.sums import SUMS, parse_sums
 from aotforge.formats.untrusted_file import check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP, entry_violation
+from aotforge.release.listed_files import is_release_file
 from aotforge.release.model import MANIFEST, UNSIGNED
 
 # fail fast: an error for each value would take more memory than the values
@@ -257,11 +258,16 @@ def _digest(path: Path) -> str:
 
 
 def _sums_violations(candidate: Candidate) -> list[str]:
-    present = {path.name for path in candidate.folder.iterdir() if not path.name.startswith(".")}
+    present = {path.name for path in candidate.folder.iterdir()}
     listed = candidate.sums.keys()
     return [
         *(f"{name} is missing" for name in sorted(listed - present)),
         *(f"{name} is not listed" for name in sorted(present - listed - {SUMS, *UNSIGNED})),
+        *(
+            f"{name} has not the name of a release's file"
+            for name in sorted(listed)
+            if not is_release_file(name)
+        ),
         *(
             f"{name} is not the file that was listed"
             for name in sorted(listed & present)

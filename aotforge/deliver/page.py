@@ -19,30 +19,18 @@ from aotforge.deliver.wheel_index import FOLDER, read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.model import COVERAGE, MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE, SIGSTORE
+from aotforge.release.listed_files import DOCUMENTS
+from aotforge.release.model import MANIFEST, RELEASE_JSON, SIGNATURE
 from aotforge.release.release_json import load_release_json
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
 DOCS = "docs"
 """Folder beside the page that may have the documentation's site."""
-
-_DOCUMENTS = {
-    COVERAGE: "size, calls served and bytes of a first call, as tables",
-    SUMS: "SHA-256 of every file",
-    SIGNATURE: "Ed25519 signature of SHA256SUMS",
-    TAR_SUMS: "SHA-256 of the uncompressed archives: what another build must give",
-    RELEASE_JSON: "everything about every image and file, for programs",
-    MANIFEST: "verdicts of the virtual GPU",
-    SBOM: "bill of materials, CycloneDX",
-    PROVENANCE: "SLSA provenance, signed",
-    SIGSTORE: "the same as a Sigstore bundle, for cosign",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +145,7 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
         runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
         wheels=downloads({file: _wheel_note(file) for file in files if file.endswith(".whl")}),
-        documents=downloads(_DOCUMENTS),
+        documents=downloads(DOCUMENTS),
         signed=SIGNATURE in files,
         development=_development(folder / MANIFEST),
         yanked=yanked,

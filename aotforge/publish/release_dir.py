@@ -14,6 +14,7 @@ from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chun
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
 from aotforge.publish.stores.store import OnBytes
 from aotforge.release.layout import check_names
+from aotforge.release.listed_files import is_release_file
 from aotforge.release.model import MANIFEST, UNSIGNED
 
 _T = TypeVar("_T")
@@ -44,6 +45,8 @@ def read_release_folder(
             cause="it does not belong to the release",
             hint="move it away, then publish again",
         )
+    if odd := [path for path in paths if not is_release_file(path.name)]:
+        raise _refused(f"{odd[0]} has not the name of a release's file")
     files = [_file(path, sums, tars, on_bytes) for path in paths]
     if missing := sorted({*sums} - {file.name for file in files}):
         raise _refused(f"{folder}: {SUMS} lists {missing[0]}, which is missing")

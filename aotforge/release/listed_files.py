@@ -5,10 +5,41 @@ from pathlib import Path
 
 from aotforge.errors import ReleaseError, listed
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.sums import SUMS, read_sums
-from aotforge.release.model import UNSIGNED
+from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums
+from aotforge.formats.wheel import is_own_project, parse_wheel_name
+from aotforge.release.model import (
+    COVERAGE,
+    MANIFEST,
+    PROVENANCE,
+    RELEASE_JSON,
+    SBOM,
+    SIGNATURE,
+    SIGSTORE,
+    UNSIGNED,
+)
 
 FETCH = "fetch the release again"
+DOCUMENTS: Mapping[str, str] = {
+    COVERAGE: "size, calls served and bytes of a first call, as tables",
+    SUMS: "SHA-256 of every file",
+    SIGNATURE: "Ed25519 signature of SHA256SUMS",
+    TAR_SUMS: "SHA-256 of the uncompressed archives: what another build must give",
+    RELEASE_JSON: "everything about every image and file, for programs",
+    MANIFEST: "verdicts of the virtual GPU",
+    SBOM: "bill of materials, CycloneDX",
+    PROVENANCE: "SLSA provenance, signed",
+    SIGSTORE: "the same as a Sigstore bundle, for cosign",
+}
+"""Files of a release other than archives and wheels, with their use."""
+
+
+def is_release_file(name: str) -> bool:
+    """True for the names of a release's files. A folder with others is not one: of `--find-links FOLDER` pip takes source archives,
+    whose code it executes, and the links of pages."""
+    wheel = parse_wheel_name(name)
+    own_wheel = wheel is not None and is_own_project(wheel.name)
+    return own_wheel or name in DOCUMENTS or parse_artifact_name(name) is not None
 
 
 def check_listed_files(folder: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -297,6 +298,13 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
         tars[archive[:-3]] = wrong
         write_sums(folder, sums, {name: digest for name, digest in tars.items() if digest})
 
+    def source_archive(folder: Path) -> None:
+        lines = (folder / "SHA256SUMS").read_text()
+        (folder / "aotforge_attention-99.0.zip").write_bytes(b"x")
+        (folder / "SHA256SUMS").write_text(
+            f"{lines}{hashlib.sha256(b'x').hexdigest()}  aotforge_attention-99.0.zip\n"
+        )
+
     def development(folder: Path) -> None:
         manifest = json.loads((folder / "MANIFEST.json").read_text())
         (folder / "MANIFEST.json").write_text(json.dumps({**manifest, "development": ["because"]}))
@@ -311,6 +319,7 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     refused("bad sums", lambda f: (f / "SHA256SUMS").write_text("x"), "SHA256SUMS: line 1 is not a digest")
     refused("other manifest", lambda f: (f / "MANIFEST.json").open("a").write(" "), "differs from SHA256SUMS")
     refused("unlisted", unlisted, "more.tar.gz is not listed in SHA256SUMS")
+    refused("source archive", source_archive, "aotforge_attention-99.0.zip has not the name of a release")
     refused("resummed", resummed, "differs from SHA256SUMS.uncompressed")
     refused("left out", lambda f: resummed(f, ""), "differs from SHA256SUMS.uncompressed")
     refused("subfolder", lambda f: (f / "sub").mkdir(), "not a plain file")

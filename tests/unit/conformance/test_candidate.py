@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from aotforge.conformance.candidate import ReportedManifest, open_candidate, unpack
+from aotforge.conformance.candidate import ReportedManifest, check_folder, open_candidate, unpack
 from aotforge.conformance.check_release import write_baselines
 from aotforge.conformance.findings import (
     CheckReport,
@@ -29,6 +29,7 @@ from aotforge.conformance.findings import (
 from aotforge.errors import CompatError, ReleaseError, SignatureError
 from aotforge.formats import untrusted_file
 from aotforge.formats.archive import Link, Member, write_tar_gz
+from aotforge.formats.sums import sums_bytes
 
 GOOD: dict[str, Member | Link] = {
     "aotriton/lib/libx.so.1": Member(content=b"x"),
@@ -140,6 +141,22 @@ def test_a_manifest_that_is_not_json(tmp_path: Path) -> None:
         (tmp_path / "MANIFEST.json").write_bytes(data)
         with pytest.raises(ReleaseError, match=r"is not a release: MANIFEST\.json: "):
             open_candidate(tmp_path, tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    "name", ["aotforge_attention-99.0.tar.gz", "x.zip", "index.html", ".x.html", "numpy-9.0-py3-none-any.whl"]
+)
+@pytest.mark.parametrize("listed", [True, False])
+def test_files_that_no_release_has_are_named(tmp_path: Path, name: str, listed: bool) -> None:
+    """Of `--find-links FOLDER` pip takes source archives, whose code it executes, and the links of pages."""
+    (tmp_path / "MANIFEST.json").write_text(json.dumps({"release": "0.11.2b-r1"}))
+    (tmp_path / name).write_bytes(b"x")
+    files = [tmp_path / "MANIFEST.json", *([tmp_path / name] if listed else [])]
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (tmp_path / "SHA256SUMS").write_bytes(sums_bytes(sums))
+    found = check_folder(open_candidate(tmp_path, tmp_path.parent / f"{tmp_path.name}-work"), ())[0]
+    expected = "has not the name of a release's file" if listed else "is not listed"
+    assert (found.status, found.evidence) == ("failed", f"{name} {expected}")
 
 
 def test_no_baseline_is_written_of_an_altered_release(tmp_path: Path) -> None:
