@@ -10,8 +10,9 @@ import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,8 +29,8 @@ _FREE, _RATIO, _MOST, _MOST_MEMBERS = 16 * 1024**2, 100, 2 * 1024**3, 10_000
 
 _HEADER = struct.Struct("<4s5H3I2H")
 _END = struct.Struct("<4s4H2IH")
-_DIRECTORY_ENTRY, _LENGTHS, _LENGTHS_AT = 46, struct.Struct("<3H"), 28
-"""An entry of the directory: its bytes without the name, and the lengths of name, extra fields and comment in it."""
+_ENTRY = struct.Struct("<4s2B5H3I5H2I")
+"""An entry of the directory, without the name."""
 
 _MOST_ENTRY = 512
 """Bytes of an entry of the directory on average."""
@@ -39,6 +40,7 @@ _LOCATOR, _LARGE = 20, b"PK\6\7"
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _MODE = 0o100644
 _UNIX = 3
+_VERSION = 20
 _LEVEL = 9
 
 
@@ -53,6 +55,8 @@ def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
             raise ReleaseError(
                 f"{name!r} cannot be a member of a zip file", cause="Windows has no such file name"
             )
+    if _names_clash(members):
+        raise ReleaseError(f"{path.name}: two members cannot be unpacked beside each other")
     with (
         new_file(path) as raw,
         zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as file,
@@ -89,8 +93,8 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         _check_end(file)
         archive = opened.enter_context(zipfile.ZipFile(file))
         infos, size = archive.infolist(), os.fstat(file.fileno()).st_size
-        if len({info.filename for info in infos}) != len(infos):
-            raise zipfile.BadZipFile("it has two members of one name")
+        if _names_clash(info.filename for info in infos):
+            raise zipfile.BadZipFile("it has two members of one name, or one below another")
         if len(infos) > _MOST_MEMBERS or sum(one.file_size for one in infos) > min(
             _MOST, _FREE + _RATIO * size
         ):
@@ -100,7 +104,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
             if info.header_offset != end:
                 raise zipfile.BadZipFile(f"before {info.filename!r} are bytes of no member")
             end = _check_header(file, info)
-        directory = sum(_DIRECTORY_ENTRY + len(info.filename) for info in infos)
+        directory = sum(_ENTRY.size + len(info.filename) for info in infos)
         file.seek(end + directory)
         record = file.read(_END.size + 1)
         expected = (b"PK\5\6", 0, 0, len(infos), len(infos), directory, end, 0)
@@ -141,9 +145,9 @@ def _check_header(file: BinaryIO, info: zipfile.ZipInfo) -> int:
     size = _HEADER.size + len(info.filename)
     file.seek(info.header_offset)
     header = file.read(size).ljust(size, b"\0")
-    signature, _, flags, method, _, _, crc, stored, decoded, length, extra = _HEADER.unpack_from(header)
+    signature, version, flags, method, _, _, crc, stored, decoded, length, extra = _HEADER.unpack_from(header)
     same = (
-        signature == b"PK\3\4"
+        (signature, version) == (b"PK\3\4", _VERSION)
         and (flags, method, crc) == (info.flag_bits, info.compress_type, info.CRC)
         and (stored, decoded, length) == (info.compress_size, info.file_size, len(info.filename))
         and header[_HEADER.size :] == info.filename.encode("ascii", "replace")
@@ -155,18 +159,32 @@ def _check_header(file: BinaryIO, info: zipfile.ZipInfo) -> int:
 
 
 def _check_entry(file: BinaryIO, info: zipfile.ZipInfo, at: int) -> int:
-    """Checks the lengths in the directory's entry at an offset; returns the offset behind it. `zipfile` cuts a name, extra fields and a
-    comment off where the directory ends; other programs read on. Raises zipfile.BadZipFile."""
-    file.seek(at + _LENGTHS_AT)
-    if file.read(_LENGTHS.size) != _LENGTHS.pack(len(info.filename), 0, 0):
-        raise zipfile.BadZipFile(f"{info.filename!r} has a longer entry in the directory")
-    return at + _DIRECTORY_ENTRY + len(info.filename)
+    """Compares the directory's entry at an offset with what `write_zip` writes; returns the offset behind it. Raises zipfile.BadZipFile.
+
+    By system and attributes other programs make a link of a member. `zipfile` cuts a name, extra fields and a comment off where the
+    directory ends; other programs read on.
+    """
+    file.seek(at)
+    entry = _ENTRY.unpack(file.read(_ENTRY.size))
+    start = (b"PK\1\2", _VERSION, _UNIX, _VERSION, 0, info.compress_type)
+    sizes = (info.CRC, info.compress_size, info.file_size, len(info.filename), 0, 0)
+    if (entry[:6], entry[8:]) != (start, (*sizes, 0, 0, _MODE << 16, info.header_offset)):
+        raise zipfile.BadZipFile(
+            f"the entry of {info.filename!r} in the directory is not of the form that a release has"
+        )
+    return at + _ENTRY.size + len(info.filename)
 
 
 def digest_members(members: Mapping[str, bytes]) -> str:
     """SHA-256 over a line `<SHA-256>  <name>` for each member, by name, as sha256sum prints them."""
     lines = (f"{hashlib.sha256(members[name]).hexdigest()}  {name}\n" for name in sorted(members))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _names_clash(names: Iterable[str]) -> bool:
+    """True where one name is another one on Windows, or a folder of it."""
+    ordered = sorted(name.lower().replace("/", "\0") for name in names)
+    return any(f"{after}\0".startswith(f"{name}\0") for name, after in pairwise(ordered))
 
 
 def _is_file_name(name: str) -> bool:

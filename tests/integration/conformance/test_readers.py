@@ -6,7 +6,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import Module, read_module
 from aotforge.formats.shared_library import LibraryFileError, open_elf
+from aotforge.formats.zip_archive import write_zip
 from tests.support.runtime import ROOT
 
 MINGW = "x86_64-w64-mingw32-g++"
@@ -287,9 +287,8 @@ def test_names_like_those_of_windows_libraries(name: str, status: str) -> None:
 
 def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("aotriton/lib/aotriton_v2.dll", dll(tmp_path))
-        archive.writestr("readme.txt", "built in /home/me/src")
+    members = {"aotriton/lib/aotriton_v2.dll": dll(tmp_path), "readme.txt": b"built in /home/me/src"}
+    write_zip(path, members, epoch=0)
     compat = load_matrix(ROOT)
     context = SimpleNamespace(
         candidate=SimpleNamespace(windows=(path,), packs=dict), compat=compat, checkout=ROOT

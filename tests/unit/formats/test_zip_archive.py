@@ -21,7 +21,9 @@ from aotforge.formats.zip_archive import check_zip, digest_members, open_zip, re
 
 PART = st.text("abcXYZ019._-+", min_size=1, max_size=12).filter(lambda part: not part.endswith("."))
 NAME = st.lists(PART, min_size=1, max_size=4).map("/".join)
-MEMBERS = st.dictionaries(NAME, st.binary(max_size=300), min_size=1, max_size=8)
+MEMBERS = st.dictionaries(NAME, st.binary(max_size=300), min_size=1, max_size=8).filter(
+    lambda members: not zip_archive._names_clash(members)
+)
 
 
 @settings(max_examples=25)
@@ -191,10 +193,21 @@ def longer(data: bytes) -> bytes:
         (replaced(b"PK\3\4\x14\0\0\0", b"PK\3\4\x14\0\x08\0"), "the header of 'a' is not of the form"),
         *[
             (at(offset, new), "the header of 'a' is not of the form")
-            for offset, new in ((3, b"\5"), (8, b"\0"), (14, b"\0\0"), (18, b"\0"), (22, b"\0"), (28, b"\1"))
+            for offset, new in (
+                (3, b"\5"),
+                (4, b"\4"),
+                (8, b"\0"),
+                (14, b"\0\0"),
+                (18, b"\0"),
+                (22, b"\0"),
+                (28, b"\1"),
+            )
         ],
         (flagged, "the header of 'a' is not of the form"),
-        *[(in_directory(offset, b"\4"), "has a longer entry in the directory") for offset in (28, 30, 32)],
+        *[
+            (in_directory(offset, b"\4"), "the entry of 'b' in the directory is not")
+            for offset in (4, 5, 6, 7, *range(28, 42, 2), 39, 41)
+        ],
         *[(in_record(offset, b"\1"), "its directory is another one") for offset in (4, 6, 8, 10)],
         (shifted, "its directory is another one|offset"),
         (longer, "the data of 'b' end elsewhere"),
@@ -210,6 +223,41 @@ def test_bytes_that_only_some_programs_see(
         read(path)
 
 
+def plain(name: str) -> zipfile.ZipInfo:
+    """With the attributes of a release's members."""
+    info = zipfile.ZipInfo(name)
+    info.external_attr = 0o100644 << 16
+    return info
+
+
+@pytest.mark.parametrize("mode", [0o120777, 0o100777, 0o104644, 0o644])
+def test_members_that_other_programs_make_links_or_programs_of(tmp_path: Path, mode: int) -> None:
+    """CMake unpacks a release by libarchive: a file below a link is then written elsewhere."""
+    info, path = plain("include/l"), tmp_path / "a.zip"
+    info.external_attr = mode << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(info, b"../../elsewhere")
+    with pytest.raises(
+        zipfile.BadZipFile, match="the entry of 'include/l' in the directory is not of the form"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "names", [("a/l", "a/l/x"), ("a/l", "a/l!", "a/l/x/y"), ("a/L", "a/l"), ("a/B/x", "a/b")]
+)
+def test_members_that_cannot_be_beside_each_other(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Windows' names do not differ by case: other programs keep the last one of two."""
+    path = tmp_path / "a.zip"
+    with pytest.raises(ReleaseError, match="cannot be unpacked beside each other"):
+        write_zip(path, dict.fromkeys(names, b""), epoch=0)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(plain(name), b"")
+    with pytest.raises(zipfile.BadZipFile, match="two members of one name, or one below another"):
+        read(path)
+
+
 def test_compressed_data_without_an_end(tmp_path: Path) -> None:
     """Size and CRC are right; a program that reads on takes what follows for more of the data."""
     content, path = b"one" * 99, tmp_path / "a.zip"
@@ -217,7 +265,7 @@ def test_compressed_data_without_an_end(tmp_path: Path) -> None:
     stream = packer.compress(content) + packer.flush(zlib.Z_SYNC_FLUSH)
     for packed in (stream + packer.flush(), stream):
         with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(zipfile.ZipInfo("a"), packed)
+            archive.writestr(plain("a"), packed)
         data = bytearray(path.read_bytes())
         for start in (8, ends(bytes(data))[0] + 10):  # the methods of both headers
             struct.pack_into("<H", data, start, zipfile.ZIP_DEFLATED)
@@ -234,7 +282,7 @@ def test_content_that_its_header_does_not_have(tmp_path: Path) -> None:
     """A CRC or a size that is wrong in both headers."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("a"), b"data")
+        archive.writestr(plain("a"), b"data")
     data = path.read_bytes()
     assert read(path) == {"a": b"data"}
     for local_at, entry_at in ((14, 16), (22, 24)):

@@ -7,7 +7,6 @@ import html.parser
 import json
 import re
 import shutil
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.deliver.wheel_index import read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel, record_bytes, write_wheel
+from aotforge.formats.zip_archive import write_zip
 from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.reader import read_release
 from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
@@ -160,9 +160,7 @@ def rewritten(path: Path, change: Change) -> None:
     change(members, own.info)
     if members.get(record) == before:
         members[record] = record_bytes(members, record)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in sorted(members):
-            archive.writestr(name, members[name])
+    write_zip(path, members, epoch=0)
 
 
 def test_a_release_with_its_wheels_passes(context: CheckContext, site: Site) -> None:
