@@ -1,7 +1,8 @@
 """Reader of untrusted tar archives: every entry is checked before it reaches the sink.
 
-Accepted are regular files, folders and links to the same folder or below, in plain ustar (POSIX.1-1988). Not built on tarfile's
-extraction: its filters need Python 3.11.4, and it reads extended headers of any size into memory.
+Accepted are regular files, folders and links to the same folder or below, in plain ustar (POSIX.1-1988). Each header has exactly the
+bytes that `formats.archive` writes: other programs read other spellings as other names and sizes. Not built on tarfile's extraction:
+its filters need Python 3.11.4, and it reads extended headers of any size into memory.
 """
 
 from __future__ import annotations
@@ -169,11 +170,17 @@ def _header(block: bytes) -> tarfile.TarInfo:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
         raise UnsafeArchiveError(f"a header is damaged ({error})") from None
-    if info.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE}:
+    if info.type not in {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE}:
         kind = _KINDS.get(info.type, f"an entry of type {info.type!r}")
         raise UnsafeArchiveError(f"{info.name!r} is {kind}")
     if info.size < 0 or (info.size and not info.isreg()):
         raise UnsafeArchiveError(f"{info.name!r} has an invalid size of {info.size} bytes")
+    try:
+        plain = info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "strict") == block
+    except ValueError:  # a number that ustar does not have
+        plain = False
+    if not plain or (info.linkname and not info.issym()):
+        raise UnsafeArchiveError(f"the header of {info.name!r} is not plain ustar")
     return info
 
 

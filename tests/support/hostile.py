@@ -21,9 +21,13 @@ DEEP = b"[" * 200_000
 
 
 def tar_bytes(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
-    """A tar of headers and contents as given, with the end marker."""
-    blocks = [info.tobuf(tarfile.GNU_FORMAT) + data + b"\0" * (-len(data) % 512) for info, data in members]
-    return b"".join(blocks) + b"\0" * 1024
+    """A tar of headers and contents as given, with the end marker. Only GNU's format has all sizes."""
+    headers = [
+        info.tobuf(tarfile.USTAR_FORMAT if 0 <= info.size < 8**11 else tarfile.GNU_FORMAT)
+        for info, _ in members
+    ]
+    contents = [data + b"\0" * (-len(data) % 512) for _, data in members]
+    return b"".join(map(bytes.__add__, headers, contents)) + b"\0" * 1024
 
 
 def member(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
