@@ -22,7 +22,7 @@ endfunction()
 
 file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")
 if(NOT packs)
-  message(FATAL_ERROR "${AOTFORGE_IMAGES} holds no image packs.\nNext step: build before installing; if the folder was removed, remove images.stamp beside it too")
+  message(FATAL_ERROR "${AOTFORGE_IMAGES} holds no image packs.\nNext step: build before installing; if the folder was removed, remove images.stamp beside it, too")
 endif()
 foreach(pack IN LISTS packs)
   set(target "${images}/${pack}")
@@ -37,7 +37,6 @@ foreach(pack IN LISTS packs)
     file(COPY "${AOTFORGE_IMAGES}/${pack}/" DESTINATION "${new}"
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
       DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-    file(MAKE_DIRECTORY "${images}")
     if(EXISTS "${target}")
       file(RENAME "${target}" "${old}")
     endif()

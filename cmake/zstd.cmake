@@ -10,13 +10,18 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS manifests/runtime
 
 function(aotforge_is_pinned path result)
   set(${result} FALSE PARENT_SCOPE)
-  if(EXISTS "${path}" AND NOT IS_DIRECTORY "${path}")
+  # neither a pipe, for whose writer CMake waits, nor more than 64 MiB: the folder may be another user's
+  execute_process(COMMAND find -H "${path}" -maxdepth 0 -type f -size -131072 OUTPUT_VARIABLE found ERROR_QUIET)
+  if(found)
     file(SHA256 "${path}" digest)
     if(digest STREQUAL zstd_sha256)
       set(${result} TRUE PARENT_SCOPE)
     endif()
   endif()
 endfunction()
+
+# Servers and indexes may send without end: 64 MiB for a file (128 in shells that count in KiB), 2 GiB of memory.
+set(aotforge_limited sh -c "ulimit -f 131072 2>/dev/null || : && ulimit -v 2097152 2>/dev/null || : && exec \"$@\"" sh)  # a lower limit is kept
 
 function(aotforge_fetch_with_cmake archive trouble)
   set(url "${AOTFORGE_ZSTD_URL}")
@@ -25,8 +30,12 @@ function(aotforge_fetch_with_cmake archive trouble)
     set(url "https://files.pythonhosted.org/packages/source/${letter}/${zstd_package}/${zstd_file}")
   endif()
   message(STATUS "Downloading ${url}")
-  file(DOWNLOAD "${url}" "${archive}" STATUS status TIMEOUT 120 INACTIVITY_TIMEOUT 20)
-  list(GET status 1 text)
+  file(REMOVE "${archive}")
+  execute_process(COMMAND ${aotforge_limited} "${CMAKE_COMMAND}" "-DURL=${url}" "-DFILE=${archive}" -P cmake/download.cmake
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(text STREQUAL "")
+    set(text "it sends more than 64 MiB, or the download was ended (${status})")
+  endif()
   set(${trouble} "${url}: ${text}" PARENT_SCOPE)
 endfunction()
 
@@ -50,7 +59,7 @@ function(aotforge_fetch_with_pip folder)
   endif()
   file(REMOVE_RECURSE "${folder}/backend")
   file(WRITE "${folder}/backend/requirements.txt" "${backend} --hash=sha256:${backend_sha256}\n")
-  execute_process(COMMAND "${python}" ${pip} --only-binary :all: --dest . -r requirements.txt WORKING_DIRECTORY "${folder}/backend"
+  execute_process(COMMAND ${aotforge_limited} "${python}" ${pip} --only-binary :all: --dest . -r requirements.txt WORKING_DIRECTORY "${folder}/backend"
     RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET TIMEOUT 300)
   file(GLOB wheels "${folder}/backend/*.whl")
   list(LENGTH wheels count)
@@ -62,7 +71,7 @@ function(aotforge_fetch_with_pip folder)
   file(WRITE "${folder}/requirements.txt" "${zstd_package}==${zstd_version} --hash=sha256:${zstd_sha256}\n")
   if(NOT failed)
     execute_process(
-      COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${folder}/backend/modules" "${python}" ${pip} --no-binary "${zstd_package}" --no-build-isolation
+      COMMAND ${aotforge_limited} "${CMAKE_COMMAND}" -E env "PYTHONPATH=${folder}/backend/modules" "${python}" ${pip} --no-binary "${zstd_package}" --no-build-isolation
               --dest . -r requirements.txt
       WORKING_DIRECTORY "${folder}" RESULT_VARIABLE ignored OUTPUT_QUIET ERROR_QUIET TIMEOUT 300)
   endif()
@@ -110,7 +119,9 @@ if(NOT AOTFORGE_ZSTD_DIR OR begins EQUAL 0)
   string(REGEX REPLACE "\\.tar\\.gz$" "" top "${zstd_file}")
   if(NOT EXISTS "${unpacked}/${top}/zstd/zstd.c")
     aotforge_find_zstd_archive(archive)
+    # the archive may be another user's, who could write a copy with its mode
     file(REMOVE_RECURSE "${unpacked}.new")
+    execute_process(COMMAND mkdir -m 700 "${unpacked}.new")
     # by a name that is ASCII: in the C locale CMake extracts nothing from others, without an error
     configure_file("${archive}" "${unpacked}.new/archive" COPYONLY)
     aotforge_is_pinned("${unpacked}.new/archive" good)  # the folder that it is kept in may be another user's
@@ -121,6 +132,8 @@ if(NOT AOTFORGE_ZSTD_DIR OR begins EQUAL 0)
     if(failed OR NOT EXISTS "${unpacked}.new/${top}/zstd/zstd.c")
       message(FATAL_ERROR "${archive} cannot be unpacked to ${unpacked}.new: ${failed}")
     endif()
+    file(REMOVE "${unpacked}.new/archive")
+    execute_process(COMMAND chmod 755 "${unpacked}.new")
     file(REMOVE_RECURSE "${unpacked}")
     file(RENAME "${unpacked}.new" "${unpacked}")
   endif()

@@ -231,6 +231,45 @@ def test_a_tarball_that_unpacks_to_a_disk_of_zeros_is_refused(tmp_path: Path) ->
     assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
 
 
+def test_packs_of_thousands_of_files_are_refused(tmp_path: Path) -> None:
+    """Each costs processes, and a line of SHA256SUMS."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    for number in range(2001):
+        (made / f"{number}.aoti").touch()
+    done, output = take(tmp_path, [made])
+    assert (
+        done.returncode and "files, more than 2000" in " ".join(done.stderr.split()) and not output.exists()
+    )
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(2001):
+            folder = tarfile.TarInfo(f"aotriton/{number}")
+            folder.type = tarfile.DIRTYPE
+            tar.addfile(folder)
+    done, output = take(tmp_path, [path])
+    assert done.returncode and "more than 2000 members" in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("style", ["  ", " *"])
+def test_the_sums_of_a_pack_are_those_of_its_copy(style: str, tmp_path: Path) -> None:
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    sums = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}{style}{path.name}\n"
+        for path in sorted(made.iterdir())
+    )
+    (made / "SHA256SUMS").write_text(sums[:-1])
+    done, output = take(tmp_path, [made])
+    assert done.returncode == 0, done.stderr
+    assert "SHA256SUMS" not in files(output / "amd-gfx908")
+    (made / "SHA256SUMS").write_text(sums.replace(".aotd", ".xaotd"))
+    assert "SHA256SUMS does not name dispatch.aotd" in " ".join(take(tmp_path, [made])[0].stderr.split())
+    (made / "SHA256SUMS").write_text(sums)
+    image = next(made.glob("*.aoti"))
+    image.write_bytes(image.read_bytes() + b"x")
+    assert f"{image.name} is damaged" in " ".join(take(tmp_path, [made])[0].stderr.split())
+
+
 @pytest.mark.parametrize("odd", ["link", "pipe", "name", "signature", "sums", "pack"])
 def test_packs_are_folders_of_files_with_plain_names(odd: str, tmp_path: Path) -> None:
     """A link to a private key would be installed, and CMake waits for the writer of a pipe."""
@@ -252,18 +291,105 @@ def test_packs_are_folders_of_files_with_plain_names(odd: str, tmp_path: Path) -
         made.symlink_to(tmp_path / "elsewhere")
     done, output = take(tmp_path, [packs])
     assert done.returncode and not output.exists() and "\x1b" not in done.stderr
-    assert "plain names" in done.stderr
+    assert "entries than packs have" in " ".join(done.stderr.split())
 
 
-def test_a_name_in_a_folder_of_images_is_no_code(route: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("through", ["", "/packs", "/packs/amd-gfx908"])
+def test_the_name_that_a_link_leads_to_is_no_command(through: str, tmp_path: Path) -> None:
+    """`find` executes what is behind -exec, and a path with semicolons is a list for CMake."""
+    odd = tmp_path / "a;-exec;touch;executed;{};+"
+    (tmp_path / "a").mkdir()
+    pack(odd / "packs", "amd-gfx908", "gfx908")
+    if through.endswith("908"):
+        moved = odd / "packs" / "amd-gfx908;-exec;touch;executed;{};+"
+        (odd / "packs" / "amd-gfx908").rename(moved)
+        through = f"/packs/{moved.name}"
+    (tmp_path / "current").symlink_to(f"{odd}{through}")
+    done, output = take(tmp_path, [tmp_path / "current"])
+    assert done.returncode and "a path with characters that CMake interprets" in " ".join(done.stderr.split())
+    assert not output.exists() and not Path("executed").exists() and not list(tmp_path.rglob("executed"))
+
+
+def test_modes_of_files_of_others_are_not_kept(tmp_path: Path) -> None:
+    """The copy belongs to this user: a program with the bit of set-user-ID would have this user's rights."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    made.chmod(0o777)
+    for path in made.iterdir():
+        path.chmod(0o6777)
+    done, output = take(tmp_path, [made])
+    assert done.returncode == 0, done.stderr
+    copied = [output, *output.rglob("*")]
+    assert {path.stat().st_mode & 0o7777 for path in copied if path.is_dir()} == {0o755}
+    assert {path.stat().st_mode & 0o7777 for path in copied if not path.is_dir()} == {0o644}
+
+
+def test_packs_with_holes_are_refused(tmp_path: Path) -> None:
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    with (made / "hole.aoti").open("wb") as file:
+        file.truncate(5 << 30)
+    done, output = take(tmp_path, [made])
+    assert done.returncode and "more than 4294967296" in " ".join(done.stderr.split()) and not output.exists()
+
+
+@pytest.mark.parametrize("change", ["ln -s /etc/passwd {}/x.aoti", "cp /etc/passwd {}/x.aoti"])
+def test_the_copy_of_a_pack_is_what_was_checked(change: str, tmp_path: Path) -> None:
+    """Another user changes his pack between its check and the copy: a link, or what was read through one, would be installed."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    find = tmp_path / "bin" / "find"
+    find.parent.mkdir()
+    find.write_text(
+        f'#!/bin/sh\n{shutil.which("find")} "$@" || exit\n[ "$1 $2" != "{made} -mindepth" ] || {change.format(made)}\n'
+    )
+    find.chmod(0o755)
+    done, output = take(tmp_path, [made], PATH=f"{find.parent}:{os.environ['PATH']}")
+    assert (made / "x.aoti").exists(), "the fault was planted"
+    assert done.returncode and "an image pack in AOTRITON_IMAGES" in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
+def test_names_in_a_folder_of_images_come_into_no_script(route: Make, tmp_path: Path) -> None:
     """CMake writes the names that a glob has found into a script, and executes it before each build."""
     given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
     (given / 'b")\nfile(WRITE "executed" "x")\nset(X "y.aoti').touch()
     made = route()
     ready = [option for option in PYTORCH if "NOIMAGE" not in option] + [f"-DAOTRITON_IMAGES={given}"]
-    done = made.configure(*ready, check=False)
-    assert "files with other names than packs and releases have" in " ".join(made.output(done).split())
+    made.configure(*ready)
+    made.ninja("aotforge_images")
+    made.ninja("aotforge_images")
+    assert files(made.build / "images")
     assert not list(made.build.rglob("executed"))
+    scripts = [path.read_text() for path in made.build.rglob("*.cmake")]
+    assert not any("executed" in text for text in scripts)
+
+
+def test_images_are_taken_again_when_they_changed(tmp_path: Path) -> None:
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    packs = tmp_path / "prefix" / "lib" / "aotriton.images"
+    one = pack(packs, "amd-gfx90a", "gfx90a")
+    older = tmp_path / "older"
+    shutil.copytree(packs, older)
+    next(older.rglob("*.aoti")).write_bytes(b"AOTFIMG\nother")
+    ready, output = [made, tmp_path / "prefix"], tmp_path / "taken é"
+
+    def taken() -> bool:
+        if output.exists():
+            (output / "marker").touch()
+        done, _ = take(tmp_path, ready)
+        assert done.returncode == 0, done.stderr
+        return not (output / "marker").exists()
+
+    assert taken() and not taken()
+    image = next(one.glob("*.aoti"))
+    image.write_bytes(image.read_bytes() + b"more")
+    assert taken() and not taken()
+    assert next((output / "amd-gfx90a").glob("*.aoti")).read_bytes().endswith(b"more")
+    shutil.rmtree(packs)
+    older.rename(packs)  # as it is, with times before the last build
+    assert taken() and not taken()
+    for file in made.iterdir():  # sums that no longer agree
+        file.write_bytes(file.read_bytes() + b"x")
+    assert take(tmp_path, ready)[0].returncode != 0
+    assert take(tmp_path, ready)[0].returncode != 0, "a failure is not remembered as success"
 
 
 def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_path: Path) -> None:
@@ -276,12 +402,15 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     assert early.returncode != 0
     assert "holds no image packs. Next step: build before installing" in made.output(early)
     made.ninja("aotforge_images")
-    made.run(*install)
+    made.run("sh", "-c", f"umask 000 && exec {' '.join(install)}")
+    assert {made.prefix.joinpath(*below).stat().st_mode & 0o777 for below in [(), ("lib",), (IMAGES,)]} == {
+        0o755
+    }
     target = made.prefix / IMAGES / "amd-gfx908"
     assert files(target) == files(made.build / "images" / "amd-gfx908")
     assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o644}
     before = times(target)
-    assert "no work to do" in made.ninja("aotforge_images").stdout
+    made.ninja("aotforge_images")
     assert "Up-to-date" in made.run(*install).stdout
     assert times(target) == before
     (target / "stale.aoti").write_bytes(b"of an older release")

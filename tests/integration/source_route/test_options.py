@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,8 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=", "AOTRITON_TARGET_ARCH does not name an arch"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1010", "there are no kernels for gfx1010. Known archs: gfx908, "),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_IMAGES=/nowhere", "AOTRITON_IMAGES: /nowhere is not there"),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_CACHE=/x]==])", "has characters that CMake would interpret"),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_HOME=/$<1:x>", "has characters that CMake would interpret"),
         ("-DCMAKE_SYSTEM_NAME=Windows;-DAOTRITON_NO_SHARED=ON", "AOTRITON_NO_SHARED=ON is not supported for Windows"),
     ],
 )  # fmt: skip
@@ -83,6 +86,9 @@ COMPILERS = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1")
 def test_without_an_archive_and_a_network_the_message_names_the_file(route: Make) -> None:
     made = route(AOTFORGE_ZSTD_SOURCE="")
     offline = ["-DAOTFORGE_ZSTD_URL=file:///nowhere/zstandard.tar.gz", "-DAOTFORGE_PYTHON=/nowhere/python3"]
+    kept = made.build / "zstd-source" / "zstandard-0.25.0.tar.gz"
+    kept.parent.mkdir(parents=True)
+    os.mkfifo(kept)  # CMake would wait for its writer
     done = made.configure(*PYTORCH, *COMPILERS, *offline, check=False)
     assert done.returncode != 0
     printed = made.output(done)
@@ -104,6 +110,25 @@ def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make
     )
     assert "other bytes than the pinned ones" in made.output(done)
     made.configure(*PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={Path(good).as_uri()}")
+    assert [path for path in made.build.rglob("*") if path.name == "archive"] == [], (
+        "it could be another user's to write"
+    )
+
+
+def test_servers_and_indexes_that_send_without_end_are_bounded(route: Make, tmp_path: Path) -> None:
+    """A file of 200 MiB, and the limits that pip's process has."""
+    endless = tmp_path / "endless.tar.gz"
+    with endless.open("wb") as file:
+        file.truncate(200 << 20)
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\n{{ ulimit -f; ulimit -v; }} >> "{tmp_path}/limits"\nexit 1\n')
+    python.chmod(0o755)
+    made = route(AOTFORGE_ZSTD_SOURCE="")
+    url = f"-DAOTFORGE_ZSTD_URL={endless.as_uri()}"
+    done = made.configure(*PYTORCH, *COMPILERS, f"-DAOTFORGE_PYTHON={python}", url, check=False)
+    assert "it sends more than 64 MiB" in made.output(done)
+    assert not list(made.build.rglob("zstandard-*.tar.gz"))
+    assert "unlimited" not in (tmp_path / "limits").read_text().split()
 
 
 def test_a_build_in_the_source_folder_is_refused(tmp_path: Path) -> None:
