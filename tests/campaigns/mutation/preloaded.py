@@ -47,6 +47,8 @@ def fork_pytest(
         os.setsid()
         os.dup2(output, 1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        # a pytest that runs the campaign has its own files here
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         os.chdir(tree)
         os.environ.update(environment)
         sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
