@@ -69,6 +69,7 @@ HOSTILE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
     "pipe": ([member("aotriton/p", type=tarfile.FIFOTYPE)], "a named pipe"),
     "owner": ([member("aotriton/a", uid=1000, uname="builder")], "belongs to builder"),
     "set-user-ID": ([member("aotriton/a", mode=0o4755)], "mode 4755"),
+    "folder that anyone writes": ([member("aotriton/a", type=tarfile.DIRTYPE, mode=0o777)], "mode 777"),
     "twice": ([member("aotriton/a"), member("aotriton/a")], "occurs twice"),
     "unsorted": ([member("aotriton/b"), member("aotriton/a")], "out of order"),
 }
