@@ -20,6 +20,7 @@ endif()
 if(NOT VERIFY)
   list(APPEND command --no-verify)
 endif()
+file(REMOVE "${OUTPUT}.state")  # of ready images that were there before
 execute_process(COMMAND ${command} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "the images were not built: ./dev source.images ended with ${result}, and its output above has the reason.\n"

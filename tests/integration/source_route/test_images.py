@@ -242,12 +242,12 @@ def test_packs_of_thousands_of_files_are_refused(tmp_path: Path) -> None:
     )
     path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
     with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
-        for number in range(2001):
+        for number in range(10001):
             folder = tarfile.TarInfo(f"aotriton/{number}")
             folder.type = tarfile.DIRTYPE
             tar.addfile(folder)
     done, output = take(tmp_path, [path])
-    assert done.returncode and "more than 2000 members" in " ".join(done.stderr.split())
+    assert done.returncode and "more than 10000 members" in " ".join(done.stderr.split())
     assert not output.exists()
 
 
@@ -323,10 +323,59 @@ def test_modes_of_files_of_others_are_not_kept(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o7777 for path in copied if not path.is_dir()} == {0o644}
 
 
-def test_packs_with_holes_are_refused(tmp_path: Path) -> None:
+def test_a_tarball_behind_a_link_is_taken_again_when_it_changed(tmp_path: Path) -> None:
+    old, new = (
+        release(tmp_path / name, {f"amd-{arch}": arch})
+        for name, arch in (("old", "gfx908"), ("new", "gfx90a"))
+    )
+    (old_tar,), (new_tar,) = (sorted(made.glob("*.tar.gz")) for made in (old, new))
+    os.utime(new_tar, (0, 0))
+    named = tmp_path / "current.tar.gz"
+    named.symlink_to(old_tar)
+    assert take(tmp_path, [named])[0].returncode == 0
+    new_tar.replace(old_tar)
+    done, output = take(tmp_path, [named])
+    assert done.returncode == 0 and [path.name for path in output.iterdir()] == ["amd-gfx90a"]
+    inside = old / "aotriton-0.11.2b-r1-images-amd-gfx942.tar.gz"
+    inside.symlink_to(old_tar)
+    (old / "SHA256SUMS").unlink()
+    done, output = take(tmp_path, [old])
+    assert done.returncode and "gfx942.tar.gz is not a file" in " ".join(done.stderr.split())
+    assert [path.name for path in output.iterdir()] == ["amd-gfx90a"], "what was there stays"
+
+
+def test_the_sums_of_a_tarball_are_those_of_its_copy(tmp_path: Path) -> None:
+    """Another user exchanges his tarball when it has been copied."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    head = tmp_path / "bin" / "head"
+    head.parent.mkdir()
+    head.write_text(f'#!/bin/sh\n{shutil.which("head")} "$@" && echo evil > "{path}"\n')
+    head.chmod(0o755)
+    done, output = take(tmp_path, [path], PATH=f"{head.parent}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == "evil\n" and [pack.name for pack in output.iterdir()] == ["amd-gfx908"]
+
+
+def test_a_tarball_with_a_hole_is_refused(tmp_path: Path) -> None:
+    """Zeros behind a gzip file are nothing to gzip."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    (made / "SHA256SUMS").unlink()
+    with path.open("r+b") as file:
+        file.truncate(2 << 30)
+    done, output = take(tmp_path, [path])
+    assert done.returncode and "has 1073741824 bytes and more" in " ".join(done.stderr.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["release", "settings.cmake"]
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("size", [3 << 30, 15 << 40])
+def test_packs_with_holes_are_refused(size: int, tmp_path: Path) -> None:
     made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
-    with (made / "hole.aoti").open("wb") as file:
-        file.truncate(5 << 30)
+    for number in (1, 2):
+        with (made / f"{number}.aoti").open("wb") as file:
+            file.truncate(size)
     done, output = take(tmp_path, [made])
     assert done.returncode and "more than 4294967296" in " ".join(done.stderr.split()) and not output.exists()
 
@@ -439,7 +488,9 @@ def test_the_pipeline_builds_what_is_requested_and_only_what_changed(route: Make
         made.configure(*built, "-DAOTRITON_TARGET_ARCH=gfx908:sramecc+;gfx1010", "-DAOTFORGE_PROFILE=smoke")
     )
     assert "there are no kernels for gfx1010; images are built for the others" in printed
+    (made.build / "images.state").write_text("of ready images, which would not be taken again")
     made.ninja("aotforge_images")
+    assert not (made.build / "images.state").exists()
     images = made.build / "images" / "amd-gfx908"
     assert {"__signature__", "dispatch.aotd", "add.add.aoti"} == set(files(images))
     before = times(images), files(images)
