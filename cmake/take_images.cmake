@@ -23,9 +23,9 @@ function(check_path path)
   string(ASCII 1 first)
   string(ASCII 31 last)
   string(ASCII 127 delete)
-  if(NOT path MATCHES "^/" OR path MATCHES "[][;\\$\"'`<>*?${delete}]" OR path MATCHES "[${first}-${last}]")
-    stop("AOTRITON_IMAGES has, or leads to, a path with characters that CMake interprets.\n"
-      "Next step: name a folder without quotes, line ends and the characters ; [ ] \\ $ < > * ? in its real path")
+  if(NOT path MATCHES "^/" OR path MATCHES "[][;\\$\"<>*?${delete}]" OR path MATCHES "[${first}-${last}]")
+    stop("AOTRITON_IMAGES or the build folder has, or leads to, a path with characters that CMake interprets.\n"
+      "Next step: name a folder without line ends and the characters \" ; [ ] \\ $ < > * ? in its real path")
   endif()
 endfunction()
 
