@@ -68,6 +68,7 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1010", "there are no kernels for gfx1010. Known archs: gfx908, "),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_IMAGES=/nowhere", "AOTRITON_IMAGES: /nowhere is not there"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_CACHE=/x]==])", "has characters that CMake would interpret"),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_CACHE=/x]==", "has characters that CMake would interpret"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_HOME=/$<1:x>", "has characters that CMake would interpret"),
         ("-DCMAKE_SYSTEM_NAME=Windows;-DAOTRITON_NO_SHARED=ON", "AOTRITON_NO_SHARED=ON is not supported for Windows"),
     ],
