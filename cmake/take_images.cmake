@@ -10,7 +10,7 @@ set(staged "${OUTPUT}.new")
 set(unpacked "${OUTPUT}.unpacked")
 set(MOST_FILES 2000)  # of a pack: packs have some dozens, and each costs a process or two
 set(MOST_MEMBERS 10000)  # of all tarballs
-set(MOST_BYTES 4294967296)  # of all packs, and of what a tarball unpacks to: files may have holes, which a copy fills
+set(MOST_BYTES 4294967296)  # of all packs, and of what all tarballs unpack to: files may have holes, which a copy fills
 set(MOST_PACKED 1073741824)  # of a tarball
 
 function(stop text)
@@ -348,16 +348,23 @@ function(take_tarball option path choose)
       "Next step: name a file aotriton-<version>-images-<pack>.tar.gz")
   endif()
   math(EXPR most "${size} * 100 + 1048576")
-  if(most GREATER MOST_BYTES)
-    set(most ${MOST_BYTES})
+  get_property(before GLOBAL PROPERTY unpacked)  # tarballs whose packs are not taken count, too
+  if(NOT before)
+    set(before 0)
+  endif()
+  math(EXPR left "${MOST_BYTES} - ${before}")
+  if(most GREATER left)
+    set(most ${left})
   endif()
   execute_process(COMMAND "${GZIP_PROGRAM}" -dc COMMAND "${HEAD_PROGRAM}" -c ${most} INPUT_FILE "${packed}" OUTPUT_FILE "${tar}"
     RESULTS_VARIABLE results ERROR_VARIABLE why)
   file(REMOVE "${packed}")
   file(SIZE "${tar}" written)
   if(NOT written LESS most)
-    stop("${path} would unpack to more than a hundred times its size, or ${MOST_BYTES} bytes, as no image tarball does")
+    stop("${path} would unpack to more than a hundred times its size, or with the tarballs before it to more than ${MOST_BYTES} bytes")
   endif()
+  math(EXPR before "${before} + ${written}")
+  set_property(GLOBAL PROPERTY unpacked ${before})
   if(NOT results STREQUAL "0;0")
     stop("${path} is damaged: ${why}\nNext step: fetch it again")
   endif()

@@ -49,14 +49,19 @@ def release(folder: Path, packs: dict[str, str]) -> Path:
     return folder
 
 
-def take(tmp_path: Path, ready: Sequence[Path], archs: str = "", **extra: str) -> tuple[Finished, Path]:
+TAKE = ROOT / "cmake" / "take_images.cmake"
+
+
+def take(
+    tmp_path: Path, ready: Sequence[Path], archs: str = "", *, script: Path = TAKE, **extra: str
+) -> tuple[Finished, Path]:
     """cmake -P take_images.cmake, as the build runs it."""
     output = tmp_path / "taken é"
     settings = tmp_path / "settings.cmake"
     values = {"READY": ";".join(map(str, ready)), "ARCHS": archs, "OUTPUT": str(output)}
     settings.write_text("".join(f"set({name} [==[{value}]==])\n" for name, value in values.items()))
     done = subprocess.run(
-        ["cmake", f"-DSETTINGS={settings}", "-P", ROOT / "cmake" / "take_images.cmake"],
+        ["cmake", f"-DSETTINGS={settings}", "-P", script],
         env=dict(os.environ) | extra, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done, output
@@ -229,6 +234,21 @@ def test_a_tarball_that_unpacks_to_a_disk_of_zeros_is_refused(tmp_path: Path) ->
     path.write_bytes(gzip.compress(bytes(5_000_000)))
     done, _ = take(tmp_path, [path])
     assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
+
+
+def test_all_tarballs_together_are_bounded(tmp_path: Path) -> None:
+    """Also those whose packs are not taken: here with a limit of three tarballs' bytes."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    (made / "SHA256SUMS").unlink()
+    size = len(gzip.decompress(path.read_bytes()))
+    for number in range(3):
+        os.link(path, made / f"{number}-{path.name}")
+    script = tmp_path / TAKE.name
+    script.write_text(TAKE.read_text().replace("MOST_BYTES 4294967296", f"MOST_BYTES {3 * size + size // 2}"))
+    done, output = take(tmp_path, [made], "gfx90a", script=script)
+    assert done.returncode and "with the tarballs before it to more than" in " ".join(done.stderr.split())
+    assert not output.exists()
 
 
 def test_packs_of_thousands_of_files_are_refused(tmp_path: Path) -> None:
