@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import Architecture, load_architectures
+from aotforge.base.cache_trust import is_own_tree
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
@@ -261,7 +263,8 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack
                 files |= {f"{pack.name}/{name}": data for name, data in pack.files.items()}
-        changed = _files(request.output) != files
+        # the same bytes of another user could be exchanged later
+        changed = not is_own_tree(request.output) or _files(request.output) != files
         if changed:
             with staged_folder(request.output) as staged:
                 for name, data in files.items():
@@ -271,8 +274,11 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
 
 
 def _files(output: Path) -> dict[str, bytes] | None:
-    """Files below `output`; None when it cannot be read."""
+    """Files below `output`; None when it cannot be read or has others than regular ones."""
+    paths = [path for path in output.rglob("*") if path.is_symlink() or not path.is_dir()]
     try:
-        return {p.relative_to(output).as_posix(): p.read_bytes() for p in output.rglob("*") if not p.is_dir()}
+        if not all(stat.S_ISREG(path.lstat().st_mode) for path in paths):
+            return None
+        return {path.relative_to(output).as_posix(): path.read_bytes() for path in paths}
     except OSError:
         return None

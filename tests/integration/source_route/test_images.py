@@ -522,6 +522,13 @@ def test_the_pipeline_builds_what_is_requested_and_only_what_changed(route: Make
     kernel.write_text(text + "# a comment\n")
     made.ninja("aotforge_images")
     assert (times(images), files(images)) == before, "the same kernels: nothing is written"
+    (images / "add.add.aoti").chmod(0o666)
+    (images / "dispatch.aotd").rename(source / "moved")
+    (images / "dispatch.aotd").symlink_to(source / "moved")
+    kernel.write_text(text + "# another one\n")
+    made.ninja("aotforge_images")
+    assert files(images) == before[1], "the same bytes"
+    assert {path.lstat().st_mode & 0o170777 for path in images.iterdir()} == {0o100644}, "only this user's"
     assert "(left + right)" in text
     kernel.write_text(text.replace("(left + right)", "tl.where(mask, left + right, right)"))
     made.ninja("aotforge_images")
