@@ -1,0 +1,425 @@
+"""Ready images of others: which are taken, and which are refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.source_route.ready_images import IMAGES, TAKE, pack, release, take
+from tests.integration.source_route.routes import files
+
+pytestmark = pytest.mark.compiler
+
+
+def test_every_form_of_ready_images_is_taken_unchanged(tmp_path: Path) -> None:
+    made = release(tmp_path / "a release é", {"amd-gfx908": "gfx908", "amd-gfx90a": "gfx90a"})
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    two = pack(tmp_path / "packs", "amd-gfx90a", "gfx90a")
+    tarball = made / "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
+    for ready, archs, wanted in (
+        ([made], "", [one, two]),
+        ([made], "gfx908", [one]),
+        ([made], "gfx908;gfx1010", [one]),
+        ([tmp_path / "packs"], "gfx90a", [two]),
+        ([tarball], "gfx90a", [one]),  # named itself, it is wanted itself
+        ([one, two], "", [one, two]),
+    ):
+        done, output = take(tmp_path, ready, archs, LC_ALL="C")
+        assert done.returncode == 0, done.stderr
+        assert files(output) == {f"{p.name}/{name}": data for p in wanted for name, data in files(p).items()}
+        assert ("no images for gfx1010" in " ".join(done.stderr.split())) == ("gfx1010" in archs)
+
+
+def test_damaged_unknown_and_duplicate_images_are_refused(tmp_path: Path) -> None:
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    good, output = take(tmp_path, [made])
+    assert good.returncode == 0
+    before = files(output)
+    tarball = made / "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+
+    def refused(*ready: Path, archs: str = "") -> str:
+        done, _ = take(tmp_path, ready, archs)
+        assert done.returncode != 0
+        assert files(output) == before, "what was there stays"
+        return " ".join(done.stderr.split())
+
+    assert "has the pack amd-gfx908 twice" in refused(made, one)
+    assert "has no images for gfx1010" in refused(made, archs="gfx1010")
+    assert "holds no images" in refused(tmp_path / "packs" / ".." / "release" / "..")
+    (one / "dispatch.aotd").unlink()
+    assert "is not an image pack of this library's format: it has no dispatch.aotd" in refused(one)
+    other = made / "aotriton-0.11.2b-r1-images-amd-gfx90a.tar.gz"
+    other.write_bytes(tarball.read_bytes())
+    assert "SHA256SUMS does not name aotriton-0.11.2b-r1-images-amd-gfx90a.tar.gz" in refused(other)
+    other.unlink()
+    damaged = bytearray(tarball.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    tarball.write_bytes(damaged)
+    assert "is damaged: its SHA-256 is" in refused(made)
+    (made / "SHA256SUMS").unlink()
+    assert "tar.gz" in refused(made), "without sums the archive's own checksum"
+
+
+Add = Callable[[tarfile.TarFile, str], object]
+
+
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, *, link: str = "", content: bytes = b"", **more: str
+) -> Add:
+    """Adds a member; `{}` in `link` is the victim's path."""
+
+    def add(tar: tarfile.TarFile, victim: str) -> None:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname, info.size = kind, link.format(victim), len(content)
+        info.pax_headers = {key: value.format(victim) for key, value in more.items()}
+        tar.addfile(info, io.BytesIO(content))
+
+    return add
+
+
+UNUSUAL: dict[str, list[Add]] = {
+    "upwards": [member("aotriton/../../evil")],
+    "another folder": [member("other/x")],
+    "absolute": [member("/tmp/evil")],
+    "symbolic link": [
+        member("aotriton/x", tarfile.SYMTYPE, link="{}"),
+        member("aotriton/x", content=b"evil"),
+    ],
+    "hard link": [member("aotriton/x", tarfile.LNKTYPE, link="{}", content=b"evil")],
+    "hard link of pax": [member("aotriton/x", tarfile.LNKTYPE, link="{}", content=b"evil", comment="x")],
+    "link by pax": [member("aotriton/x", content=b"evil", linkpath="{}")],
+    "name by pax": [member("aotriton/x", content=b"evil", path="{}")],
+    # in a listing these are two lines, of which none has a link's form
+    "lines": [
+        member("aotriton/1970 q/", tarfile.DIRTYPE),
+        member("aotriton/x\n-rw-r--r-- 0 x y 5", tarfile.LNKTYPE, link="{}", content=b"evil\n", comment="x"),
+    ],
+    "device": [member("aotriton/x", tarfile.CHRTYPE)],
+    "pipe": [member("aotriton/x", tarfile.FIFOTYPE)],
+    **{
+        repr(name): [member(f"aotriton/{name}", content=b"x")]
+        for name in ("a b", "a;b", "a\x1b]0;e\x07", "[x", "ä")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("unusual", "layout"),
+    [
+        pytest.param(members, layout, id=f"{name}-{layout}")
+        for layout in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+        for name, members in UNUSUAL.items()
+        if layout == tarfile.PAX_FORMAT or "by pax" not in name
+    ],
+)
+def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int, tmp_path: Path) -> None:
+    """CMake's reader follows links while it unpacks, and writes a hard link's content into the file that it leads to."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "evil.tar.gz"
+    with tarfile.open(path, "w:gz", format=layout) as tar:
+        tar.add(pack(tmp_path / "p", "amd-gfx908", "gfx908"), f"aotriton/{IMAGES}/amd-gfx908")
+        for add in unusual:
+            add(tar, str(victim))
+    done, output = take(tmp_path, [path])
+    assert done.returncode and "members other than files and folders" in " ".join(done.stderr.split())
+    assert victim.read_text() == "mine" and not output.exists() and "\x1b" not in done.stderr
+
+
+def test_other_formats_inside_a_tarball_are_not_read(tmp_path: Path) -> None:
+    """A zip file as a member, behind a header with a wrong sum: CMake's reader would unpack it, with a link and a file below that."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        link = zipfile.ZipInfo("aotriton/l")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, str(victim))
+        archive.writestr("aotriton/l/file", "evil")
+        for file in pack(tmp_path / "p", "amd-gfx908", "gfx908").iterdir():
+            archive.writestr(f"aotriton/{IMAGES}/amd-gfx908/{file.name}", file.read_bytes())
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        info = tarfile.TarInfo("aotriton/f")
+        info.size = len(packed.getvalue())
+        tar.addfile(info, io.BytesIO(packed.getvalue()))
+    content = made.getvalue()[:148] + b"000000\0 " + made.getvalue()[156:]
+    path = tmp_path / "evil.tar.gz"
+    path.write_bytes(gzip.compress(content[: 512 + (info.size + 511) // 512 * 512 + 1024]))
+    done, output = take(tmp_path, [path])
+    assert done.returncode and not output.exists() and not list(victim.iterdir())
+
+
+@pytest.mark.parametrize("end", ["behind", "cut", "header"])
+def test_a_tarball_with_another_end_is_refused(end: str, tmp_path: Path) -> None:
+    made = release(tmp_path / "r", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    (made / "SHA256SUMS").unlink()
+    content = gzip.decompress(path.read_bytes())
+    last = len(content.rstrip(b"\0")) // 512 * 512
+    changed = {
+        "behind": content + b"x",
+        "cut": content[: last - 100],
+        "header": content[:last] + b"aotriton",
+    }[end]
+    path.write_bytes(gzip.compress(changed))
+    done, output = take(tmp_path, [made])
+    assert done.returncode and not output.exists()
+    assert "members other than files" in " ".join(done.stderr.split()) or "complete tarball" in done.stderr
+
+
+def test_a_tarball_that_unpacks_to_a_disk_of_zeros_is_refused(tmp_path: Path) -> None:
+    """A text of mtree's format in a gzip file, and a gzip file of zeros."""
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    path.write_bytes(gzip.compress(b"#mtree\n./x.aoti type=file size=20000000000 mode=644\n"))
+    done, _ = take(tmp_path, [path])
+    assert done.returncode and "members other than files and folders" in " ".join(done.stderr.split())
+    path.write_bytes(gzip.compress(bytes(5_000_000)))
+    done, _ = take(tmp_path, [path])
+    assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
+
+
+def test_all_tarballs_together_are_bounded(tmp_path: Path) -> None:
+    """Also those whose packs are not taken: here with a limit of three tarballs' bytes."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    (made / "SHA256SUMS").unlink()
+    size = len(gzip.decompress(path.read_bytes()))
+    for number in range(3):
+        os.link(path, made / f"{number}-{path.name}")
+    script = tmp_path / TAKE.name
+    script.write_text(TAKE.read_text().replace("MOST_BYTES 4294967296", f"MOST_BYTES {3 * size + size // 2}"))
+    done, output = take(tmp_path, [made], "gfx90a", script=script)
+    assert done.returncode and "with the tarballs before it to more than" in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
+def test_packs_of_thousands_of_files_are_refused(tmp_path: Path) -> None:
+    """Each costs processes, and a line of SHA256SUMS."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    for number in range(2001):
+        (made / f"{number}.aoti").touch()
+    done, output = take(tmp_path, [made])
+    assert (
+        done.returncode and "files, more than 2000" in " ".join(done.stderr.split()) and not output.exists()
+    )
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(10001):
+            folder = tarfile.TarInfo(f"aotriton/{number}")
+            folder.type = tarfile.DIRTYPE
+            tar.addfile(folder)
+    done, output = take(tmp_path, [path])
+    assert done.returncode and "more than 10000 members" in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("style", ["  ", " *"])
+def test_the_sums_of_a_pack_are_those_of_its_copy(style: str, tmp_path: Path) -> None:
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    sums = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}{style}{path.name}\n"
+        for path in sorted(made.iterdir())
+    )
+    (made / "SHA256SUMS").write_text(sums[:-1])
+    done, output = take(tmp_path, [made])
+    assert done.returncode == 0, done.stderr
+    assert "SHA256SUMS" not in files(output / "amd-gfx908")
+    (made / "SHA256SUMS").write_text(sums.replace(".aotd", ".xaotd"))
+    assert "SHA256SUMS does not name dispatch.aotd" in " ".join(take(tmp_path, [made])[0].stderr.split())
+    (made / "SHA256SUMS").write_text(sums)
+    image = next(made.glob("*.aoti"))
+    image.write_bytes(image.read_bytes() + b"x")
+    assert f"{image.name} is damaged" in " ".join(take(tmp_path, [made])[0].stderr.split())
+
+
+@pytest.mark.parametrize("odd", ["link", "pipe", "name", "signature", "sums", "pack"])
+def test_packs_are_folders_of_files_with_plain_names(odd: str, tmp_path: Path) -> None:
+    """A link to a private key would be installed, and CMake waits for the writer of a pipe."""
+    packs = tmp_path / "packs"
+    made = pack(packs, "amd-gfx908", "gfx908")
+    if odd == "link":
+        (made / "x.aoti").symlink_to("/etc/passwd")
+    elif odd == "pipe":
+        os.mkfifo(made / "x.aoti")
+    elif odd == "name":
+        (made / "a\x1b]0;e\x07.aoti").touch()
+    elif odd == "signature":
+        (made / "__signature__").unlink()
+        os.mkfifo(made / "__signature__")
+    elif odd == "sums":
+        os.mkfifo(made / "SHA256SUMS")
+    else:
+        made.rename(tmp_path / "elsewhere")
+        made.symlink_to(tmp_path / "elsewhere")
+    done, output = take(tmp_path, [packs])
+    assert done.returncode and not output.exists() and "\x1b" not in done.stderr
+    assert "entries than packs have" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("through", ["", "/packs", "/packs/amd-gfx908"])
+def test_the_name_that_a_link_leads_to_is_no_command(through: str, tmp_path: Path) -> None:
+    """`find` executes what is behind -exec, and a path with semicolons is a list for CMake."""
+    odd = tmp_path / "a;-exec;touch;executed;{};+"
+    (tmp_path / "a").mkdir()
+    pack(odd / "packs", "amd-gfx908", "gfx908")
+    if through.endswith("908"):
+        moved = odd / "packs" / "amd-gfx908;-exec;touch;executed;{};+"
+        (odd / "packs" / "amd-gfx908").rename(moved)
+        through = f"/packs/{moved.name}"
+    (tmp_path / "current").symlink_to(f"{odd}{through}")
+    done, output = take(tmp_path, [tmp_path / "current"])
+    assert done.returncode and "a path with characters that CMake interprets" in " ".join(done.stderr.split())
+    assert not output.exists() and not Path("executed").exists() and not list(tmp_path.rglob("executed"))
+
+
+def test_modes_of_files_of_others_are_not_kept(tmp_path: Path) -> None:
+    """The copy belongs to this user: a program with the bit of set-user-ID would have this user's rights."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    made.chmod(0o777)
+    for path in made.iterdir():
+        path.chmod(0o6777)
+    done, output = take(tmp_path, [made])
+    assert done.returncode == 0, done.stderr
+    copied = [output, *output.rglob("*")]
+    assert {path.stat().st_mode & 0o7777 for path in copied if path.is_dir()} == {0o755}
+    assert {path.stat().st_mode & 0o7777 for path in copied if not path.is_dir()} == {0o644}
+
+
+def test_a_tarball_behind_a_link_is_taken_again_when_it_changed(tmp_path: Path) -> None:
+    old, new = (
+        release(tmp_path / name, {f"amd-{arch}": arch})
+        for name, arch in (("old", "gfx908"), ("new", "gfx90a"))
+    )
+    (old_tar,), (new_tar,) = (sorted(made.glob("*.tar.gz")) for made in (old, new))
+    os.utime(new_tar, (0, 0))
+    named = tmp_path / "current.tar.gz"
+    named.symlink_to(old_tar)
+    assert take(tmp_path, [named])[0].returncode == 0
+    new_tar.replace(old_tar)
+    done, output = take(tmp_path, [named])
+    assert done.returncode == 0 and [path.name for path in output.iterdir()] == ["amd-gfx90a"]
+    inside = old / "aotriton-0.11.2b-r1-images-amd-gfx942.tar.gz"
+    inside.symlink_to(old_tar)
+    (old / "SHA256SUMS").unlink()
+    done, output = take(tmp_path, [old])
+    assert done.returncode and "gfx942.tar.gz is not a file" in " ".join(done.stderr.split())
+    assert [path.name for path in output.iterdir()] == ["amd-gfx90a"], "what was there stays"
+
+
+def test_the_sums_of_a_tarball_are_those_of_its_copy(tmp_path: Path) -> None:
+    """Another user exchanges his tarball when it has been copied."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    head = tmp_path / "bin" / "head"
+    head.parent.mkdir()
+    head.write_text(f'#!/bin/sh\n{shutil.which("head")} "$@" && echo evil > "{path}"\n')
+    head.chmod(0o755)
+    done, output = take(tmp_path, [path], PATH=f"{head.parent}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == "evil\n" and [pack.name for pack in output.iterdir()] == ["amd-gfx908"]
+
+
+def test_a_tarball_with_a_hole_is_refused(tmp_path: Path) -> None:
+    """Zeros behind a gzip file are nothing to gzip."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    (made / "SHA256SUMS").unlink()
+    with path.open("r+b") as file:
+        file.truncate(2 << 30)
+    done, output = take(tmp_path, [path])
+    assert done.returncode and "has 1073741824 bytes and more" in " ".join(done.stderr.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["release", "settings.cmake"]
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("size", [3 << 30, 15 << 40])
+def test_packs_with_holes_are_refused(size: int, tmp_path: Path) -> None:
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    for number in (1, 2):
+        with (made / f"{number}.aoti").open("wb") as file:
+            file.truncate(size)
+    done, output = take(tmp_path, [made])
+    assert done.returncode and "more than 4294967296" in " ".join(done.stderr.split()) and not output.exists()
+
+
+@pytest.mark.parametrize("change", ["ln -s /etc/passwd {}/x.aoti", "cp /etc/passwd {}/x.aoti"])
+def test_the_copy_of_a_pack_is_what_was_checked(change: str, tmp_path: Path) -> None:
+    """Another user changes his pack between its check and the copy: a link, or what was read through one, would be installed."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    find = tmp_path / "bin" / "find"
+    find.parent.mkdir()
+    find.write_text(
+        f'#!/bin/sh\n{shutil.which("find")} "$@" || exit\n[ "$1 $2" != "{made} -mindepth" ] || {change.format(made)}\n'
+    )
+    find.chmod(0o755)
+    done, output = take(tmp_path, [made], PATH=f"{find.parent}:{os.environ['PATH']}")
+    assert (made / "x.aoti").exists(), "the fault was planted"
+    assert done.returncode and "an image pack in AOTRITON_IMAGES" in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
+def test_images_are_taken_again_when_they_changed(tmp_path: Path) -> None:
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    packs = tmp_path / "prefix" / "lib" / "aotriton.images"
+    one = pack(packs, "amd-gfx90a", "gfx90a")
+    older = tmp_path / "older"
+    shutil.copytree(packs, older)
+    next(older.rglob("*.aoti")).write_bytes(b"AOTFIMG\nother")
+    ready, output = [made, tmp_path / "prefix"], tmp_path / "taken é"
+
+    def taken() -> bool:
+        if output.exists():
+            (output / "marker").touch()
+        done, _ = take(tmp_path, ready)
+        assert done.returncode == 0, done.stderr
+        return not (output / "marker").exists()
+
+    assert taken() and not taken()
+    image = next(one.glob("*.aoti"))
+    image.write_bytes(image.read_bytes() + b"more")
+    assert taken() and not taken()
+    assert next((output / "amd-gfx90a").glob("*.aoti")).read_bytes().endswith(b"more")
+    shutil.rmtree(packs)
+    older.rename(packs)  # as it is, with times before the last build
+    assert taken() and not taken()
+    for file in made.iterdir():  # sums that no longer agree
+        file.write_bytes(file.read_bytes() + b"x")
+    assert take(tmp_path, ready)[0].returncode != 0
+    assert take(tmp_path, ready)[0].returncode != 0, "a failure is not remembered as success"
+
+
+@pytest.mark.parametrize("form", ["mtree", "tar", "zip", "xz"])
+def test_only_gzip_is_an_image_tarball(form: str, tmp_path: Path) -> None:
+    """`cmake -E tar` takes any format by its content; of a text in mtree's it makes files of zeros."""
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    below = "aotriton/lib/aotriton.images"
+    if form == "mtree":
+        lines = [
+            f"./{below} type=dir",
+            *(f"./{below}/amd-gfx908/{f.name} type=file size=64" for f in one.iterdir()),
+        ]
+        path.write_text(
+            "\n".join(["#mtree", "./aotriton type=dir", "./aotriton/lib type=dir", *lines]) + "\n"
+        )
+    elif form == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in one.iterdir():
+                archive.write(file, f"{below}/amd-gfx908/{file.name}")
+    else:
+        with tarfile.open(path, {"tar": "w", "xz": "w:xz"}[form]) as tar:  # type: ignore[call-overload]
+            tar.add(one, f"{below}/amd-gfx908")
+    done, output = take(tmp_path, [path])
+    assert done.returncode != 0 and not files(output)
+    assert "is not a gzip file" in " ".join(done.stderr.split())
