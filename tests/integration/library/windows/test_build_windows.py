@@ -73,6 +73,9 @@ def test_what_is_in_it(windows: WindowsObjects, tmp_path: Path) -> None:
     assert (tmp_path / NAME / "SHA256SUMS").read_text() == f"{report.sha256}  {report.file.name}\n"
     again = build(tmp_path)
     assert not again.fresh and again.sha256 == report.sha256 and "up to date" in again.lines()[0]
+    report.file.rename(tmp_path / "moved")
+    report.file.symlink_to(tmp_path / "moved")  # to where another user may write
+    assert build(tmp_path).fresh and not report.file.is_symlink()
     assert again.fields()["images"] == []
 
 
