@@ -28,6 +28,9 @@ _RECEIVE_SECONDS = 30.0
 
 _BUFFER = 64 * 1024
 
+_KEPT_HEADERS = {"Range", "User-agent"}
+"""Headers that a redirected request has, too, as urllib writes their names."""
+
 
 class Pace:
     """The least average rate of one download. `left` raises as soon as it falls short. Subclasses have errors of their own."""
@@ -142,7 +145,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to the same scheme and from http to https."""
+    """Follows redirects to the same scheme and from http to https. The new request has headers without secrets only."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -155,4 +158,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             fp.close()
             raise self._pace.other_scheme(req.full_url, scheme)
         fp.close()  # urllib would read the body to its end, which a server need not send
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if made:  # the earlier one has the proxy's password: its handler adds it again where the new address has the proxy
+            made.headers = {name: value for name, value in made.headers.items() if name in _KEPT_HEADERS}
+        return made

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from urllib.request import Request
+from urllib.request import ProxyHandler, Request
 
 import pytest
 
-from aotforge.base.paced_http import GRACE_SECONDS, LEAST_RATE, _Redirects
+from aotforge.base.paced_http import GRACE_SECONDS, LEAST_RATE, _Redirects, paced_opener
 from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.keys import KeySet
@@ -326,6 +326,39 @@ def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: b
         else:
             with pytest.raises(StoreError, match="which is not followed"):
                 redirect()
+
+
+@pytest.mark.parametrize("behind_proxy", [True, False])
+def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) -> None:
+    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own headers are kept."""
+    heads: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    here = f"127.0.0.1:{listener.getsockname()[1]}"
+    target = "http://other.test/x" if behind_proxy else f"http://{here}/direct"
+
+    def serve() -> None:
+        for answer in (f"302 Found\r\nLocation: {target}", "206 Partial Content"):
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                heads.append(connection.recv(65536))
+                connection.sendall(f"HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    class Proxy(ProxyHandler):
+        def proxy_open(self, req: Request, proxy: str, type: str) -> None:
+            if "/direct" not in req.full_url:  # as with no_proxy, which leaves out each address of this machine
+                super().proxy_open(req, proxy, type)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    request = Request("http://mirror.test/x", headers={"Range": "bytes=1-"})
+    opener = paced_opener(Pace("mirror"), Proxy({"http": f"http://user:secret@{here}"}))
+    with opener.open(request) as answer:
+        assert answer.status == 206
+    thread.join(300)
+    listener.close()
+    assert b"GET http://mirror.test/x" in heads[0] and b"Proxy-Authorization: Basic" in heads[0].title()
+    assert (b"proxy-authorization" in heads[1].lower()) == behind_proxy
+    assert b"Range: bytes=1-" in heads[1]
 
 
 def test_a_redirect_to_ftp_ends_the_download() -> None:
