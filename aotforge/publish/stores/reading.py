@@ -18,7 +18,7 @@ class Pace(paced_http.Pace):
 
     def too_slow(self, what: str) -> StoreError:
         """UNAVAILABLE."""
-        cause = f"the server sends less than {LEAST_RATE} bytes/s, on purpose or under load"
+        cause = f"the server has less than {LEAST_RATE} bytes/s, on purpose or under load"
         return StoreError(ErrorKind.UNAVAILABLE, what, cause=cause, hint=_HINT)
 
     def other_scheme(self, old: str, scheme: str) -> StoreError:

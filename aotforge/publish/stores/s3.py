@@ -18,7 +18,7 @@ from aotforge.base.paced_http import Clock
 from aotforge.publish.stores.reading import Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
 from aotforge.publish.stores.s3_parts import Location, abort_uploads, listed, put_parts
-from aotforge.publish.stores.s3_transport import end_redirects, pace_responses, read_content
+from aotforge.publish.stores.s3_transport import end_redirects, pace_client, read_content
 from aotforge.publish.stores.s3_xml import limit_answers
 from aotforge.publish.stores.store import (
     CHUNK,
@@ -97,7 +97,7 @@ class S3Store:
         self._honoured = Guarantees(put=True, large=True, swap=True)
         end_redirects(client)
         limit_answers(client)
-        pace_responses(client, lambda: Pace(self.url, clock))
+        pace_client(client, self.url, clock)
 
     @property
     def url(self) -> str:
@@ -122,6 +122,7 @@ class S3Store:
         position, tag, failures = start, "", 0
         pace = Pace(f"{self.url}/{name}", self._clock)
         while True:
+            pace.left()
             conditions = {"Range": f"bytes={position}-"} if position else {}
             conditions |= {"IfMatch": tag} if tag else {}
             with s3_errors(f"{self.url}/{name}"):

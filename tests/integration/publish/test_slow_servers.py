@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from urllib.request import ProxyHandler, Request
@@ -25,64 +25,11 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.reading import METADATA_SECONDS, Pace, read_small
 from aotforge.publish.stores.s3 import S3Store
-from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
+from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish
 from tests.support.s3 import Server
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nX-Padding: "
-BODY = HEAD + b"\r\n\r\n"
-S3_BODY = HEAD + b"\r\nETag: tag\r\n\r\n"
-
-
-class Clock:
-    """Seconds that a test decides."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@contextmanager
-def slow_server(clock: Clock, head: bytes, piece: bytes, seconds: float, cut: int = 10**9) -> Iterator[str]:
-    """Sends `head`, then `piece` every `seconds`; closes the connection after `cut` pieces."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def answer(connection: socket.socket) -> None:
-        with connection:
-            try:
-                connection.recv(65536)
-                connection.sendall(head)
-                for _ in range(cut):
-                    clock.now += seconds
-                    connection.sendall(piece)
-            except OSError:
-                return  # the reader has left
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-
-
-def refused(act: Callable[[], object], message: str) -> None:
-    with pytest.raises(StoreError, match=message) as caught:
-        act()
-    assert caught.value.kind is ErrorKind.UNAVAILABLE and caught.value.cause and caught.value.hint
+from tests.support.slow_servers import BODY, HEAD, S3_ACTIONS, S3_BODY, Clock, refused, slow_server
 
 
 @pytest.mark.parametrize("head", [HEAD, BODY], ids=["headers", "body"])
@@ -94,16 +41,6 @@ def test_a_byte_now_and_then(head: bytes, keys: KeySet, tmp_path: Path) -> None:
             lambda: trusted_index(reader, keys.roots[0], tmp_path, clock=clock),
             r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s",
         )
-
-
-S3_ACTIONS: dict[str, Callable[[S3Store], object]] = {
-    "size": lambda store: store.size("file"),
-    "read": lambda store: list(store.read("file")),
-    "load": lambda store: store.load("file", limit=10**6),
-    "names": lambda store: store.names(""),
-    "put": lambda store: store.put_if_absent("file", b"content"),
-    "swap": lambda store: store.compare_and_swap("file", b"content", token="tag"),
-}
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 100 ", HEAD, S3_BODY], ids=["status", "headers", "body"])
@@ -345,7 +282,9 @@ def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) 
 
     class Proxy(ProxyHandler):
         def proxy_open(self, req: Request, proxy: str, type: str) -> None:
-            if "/direct" not in req.full_url:  # as with no_proxy, which leaves out each address of this machine
+            if (
+                "/direct" not in req.full_url
+            ):  # as with no_proxy, which leaves out each address of this machine
                 super().proxy_open(req, proxy, type)
 
     thread = threading.Thread(target=serve, daemon=True)
