@@ -17,7 +17,11 @@ function(same_files one other result)
       return()
     endif()
   endforeach()
-  set(${result} TRUE PARENT_SCOPE)
+  # others may have been able to write it
+  execute_process(COMMAND find "${other}" "(" -type d ! -perm 755 -o ! -type d ! -perm 644 ")" OUTPUT_VARIABLE odd ERROR_QUIET)
+  if(NOT odd)
+    set(${result} TRUE PARENT_SCOPE)
+  endif()
 endfunction()
 
 file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")

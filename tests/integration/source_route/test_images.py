@@ -52,6 +52,9 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     made.ninja("aotforge_images")
     assert "Up-to-date" in made.run(*install).stdout
     assert times(target) == before
+    (target / "dispatch.aotd").chmod(0o666)
+    made.run(*install)
+    assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o644}
     (target / "stale.aoti").write_bytes(b"of an older release")
     made.run(*install)
     assert files(target) == files(made.build / "images" / "amd-gfx908")
