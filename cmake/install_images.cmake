@@ -3,8 +3,16 @@
 
 set(images "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/aotriton.images")
 
+execute_process(COMMAND id -u OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+
 function(same_files one other result)
   set(${result} FALSE PARENT_SCOPE)
+  # others may have been able to write it, a link leads elsewhere, and the writer of a pipe would be waited for
+  execute_process(COMMAND find "${other}" "(" ! -type d ! -type f -o -type d ! -perm 755 -o -type f ! -perm 644 -o ! -user "${user}" ")"
+    RESULT_VARIABLE failed OUTPUT_VARIABLE odd ERROR_QUIET)
+  if(failed OR odd)
+    return()
+  endif()
   file(GLOB files RELATIVE "${one}" "${one}/*")
   file(GLOB others RELATIVE "${other}" "${other}/*")
   if(NOT "${files}" STREQUAL "${others}")
@@ -17,11 +25,7 @@ function(same_files one other result)
       return()
     endif()
   endforeach()
-  # others may have been able to write it
-  execute_process(COMMAND find "${other}" "(" -type d ! -perm 755 -o ! -type d ! -perm 644 ")" OUTPUT_VARIABLE odd ERROR_QUIET)
-  if(NOT odd)
-    set(${result} TRUE PARENT_SCOPE)
-  endif()
+  set(${result} TRUE PARENT_SCOPE)
 endfunction()
 
 file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")
@@ -41,7 +45,7 @@ foreach(pack IN LISTS packs)
     file(COPY "${AOTFORGE_IMAGES}/${pack}/" DESTINATION "${new}"
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
       DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-    if(EXISTS "${target}")
+    if(EXISTS "${target}" OR IS_SYMLINK "${target}")
       file(RENAME "${target}" "${old}")
     endif()
     file(RENAME "${new}" "${target}")

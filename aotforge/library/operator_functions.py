@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aotforge.errors import RulesError, suggest
+from aotforge.base.cache_trust import is_own_file
+from aotforge.base.files import make_output_place, write_atomic
+from aotforge.errors import AotforgeError, RulesError, suggest
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.rules import (
     DTYPE_NUMBERS,
@@ -377,14 +379,19 @@ using namespace aotforge::ops;
 
 
 def write_sources(sources: Mapping[str, str], folder: Path) -> Path:
-    """Writes the files that changed into `folder`, and returns it."""
+    """Writes the files that changed, or that another user can change, into `folder`, and returns it. Raises OutputError."""
     for name, text in sources.items():
         file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if not file.exists() or file.read_text(encoding="utf-8") != text:
-            file.write_text(text, encoding="utf-8")
+        make_output_place(file)  # what is here is compiled
+        data = text.encode()
+        if file.is_symlink() or not is_own_file(file) or file.read_bytes() != data:
+            write_atomic(file, data)
     return folder
 
 
 if __name__ == "__main__":
-    write_sources(function_sources(Path(sys.argv[1])), Path(sys.argv[2]))
+    try:
+        write_sources(function_sources(Path(sys.argv[1])), Path(sys.argv[2]))
+    except AotforgeError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
+        sys.exit(error.exit_code)

@@ -19,7 +19,13 @@ _MEMORY = 2 << 30
 def sanitized_readers() -> Objects:
     """The program `readers` and the fuzzers' replay programs under AddressSanitizer and UndefinedBehaviorSanitizer."""
     return build_objects(
-        targets=("readers", "replay_fuzz_dispatch", "replay_fuzz_container", "replay_fuzz_attention"),
+        targets=(
+            "readers",
+            "replay_fuzz_dispatch",
+            "replay_fuzz_container",
+            "replay_fuzz_attention",
+            "replay_fuzz_image_tar",
+        ),
         AOTFORGE_SANITIZE="address,undefined",
         CMAKE_BUILD_TYPE="Sanitized",
         CMAKE_C_FLAGS_SANITIZED="-O1",

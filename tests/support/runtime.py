@@ -60,13 +60,18 @@ def tree_digest(folder: Path) -> str:
     return total.hexdigest()
 
 
+def source_digest() -> str:
+    """Of what the programs of tests are compiled from."""
+    return tree_digest(ROOT / "runtime") + tree_digest(ROOT / "cmake" / "take_images")
+
+
 def build_objects(
     environment: Mapping[str, str] | None = None, *, targets: Sequence[str] = (), **settings: str
 ) -> Objects:
     """Build library and test programs (or `targets` alone) for the present sources, or find them built. `settings` go to cmake."""
     env = dict(os.environ) | dict(environment or {})
     tools = find_tools(env)
-    facts = tree_digest(ROOT / "runtime") + tools.compiler + json.dumps([settings, targets], sort_keys=True)
+    facts = source_digest() + tools.compiler + json.dumps([settings, targets], sort_keys=True)
     folder = CACHE / "runtime-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
     pin = load_runtime_manifest(ROOT / "manifests").zstd
     with _alone(folder):

@@ -12,9 +12,9 @@ import pytest
 
 from tests.campaigns.fuzzing.target import ROOT
 from tests.support.readers import sanitized_readers
-from tests.support.runtime import build_objects, tree_digest
+from tests.support.runtime import build_objects, source_digest
 
-FUZZERS = ("container", "dispatch", "attention")
+FUZZERS = ("container", "dispatch", "attention", "image_tar")
 VARIABLE = "AOTFORGE_FUZZING_PROGRAMS"
 """A folder that `export` has written: its programs are used, and nothing is built."""
 
@@ -45,13 +45,13 @@ def export(folder: Path) -> None:
         wrapper = folder / program.name
         wrapper.write_text(_WRAPPER.format(name=program.name))
         wrapper.chmod(0o755)
-    (folder / _SOURCES).write_text(tree_digest(ROOT / "runtime"))
+    (folder / _SOURCES).write_text(source_digest())
 
 
 def _exported(name: str) -> Path | None:
     if not (folder := os.environ.get(VARIABLE)):
         return None
-    assert (Path(folder) / _SOURCES).read_text() == tree_digest(ROOT / "runtime"), (
+    assert (Path(folder) / _SOURCES).read_text() == source_digest(), (
         f"{VARIABLE}: programs of other sources in {folder}"
     )
     return Path(folder, name).absolute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,15 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     assert early.returncode != 0
     assert "holds no image packs. Next step: build before installing" in made.output(early)
     made.ninja("aotforge_images")
-    made.run("sh", "-c", f"umask 000 && exec {' '.join(install)}")
+    program = tmp_path / "bin" / "id"  # executed while files are installed
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\numask >> "{tmp_path}/umasks"\nexec {shutil.which("id")} "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    made.run("sh", "-c", f"umask 000 && exec {' '.join(install)}", PATH=path)
+    assert (tmp_path / "umasks").read_text() == "0022\n", (
+        "once, and nobody could open a file to write it later"
+    )
     assert {made.prefix.joinpath(*below).stat().st_mode & 0o777 for below in [(), ("lib",), (IMAGES,)]} == {
         0o755
     }
@@ -55,6 +64,15 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     (target / "dispatch.aotd").chmod(0o666)
     made.run(*install)
     assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o644}
+    elsewhere = target.rename(tmp_path / "elsewhere")
+    for odd in ("link", "pipe"):
+        if odd == "link":
+            target.symlink_to(elsewhere)
+        else:
+            (target / "dispatch.aotd").unlink()
+            os.mkfifo(target / "dispatch.aotd", 0o644)
+        made.run(*install)
+        assert not target.is_symlink() and files(target) == files(made.build / "images" / "amd-gfx908")
     (target / "stale.aoti").write_bytes(b"of an older release")
     made.run(*install)
     assert files(target) == files(made.build / "images" / "amd-gfx908")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from aotforge.errors import RulesError
+from aotforge.errors import OutputError, RulesError
 from aotforge.library.operator_functions import EXPORTS, HEADER, TABLES, function_sources, write_sources
 from kernels.elementwise.operators import ADD_STRIDED
 from tests.support.runtime import ROOT
@@ -40,6 +42,27 @@ def test_a_function_becomes_header_tables_and_exports(tmp_path: Path) -> None:
     folder = write_sources(sources, tmp_path)
     before = (folder / TABLES).stat().st_mtime_ns
     assert (write_sources(sources, tmp_path) / TABLES).stat().st_mtime_ns == before, "unchanged files stay"
+
+
+def test_sources_are_not_written_through_links_or_left_to_others(tmp_path: Path) -> None:
+    """They are compiled: files of another user, also with the same bytes, could be exchanged before that."""
+    private, folder = tmp_path / "private", tmp_path / "functions"
+    private.write_text("mine")
+    folder.mkdir()
+    (folder / EXPORTS).symlink_to(private)
+    (folder / TABLES).write_text("right")
+    (folder / TABLES).chmod(0o666)
+    write_sources({EXPORTS: "exports", TABLES: "right"}, folder)
+    assert private.read_text() == "mine" and (folder / EXPORTS).read_text() == "exports"
+    assert not (folder / EXPORTS).is_symlink() and (folder / TABLES).stat().st_mode & 0o777 == 0o644
+    folder.chmod(0o777)
+    with pytest.raises(OutputError, match="is not written"):
+        write_sources({TABLES: "right"}, folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "aotforge.library.operator_functions", ROOT / "kernels" / "add", folder],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == OutputError.exit_code and done.stderr.startswith("error: ")
 
 
 def test_families_without_functions_make_no_library(tmp_path: Path) -> None:
