@@ -81,7 +81,7 @@ class Listing {
   Sha256 hash_;
 };
 
-// Whether the images in the output are those that READY has. `state` becomes what tells them apart.
+// Whether the images in the output are those that READY has. `state` becomes a digest of both.
 bool unchanged(const Settings& settings, const char* settings_path, const char* program, std::string& state) {
   struct stat last = {};
   const std::string path = settings.output + ".state";

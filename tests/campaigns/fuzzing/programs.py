@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.fuzzing.target import ROOT
 from tests.support.readers import sanitized_readers
 from tests.support.runtime import build_objects, source_digest
 

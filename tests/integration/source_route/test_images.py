@@ -46,10 +46,10 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\numask >> "{tmp_path}/umasks"\nexec {shutil.which("id")} "$@"\n')
     program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    made.run("sh", "-c", f"umask 000 && exec {' '.join(install)}", PATH=path)
+    search = f"{program.parent}:{os.environ['PATH']}"
+    made.run("sh", "-c", f"umask 000 && exec {' '.join(install)}", PATH=search)
     assert (tmp_path / "umasks").read_text() == "0022\n", (
-        "once, and nobody could open a file to write it later"
+        "once, and no other user could open a file to write it later"
     )
     assert {made.prefix.joinpath(*below).stat().st_mode & 0o777 for below in [(), ("lib",), (IMAGES,)]} == {
         0o755

@@ -59,7 +59,7 @@ def test_sources_are_not_written_through_links_or_left_to_others(tmp_path: Path)
     with pytest.raises(OutputError, match="is not written"):
         write_sources({TABLES: "right"}, folder)
     done = subprocess.run(
-        [sys.executable, "-m", "aotforge.library.operator_functions", ROOT / "kernels" / "add", folder],
+        [sys.executable, "-m", "aotforge.library.operator_functions", ROOT / "kernels", folder],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == OutputError.exit_code and done.stderr.startswith("error: ")
