@@ -6,8 +6,8 @@ rename of `current` switches library and images together. The loader opens the n
 so the library looks for images next to it. A run that is killed is completed, or undone, by the next one.
 """
 
-import glob
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,6 +41,10 @@ from aotforge.deliver.dropin.store import (
 from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import check_json, parse_json, read_regular
+
+
+_STAGED = re.compile(r"\..+\.staged-[a-z0-9_]{8}(-old)?")
+"""Names of `staged_folder`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +112,14 @@ def drop_in(
         _adopt_reinstalled_images(store)
         names = (*source.names, IMAGES)
         # recorded first: a run that is killed leaves no folder that is not recorded
-        written = _write_record(folder, source.release, names, record)
+        removed = _removed(folder, store, {*names, *(record.names if record else ())})
+        written = _write_record(folder, source.release, names, record, removed)
         _stage(source, store / source.release)
         make_folders(store / ORIGINALS)
         if not (store / CURRENT).is_symlink():
             _select(store, ORIGINALS)
         unlinked = [name for name in names if not _is_linked(folder, name)]
-        _back_up(folder, store, unlinked)
+        _back_up(folder, store, [name for name in unlinked if name not in removed])
         for name in unlinked:  # no change for the loader while `current` selects the originals
             new = _temporary(store, name)
             new.symlink_to(Path(STORE, CURRENT, name))
@@ -126,7 +131,9 @@ def drop_in(
     return report
 
 
-def _write_record(folder: Path, release: str, names: tuple[str, ...], record: _Record | None) -> _Record:
+def _write_record(
+    folder: Path, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
+) -> _Record:
     owned = tuple(sorted({*names, *(record.names if record else ())}))
     kept, staged = (record.originals, record.staged) if record else ((), ())
     originals = [
@@ -134,7 +141,7 @@ def _write_record(folder: Path, release: str, names: tuple[str, ...], record: _R
         for name in owned
         if (
             lexists(folder / STORE / ORIGINALS / name) or name in kept
-            if _is_linked(folder, name)
+            if name in removed or _is_linked(folder, name)
             else lexists(folder / name)
         )
     ]
@@ -192,7 +199,8 @@ def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, 
     """A line per name. Raises DropInError when an original that the record names is gone."""
     folder, store = place.folder, place.existing()
     linked = [name for name in record.names if _is_linked(folder, name)]
-    restored = {name for name in linked if lexists(store / ORIGINALS / name)}
+    removed = _removed(folder, store, record.names)
+    restored = removed | {name for name in linked if lexists(store / ORIGINALS / name)}
     if _reinstalled_images(store / CURRENT):
         restored.add(IMAGES)
     if lost := [name for name in linked if name in record.originals and name not in restored]:
@@ -202,7 +210,11 @@ def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, 
             cause="the kept originals were removed by hand",
             hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {shown}",
         )
-    return tuple(f"{name}: {'the original' if name in restored else 'removed'}" for name in linked)
+    return tuple(
+        f"{name}: {'the original' if name in restored else 'removed'}"
+        for name in record.names
+        if name in linked or name in removed
+    )
 
 
 def _check_dangling(folder: Path, shown: Path) -> None:
@@ -216,12 +228,22 @@ def _check_dangling(folder: Path, shown: Path) -> None:
         )
 
 
+def _removed(folder: Path, store: Path, names: Iterable[str]) -> set[str]:
+    """Names that are missing in torch/lib and whose originals are kept: removed by hand, or by a killed run that could not exchange
+    two entries. None where PyTorch was installed again, as another version: it may be without them."""
+    present = [name for name in names if lexists(folder / name) and not _is_linked(folder, name)]
+    if not all(_is_same(folder / name, store / ORIGINALS / name) for name in present):
+        return set()
+    return {name for name in names if not lexists(folder / name) and lexists(store / ORIGINALS / name)}
+
+
 def _undo(folder: Path, store: Path, record: _Record) -> None:
     if (store / ORIGINALS).is_dir():
         _adopt_reinstalled_images(store)
         _select(store, ORIGINALS)
+    removed = _removed(folder, store, record.names)
     for name in record.names:
-        if not _is_linked(folder, name):
+        if not _is_linked(folder, name) and name not in removed:
             continue
         if lexists(original := store / ORIGINALS / name):
             _clone(original, new := _temporary(store, name))
@@ -234,7 +256,8 @@ def _empty_store(store: Path, record: _Record) -> None:
     """Removes the entries that this program made; the record goes last, so that a killed run can be repeated."""
     for name in record.staged:
         _remove_release(store / name)
-        for left in store.glob(f".{glob.escape(name)}.staged-*"):
+    for left in list(store.iterdir()):  # of each release: a killed run's need no longer be in the record
+        if _STAGED.fullmatch(left.name):
             _remove(left)
     for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
         _remove(store / name)
@@ -398,6 +421,15 @@ def _select(store: Path, target: str) -> None:
 def _is_linked(folder: Path, name: str) -> bool:
     path = folder / name
     return path.is_symlink() and path.readlink() == Path(STORE, CURRENT, name)
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """True when both are links to the same place, equal files, or folders of equal files."""
+    if path.is_symlink() or other.is_symlink():
+        return path.is_symlink() and other.is_symlink() and path.readlink() == other.readlink()
+    if path.is_dir() and other.is_dir():
+        return _sums(path) == _sums(other)
+    return path.is_file() and other.is_file() and sha256_file(path) == sha256_file(other)
 
 
 def _is_folder(path: Path) -> bool:

@@ -123,6 +123,39 @@ def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
     assert contents(torch) == new
 
 
+@pytest.mark.parametrize("again", ["", "0.11.2b-r1", "0.11.2b-r2"])
+@pytest.mark.parametrize(
+    "removed", [("aotriton.images", OLD), ("aotriton.images", OLD, NEW, "libaotriton_v2.so")]
+)
+def test_originals_whose_links_were_removed_by_hand_are_restored(
+    tmp_path: Path, again: str, removed: tuple[str, ...]
+) -> None:
+    """Their kept copies are the only ones."""
+    torch = make_torch(tmp_path)
+    before = tree(torch.folder)
+    drop_in(make_release(tmp_path), torch, check=allowed)
+    for name in removed:
+        (torch.folder / name).unlink(missing_ok=True)
+    if again:
+        drop_in(make_release(tmp_path / "again", again), torch, check=allowed)
+        assert state(torch) == again
+    report = undo(torch.folder)
+    assert f"{OLD}: the original" in report.changes
+    assert tree(torch.folder) == before
+
+
+def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
+    """Also of a release that a later record does not name."""
+    torch = make_torch(tmp_path)
+    before = tree(torch.folder)
+    drop_in(make_release(tmp_path), torch, check=allowed)
+    left = torch.folder / STORE / ".0.11.2b-r2.staged-abcd1234"
+    left.mkdir()
+    (left / NEW).write_text("a copy of a release")
+    undo(torch.folder)
+    assert tree(torch.folder) == before
+
+
 def test_a_link_among_an_upgraded_pytorchs_images_is_kept(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     drop_in(source, torch, check=allowed)
