@@ -14,22 +14,25 @@ from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReleaseError, ReproduceError, ToolchainError
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.requests import ReproduceRequest
-from aotforge.release.compare import compare_archives
+from aotforge.release.compare import archive_digest, compare_archives
 from aotforge.release.record import Record, differing_archives, load_record
 
 _LISTED = 20
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 _REQUIREMENTS = ("build.txt", "tools.txt")
 _KEPT = {"AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """The compared archives by name, and the number of images that were compiled, all from source."""
+    """The compared archives by name, and the number of images that were compiled, all from source. `published`: a folder with the same
+    archives, none where none was given."""
 
     release: str
     commit: str
     compiled: int
     archives: tuple[str, ...]
+    published: str | None = None
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
@@ -39,15 +42,16 @@ class Reproduction:
         """Lines of text."""
         return [
             f"{self.release} from {self.commit}: {self.compiled} images compiled, "
-            f"{len(self.archives)} archives identical"
+            f"{len(self.archives)} archives identical with releases/{self.release}.json"
+            + (f" and with those in {self.published}; other files are not compared" if self.published else "")
         ]
 
 
 def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
     """Builds the release again and compares.
 
-    Raises ReproduceError when an archive differs, explained if the released files are available, or when an image was not
-    compiled; ToolchainError, UnknownNameError and what the build raises.
+    Raises ReproduceError when an archive differs, explained if the released files are available, when these differ, or when an image
+    was not compiled; ToolchainError, UnknownNameError and what the build raises.
     """
     record = load_record(request.root / "releases", request.release)
     if request.work:
@@ -72,8 +76,14 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
             tars |= _digests(output, report)
         if wrong := differing_archives(record, tars):
             raise _mismatch(request, record, work, wrong)
+        if request.published:
+            _check_published(request.published, record)
     return Reproduction(
-        release=record.release, commit=record.commit, compiled=compiled, archives=tuple(record.tars)
+        release=record.release,
+        commit=record.commit,
+        compiled=compiled,
+        archives=tuple(record.tars),
+        published=str(request.published) if request.published else None,
     )
 
 
@@ -183,6 +193,31 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
         if request.published
         else "pass the released files with --published FOLDER to see which members differ",
     )
+
+
+def _check_published(folder: Path, record: Record) -> None:
+    """Raises ReproduceError unless a folder has the recorded archives and no others; OutputError when it cannot be read."""
+    with output_errors(folder):
+        paths = sorted(path for path in folder.iterdir() if path.name.endswith(_ARCHIVES))
+    expected, lines = dict(record.tars), []
+    for path in paths:
+        name = path.name.removesuffix(".gz")
+        digest = None if name == path.name and name.endswith(".tar") else expected.pop(name, None)
+        if digest is None:
+            lines.append(f"{path.name}: not in the record")
+            continue
+        try:
+            if archive_digest(path) != digest:
+                lines.append(f"{path.name}: other bytes")
+        except ReleaseError as error:
+            lines.append(error.what)
+    if lines := [*lines, *(f"{name}: missing" for name in expected)]:
+        raise ReproduceError(
+            f"{record.release} was reproduced, but {folder} has another release:\n"
+            + "\n".join(lines[:_LISTED]),
+            cause="its files were changed, or are not complete",
+            hint="do not use them; fetch the release again",
+        )
 
 
 def _explained(released: Path, made: Path) -> list[str]:

@@ -202,7 +202,7 @@ class ReproduceRequest:
     release: Annotated[str, "a released version, e.g. 0.11.2b-r1, with a record in releases/"]
     published: Annotated[
         Path | None,
-        "folder with its files, to explain a difference with (default: releases/dist/finished/<release>)",
+        "folder with its files: its archives are compared, too, and explain a difference",
     ] = None
     work: Annotated[Path | None, "empty folder that keeps what is built (default: a temporary one)"] = None
     cache: Annotated[Path, "cache whose container root filesystems are used, nothing else of it"]

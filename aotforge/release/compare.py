@@ -82,6 +82,20 @@ def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
     return tuple(_fields("member", _members(before), _members(after)))
 
 
+def archive_digest(path: Path) -> str:
+    """SHA-256 of the uncompressed tar of a .tar.gz file, of another file itself. Raises ReleaseError."""
+    try:
+        if path.suffix == ".gz":
+            facts = read_archive(file_chunks(path), NoSink(), bounds=archive_bounds(path), top=None)
+            return facts.tar.sha256
+        digest = hashlib.sha256()
+        for piece in file_chunks(path):
+            digest.update(piece)
+        return digest.hexdigest()
+    except (OSError, UnsafeArchiveError) as error:
+        raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch it again") from error
+
+
 def _images(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
     both = [_by_label(pack) for pack in (before, after)]
     common = sorted(both[0].keys() & both[1].keys())

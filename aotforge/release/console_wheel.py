@@ -59,7 +59,7 @@ def write_console_wheel(root: Path, folder: Path) -> Path:
 def _package(root: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted((root / "aotforge").rglob("*")):
         parts = path.relative_to(root).parts
-        if path.is_file() and not _NOT_SHIPPED & set(parts) and not path.name.startswith("."):
+        if path.is_file() and not _NOT_SHIPPED & set(parts) and not _is_hidden(parts):
             yield "/".join(parts), path.read_bytes()
 
 
@@ -67,8 +67,12 @@ def _data(root: Path) -> Iterator[tuple[str, bytes]]:
     for place in _DATA:
         found = root / place
         for path in sorted(found.rglob("*")) if found.is_dir() else [found]:
-            if path.is_file() and not path.name.startswith("."):
+            if path.is_file() and not _is_hidden(path.relative_to(root).parts):
                 yield f"aotforge/data/{path.relative_to(root).as_posix()}", path.read_bytes()
+
+
+def _is_hidden(parts: tuple[str, ...]) -> bool:
+    return any(part.startswith(".") for part in parts)
 
 
 def _metadata(project: Mapping[str, Any], readme: str) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -164,6 +165,35 @@ def test_a_difference_is_reported_by_member(
     with pytest.raises(ReproduceError) as caught:
         history.reproduce()
     assert "--published" in caught.value.hint
+
+
+def test_the_published_archives_are_compared(history: History, tmp_path: Path) -> None:
+    """A release of a stranger passed: only the record was compared."""
+    commit = history.commit("one")
+    history.record(commit, "one")
+    published = tmp_path / "published"
+    published.mkdir()
+    (published / f"{TAR}.gz").write_bytes(gzip.compress(packed("one"), 1))
+    (published / ZIP).write_bytes(b"one")
+    done = history.reproduce(published=published)
+    assert done.published == str(published) and f"and with those in {published}" in done.lines()[0]
+
+    def refused(*lines: str) -> None:
+        with pytest.raises(ReproduceError) as caught:
+            history.reproduce(published=published)
+        assert caught.value.what.splitlines()[1:] == list(lines)
+
+    (published / f"{TAR}.gz").write_bytes(gzip.compress(packed("two")))
+    (published / "more.tar.gz").write_bytes(b"")
+    (published / ZIP).unlink()
+    refused(f"{TAR}.gz: other bytes", "more.tar.gz: not in the record", f"{ZIP}: missing")
+    (published / "more.tar.gz").rename(published / TAR)
+    (published / f"{TAR}.gz").unlink()
+    (published / f"{TAR}.gz").symlink_to("/dev/zero")
+    (published / ZIP).write_bytes(b"two")
+    zero = f"{published / TAR}.gz cannot be read: "
+    with pytest.raises(ReproduceError, match=f"{re.escape(zero)}.*\n{re.escape(ZIP)}: other bytes"):
+        history.reproduce(published=published)
 
 
 def test_archives_that_are_missing_or_too_many(history: History) -> None:
