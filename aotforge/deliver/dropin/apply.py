@@ -42,7 +42,6 @@ from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import check_json, parse_json, read_regular
 
-
 _STAGED = re.compile(r"\..+\.staged-[a-z0-9_]{8}(-old)?")
 """Names of `staged_folder`."""
 

@@ -91,11 +91,15 @@ def shell_command(image: RootfsImage, *, cache: Path, run: str, terminal: bool) 
         )
     _load(engine, image, cache)
     words = [engine, "run", "--rm", "--interactive", *(["--tty"] if terminal else []), "--network", "none"]
+    words += [
+        "--pull",
+        "never",
+    ]  # where the image has gone meanwhile, its name would be looked for in registries
     words += ["--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL", "--user", "1000:1000"]
     words += ["--security-opt", "no-new-privileges", "--pids-limit", "4096"]
     # podman would pass this machine's proxy settings, which may contain a password
     words += ["--http-proxy=false"] if Path(engine).name == "podman" else []
-    return [*words, image_tag(image), *inside]
+    return [*words, image_id(image), *inside]
 
 
 def bubblewrap_command(
