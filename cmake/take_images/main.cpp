@@ -138,7 +138,11 @@ int main(int count, char** words) {
     const Settings settings = read_settings(words[1]);
     const std::string lock = settings.output + ".lock";
     const Fd locked(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));  // two builds in one folder
-    if (!locked || ::flock(locked.get(), LOCK_EX) != 0) throw Stop(lock + " cannot be locked: " + std::strerror(errno));
+    if (!locked) throw Stop(lock + " cannot be opened: " + std::strerror(errno));
+    // Lustre and NFS may have no locks
+    if (::flock(locked.get(), LOCK_EX) != 0 && errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP) {
+      throw Stop(lock + " cannot be locked: " + std::strerror(errno));
+    }
     std::string state;
     if (!unchanged(settings, words[1], words[0], state)) take(settings, state);
   } catch (const std::exception& error) {
