@@ -45,6 +45,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "release.list": ("--from https://example.org/aotriton --root root.json",),
     "release.page": ("--url https://example.org/aotriton --docs",),
     "release.publish": ("releases/dist/finished/0.11.2b-r1 --to s3://BUCKET/PREFIX --keys ~/aotforge-keys",),
+    "release.renew": ("--to s3://BUCKET/PREFIX --keys ~/aotforge-keys",),
     "release.reproduce": ("0.11.2b-r1",),
     "release.verify": ("releases/dist/finished/0.11.2b-r1 --key key.pub",),
     "release.yank": ('0.11.2b-r1 --to s3://BUCKET/PREFIX --reason "wrong results for bf16"',),

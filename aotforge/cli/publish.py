@@ -13,6 +13,7 @@ from aotforge.cli.command import (
     absolute,
     cache_folder,
     cli_command,
+    pairs,
     print_report,
     print_result,
     progress_events,
@@ -127,13 +128,22 @@ def yank(
 
 
 @cli_command("release.renew")
-def renew(to: To, keys: Keys = None, json: Json = False) -> None:
+def renew(
+    to: To,
+    entries: Annotated[
+        str | None,
+        "after a rotation of the key for targets: NAME=DIGEST,... of those that the new key may sign; the others leave the index",
+    ] = None,
+    keys: Keys = None,
+    json: Json = False,
+) -> None:
     """Sign the index again before it expires, or after a key was rotated."""
     from aotforge.publish.maintenance import renew_index
     from aotforge.publish.session import open_publisher
 
     place = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
-    print_report(renew_index(*place, now=datetime.now(UTC)), json=json)
+    chosen = None if entries is None else pairs(entries)
+    print_report(renew_index(*place, now=datetime.now(UTC), entries=chosen), json=json)
 
 
 @cli_command("release.keys")

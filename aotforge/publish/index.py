@@ -4,7 +4,10 @@ A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of
 SHA256SUMS, whose presence makes a release.
 """
 
-from dataclasses import asdict, dataclass, field
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -74,6 +77,10 @@ class IndexedRelease:
         size = f"{len(self.files)} files, {sum(file.size for file in self.files)} bytes"
         return f"{self.name:14} {self.published[:10]}  {size}  {packs}  {state}"
 
+    def digest(self) -> str:
+        """SHA-256 (hexadecimal) of all fields."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
     def file(self, name: str) -> IndexedFile | None:
         """The file of this name."""
         return next((file for file in self.files if file.name == name), None)
@@ -92,13 +99,24 @@ class Index:
         """The release of this name."""
         return next((release for release in self.releases if release.name == name), None)
 
+    def entry_digests(self) -> dict[str, str]:
+        """SHA-256 (hexadecimal) of all that each release's entry states, by name, and of `cache`, by its target: for records of what
+        was signed."""
+        digests = {release.name: release.digest() for release in self.releases}
+        return digests | ({CACHE_INDEX: self.cache.sha256} if self.cache else {})
+
+    def only(self, entries: Collection[str]) -> "Index":
+        """The index with the named ones of `entry_digests`."""
+        kept = tuple(release for release in self.releases if release.name in entries)
+        return replace(self, releases=kept, cache=self.cache if CACHE_INDEX in entries else None)
+
     def yanked(self) -> dict[str, str]:
         """Releases that must not be installed, with the reason."""
         return {release.name: release.yanked.reason for release in self.releases if release.yanked}
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
-        return asdict(self)
+        return {**asdict(self), "entries": self.entry_digests()}
 
     def lines(self) -> list[str]:
         """Lines of text."""
@@ -132,11 +150,12 @@ class UploadStats:
 
 @dataclass(kw_only=True)
 class Publication(UploadStats):
-    """Report of a publication. `notes`: warnings for the user."""
+    """Report of a publication. `entry`: digest of the release's entry in the index, once it has one; `notes`: warnings for the user."""
 
     release: str
     url: str
     index_version: int
+    entry: str | None = None
     dry_run: bool = False
     notes: tuple[str, ...] = ()
 
@@ -153,7 +172,8 @@ class Publication(UploadStats):
         return [
             f"{self.release} is at {self.url}, index {self.index_version}: "
             f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
-            f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed"
+            f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed",
+            *([f"its entry, for your records: {self.release}={self.entry}"] if self.entry else []),
         ]
 
 

@@ -1,6 +1,7 @@
 """Changes of an index besides publication: yanking, renewed signatures, copies to a mirror."""
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -45,11 +46,17 @@ def yank_release(
         return change_index(store, keys, change, now=now)
 
 
-def renew_index(store: Store, keys: KeySet, *, now: datetime) -> Index:
-    """Signs the unchanged index with the newest keys: before it expires, after a rotation. Raises PublishError, TrustError."""
+def renew_index(
+    store: Store, keys: KeySet, *, now: datetime, entries: Mapping[str, str] | None = None
+) -> Index:
+    """Signs the index again with the newest keys: before it expires, after a rotation.
+
+    Its entries stay, except where a replaced key has signed them: those that `entries` does not have, by name and digest, leave it.
+    Raises PublishError, TrustError.
+    """
     with publish_errors():
         store.probe()
-        return change_index(store, keys, lambda index: index, now=now, renew=True)
+        return change_index(store, keys, lambda index: index, now=now, renew=True, entries=entries)
 
 
 def mirror(

@@ -5,7 +5,7 @@ replacement makes a change visible atomically, and only one of two concurrent pu
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -55,6 +55,17 @@ class State:
         """The newest root, of the store or of ours."""
         return self.roots[-1].signed
 
+    @property
+    def root_of_store(self) -> Root:
+        """The newest root in the store, which readers use and whose keys signed the index."""
+        return self.roots[max(0, len(self.roots) - len(self.missing) - 1)].signed
+
+    @property
+    def revoked(self) -> bool:
+        """Whether a key that signed the index's entries is replaced by a root that the store lacks: a thief may have signed them."""
+        signed, valid = (set(root.roles["targets"].keyids) for root in (self.root_of_store, self.root))
+        return self.token is not None and not signed <= valid
+
 
 def load_state(store: Store, keys: KeySet) -> State:
     """Checks signatures, hashes and versions, not expiry: an expired index can be renewed. An index that is older than one
@@ -73,8 +84,7 @@ def _verified_state(store: Store, known: tuple[bytes, ...]) -> State:
     if found is None:
         return State(roots=roots, missing=missing)
     data, token = found
-    # readers use the newest root in the store, so the store's index must be signed by its keys
-    root = roots[max(0, len(roots) - len(missing) - 1)].signed
+    root = State(roots=roots, missing=missing).root_of_store
     timestamp = _verified(Timestamp, data, root, f"{store.url}/{TIMESTAMP}")
     snapshot = _numbered(Snapshot, timestamp.snapshot_meta, root, store)
     listed = snapshot.meta.get("targets.json")
@@ -101,16 +111,18 @@ def change_index(
     *,
     now: datetime,
     renew: bool = False,
+    entries: Mapping[str, str] | None = None,
     clock: Clock = time.monotonic,
 ) -> Index:
     """Replaces the index by `change(index)`, retrying after concurrent changes. Without a difference nothing is written,
-    unless `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreError."""
+    unless `renew`. `change` may raise to refuse. `entries`: digests by name of those that a replaced key signed and the new one may sign.
+    Raises PublishError, TrustError, StoreError."""
     check_time = partial(_check_time, store, clock, clock() + _SECONDS)
     for _ in range(_TRIES):
         check_time()
         state = load_state(store, keys)
         keys.require(state.root)
-        index = change(state.index)
+        index = change(_approved(state, entries, store.url))
         if index == state.index and not state.missing and not renew and state.token:
             return index
         # an index that clients cannot read must not be signed
@@ -129,6 +141,46 @@ def change_index(
         f"{store.url}: other publishers changed the index {_TRIES} times meanwhile",
         hint="run the same command again: everything else is in place",
     )
+
+
+def check_not_revoked(state: State, url: str) -> None:
+    """Raises TrustError for an index whose entries a replaced key has signed."""
+    if not state.revoked:
+        return
+    raise TrustError(
+        f"the index at {url} is signed by a key that your newest root replaces",
+        cause="the key for targets was rotated since; who had the old one may have added or changed entries",
+        hint="compare the entries with your records (docs/publishing.md, Keys), then sign those that are yours: "
+        f"`./dev release.renew --to URL --entries {_shown(state.index.entry_digests())}`; the others leave the index",
+    )
+
+
+def _approved(state: State, entries: Mapping[str, str] | None, url: str) -> Index:
+    """The index; where a replaced key has signed it, with the approved entries alone."""
+    if entries is None:
+        check_not_revoked(state, url)
+        return state.index
+    found = state.index.entry_digests()
+    for name, digest in entries.items():
+        if found.get(name) != digest:
+            raise PublishError(
+                f"the index at {url} has no entry {name}={digest}",
+                cause="it was changed meanwhile" if name in found else "it was removed, or is misspelt",
+                hint=f"compare again: the entries are {_shown(found)}",
+            )
+    if state.revoked:
+        return state.index.only(entries)
+    if left := sorted(found.keys() - entries.keys()):
+        raise PublishError(
+            f"{', '.join(left)} cannot leave the index at {url}",
+            cause="its entries are signed by keys that your newest root has",
+            hint="`./dev release.yank` marks a release; after a theft, `./dev release.keys --rotate targets` first",
+        )
+    return state.index
+
+
+def _shown(entries: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={digest}" for name, digest in entries.items()) or "''"
 
 
 def _check_time(store: Store, clock: Clock, end: float) -> None:

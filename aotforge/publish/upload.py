@@ -64,6 +64,7 @@ def publish_release(
             upload_object(store, name, path, file, publication, on_bytes=sending)
         index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
         publication.index_version = index.version
+        publication.entry = index.entry_digests().get(release.name)
     return publication
 
 

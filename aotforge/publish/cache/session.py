@@ -17,7 +17,7 @@ from aotforge.publish.cache.reader import CacheReader, within
 from aotforge.publish.cache.writer import FINISH_SECONDS, CacheWriter, index_to_change, prune
 from aotforge.publish.keys import KeySet, load_keys, read_root
 from aotforge.publish.session import MEMORY, open_for_publishing, open_reader
-from aotforge.publish.signed_index import load_state
+from aotforge.publish.signed_index import check_not_revoked, load_state
 from aotforge.publish.stores.store import Reader, Store, StoreError, redact_urls
 from aotforge.publish.trust import trusted_index, trusted_root
 from aotforge.publish.upload import publish_errors
@@ -197,6 +197,7 @@ def _open_target(shared: SharedCache, places: CachePlaces, store: Store, keys: K
     def load() -> CacheIndex:
         state = load_state(store, keys)
         keys.require(state.root)
+        check_not_revoked(state, store.url)
         return index_to_change(store, state.index)
 
     try:

@@ -17,6 +17,7 @@ import pytest
 from aotforge.errors import AotforgeError, PublishError, TrustError, UnknownNameError
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
 from aotforge.publish.maintenance import mirror, renew_index, yank_release
+from aotforge.publish.signed_index import load_state
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.trust import trusted_index
 from aotforge.publish.upload import publish_release
@@ -229,14 +230,15 @@ def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
         rotate_keys(tmp_path / "keys", role, now=NOW)
     new = load_keys(tmp_path / "keys", {})
     assert len(new.roots) == 6
+    renew_index(store, new, now=NOW, entries=load_state(store, new).index.entry_digests())
     publish(make_release(tmp_path / "r2", "0.11.2b-r2"), store, new)
     for number, root in enumerate(new.roots):
         assert released_names(store, root, tmp_path / f"trust{number}") == ("0.11.2b-r1", "0.11.2b-r2")
     with pytest.raises(PublishError, match="0 of our keys count for 'targets' by root 6"):
         publish(make_release(tmp_path / "r3", "0.11.2b-r3"), store, old)
-    assert renew_index(store, new, now=NOW).version == 3
+    assert renew_index(store, new, now=NOW).version == 4
     # now the index is signed with the new keys alone
-    targets = json.loads(b"".join(store.read("tuf/3.targets.json")))
+    targets = json.loads(b"".join(store.read("tuf/4.targets.json")))
     assert len(targets["signatures"]) == 1
     assert released_names(store, old.roots[0], tmp_path / "trust0") == ("0.11.2b-r1", "0.11.2b-r2")
     copy = DirectoryStore(tmp_path / "copy")
