@@ -29,6 +29,7 @@ from aotforge.devtools.docs_pages import write_pages
 from aotforge.devtools.site_links import site_faults
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.release.model import load_release_manifest
+from aotforge.sandbox.rootfs.pip_wheels import run_pip
 
 MERMAID_VARIABLE = "AOTFORGE_MERMAID"
 """Environment variable: path of mermaid's archive, for machines without a network."""
@@ -39,6 +40,7 @@ _MERMAID_MEMBERS = {"package/dist/mermaid.min.js": "mermaid.min.js", "package/LI
 _MERMAID_LIMIT = 32 * 1024**2
 _SECONDS = 60
 _REQUIREMENTS = "requirements/docs.txt"
+_PACKAGE_BYTES = 2**28
 _LISTED = 20
 
 
@@ -115,10 +117,9 @@ def _python(root: Path, home: Path) -> str:
                 [sys.executable, "-P", "-m", "venv", str(folder)],
                 [*install, "--only-binary", ":all:", "--require-hashes", "-r", str(requirements)],
             ):
-                done = run_child("pip", command, capture_output=True)
-                if done.returncode:
+                if trouble := run_pip(command, limit=_PACKAGE_BYTES):
                     raise ToolchainError(
-                        f"{_REQUIREMENTS} cannot be installed: {done.stderr.strip()[-600:]}",
+                        f"{_REQUIREMENTS} cannot be installed: {trouble[-600:]}",
                         cause="no package index is reachable, or a package is not the locked one",
                         hint="check the network or pip's settings, then ./dev docs",
                     )

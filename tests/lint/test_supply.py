@@ -22,3 +22,9 @@ def test_pip_is_called_with_hashes_only() -> None:
     calls = [line for line in (ROOT / "dev").read_text().splitlines() if "pip install" in line]
     assert calls
     assert [line for line in calls if "--require-hashes" not in line] == []
+
+
+def test_pip_has_limits() -> None:
+    """An index may send without end; `run_pip` limits files, memory and time."""
+    calls = [path.name for path in (ROOT / "aotforge").rglob("*.py") if 'run_child("pip"' in path.read_text()]
+    assert calls == ["pip_wheels.py"]

@@ -5,7 +5,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +110,14 @@ def run_pip_download(
     requirements.write_text(f"{requirement} {pins}\n", encoding="utf-8")
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
+    return run_pip(command, limit=limit, seconds=seconds, modules=modules)
+
+
+def run_pip(
+    command: Sequence[str], *, limit: int, seconds: float = _PIP_SECONDS, modules: Path | None = None
+) -> str:
+    """Runs pip, whose index may send without end: with files of at most `limit` bytes, 4 GiB of memory and a limit of time. It imports from
+    `modules` too. Returns its messages when it fails, else ''."""
 
     def limits() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

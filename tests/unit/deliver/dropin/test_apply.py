@@ -267,3 +267,25 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(DropInError, match="record"):
         undo(torch.folder)
     assert state(torch) == source.release
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_is_the_same(tmp_path: Path, kind: str, same: bool) -> None:
+    """Originals that are compared with what PyTorch's folder has; a link and the file that it leads to are two things."""
+    paths = [tmp_path / name for name in ("one", "other")]
+    for path, content in zip(paths, ("content", "content" if same else "another"), strict=True):
+        (tmp_path / content).write_text(content)
+        if kind == "file":
+            path.write_text(content)
+        elif kind == "link":
+            path.symlink_to(content)
+        else:
+            path.mkdir()
+            (path / "file").write_text(content)
+    assert apply._is_same(*paths) is same
+    for path in paths:
+        copy = tmp_path / f"link to {path.name}"
+        copy.symlink_to(path.name)
+        assert not apply._is_same(path, copy)
+        assert not apply._is_same(copy, path)

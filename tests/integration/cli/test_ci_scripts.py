@@ -1,0 +1,83 @@
+"""The scripts of CI, with stand-ins for what needs root or a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def stand_in(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_no_command_line_has_passwords(tmp_path: Path) -> None:
+    """Every user of a machine can read command lines, and bubblewrap's is there until the end."""
+    stand_in(tmp_path, "id", "echo 0")
+    stand_in(tmp_path, "debootstrap", "mkdir -p ${@: -1}/etc")
+    stand_in(
+        tmp_path, "bwrap", f"printf '%s\\n' \"$@\" >{tmp_path}/words; tr '\\0' '\\n' <&3 >{tmp_path}/more"
+    )
+    secrets = {"PIP_INDEX_URL": "https://ci:hidden-1@host/simple", "https_proxy": "http://me:hidden-2@host"}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    subprocess.run([ROOT / ".ci/bare", "true"], env=environment | secrets, check=True)
+    words = (tmp_path / "words").read_text()
+    assert words.endswith("--args\n3\n--chdir\n/home/user/aotforge\ntrue\n")
+    assert "hidden" not in words
+    given = (tmp_path / "more").read_text().splitlines()
+    assert given[0] == "--clearenv"
+    for name, value in secrets.items():
+        assert given[given.index(name) - 1 :][:3] == ["--setenv", name, value]
+
+
+class _Endless(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            for _ in range(64):
+                self.wfile.write(bytes(2**20))
+        except OSError:
+            pass
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_a_mirror_of_older_compilers_that_sends_without_end(tmp_path: Path) -> None:
+    """Its file is compared with a SHA-256 behind the last byte."""
+    programs, scratch = tmp_path / "programs", tmp_path / "scratch"
+    for folder in (programs, scratch):
+        folder.mkdir()
+    for name in ("mktemp", "chmod", "mkdir", "curl", "sha256sum"):  # and no compiler
+        (programs / name).symlink_to(shutil.which(name) or name)
+    stand_in(programs, "id", "echo 0")
+    stand_in(programs, "apt-get", "exit 1")
+    stand_in(programs, "dpkg", "echo amd64")
+    stand_in(programs, "rm", f"/bin/ls -s --block-size=1 {scratch}/*/*.deb >{tmp_path}/size")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Endless)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    environment = {"PATH": str(programs), "TMPDIR": str(scratch)}
+    environment["http_proxy"] = f"http://127.0.0.1:{server.server_address[1]}"
+    done = subprocess.run(
+        ["/bin/bash", ROOT / ".ci/older-compilers"],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    server.shutdown()
+    server.server_close()
+    assert done.returncode != 0
+    assert int((tmp_path / "size").read_text().split()[0]) <= 2**20
+    assert "checksum" not in done.stderr
