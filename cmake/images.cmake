@@ -37,13 +37,14 @@ if(AOTRITON_IMAGES)
   file(GENERATE OUTPUT "${settings}" CONTENT "${text}")  # left alone when it has this text already
   set(program_sources cmake/take_images/main.cpp cmake/take_images/packs.cpp cmake/take_images/files.cpp cmake/take_images/image_tar.cpp
     runtime/src/sha256.cpp)
+  set(program_headers cmake/take_images/packs.h cmake/take_images/files.h cmake/take_images/image_tar.h runtime/src/sha256.h)
   if(CMAKE_CROSSCOMPILING)
     find_program(AOTFORGE_BUILD_CXX NAMES c++ g++ clang++ DOC "compiler of programs that the build executes")
     if(NOT AOTFORGE_BUILD_CXX)
       message(FATAL_ERROR "AOTRITON_IMAGES needs a C++ compiler for this machine, and none is on PATH.\nNext step: -DAOTFORGE_BUILD_CXX=/path/to/c++")
     endif()
     set(program "${CMAKE_CURRENT_BINARY_DIR}/aotforge_take_images")
-    add_custom_command(OUTPUT "${program}" DEPENDS ${program_sources} VERBATIM WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+    add_custom_command(OUTPUT "${program}" DEPENDS ${program_sources} ${program_headers} VERBATIM WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
       COMMAND "${AOTFORGE_BUILD_CXX}" -std=c++17 -O1 -Iruntime/src ${program_sources} -o "${program}")
   else()
     set(program aotforge_take_images)

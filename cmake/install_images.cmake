@@ -28,6 +28,12 @@ function(same_files one other result)
   set(${result} TRUE PARENT_SCOPE)
 endfunction()
 
+# CMake has made it by now, or found it there
+execute_process(COMMAND find "${images}" -maxdepth 0 ! -uid 0 ! -user "${user}" OUTPUT_VARIABLE of_others ERROR_QUIET)
+if(of_others)
+  message(FATAL_ERROR "${images} belongs to another user, who could exchange images in it.\nNext step: remove it, or install into another prefix")
+endif()
+
 file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")
 if(NOT packs)
   message(FATAL_ERROR "${AOTFORGE_IMAGES} holds no image packs.\nNext step: build before installing; if the folder was removed, remove images.stamp beside it, too")

@@ -12,13 +12,14 @@ from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_output_place, output_errors
 from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReleaseError, ReproduceError, ToolchainError
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.compare import archive_digest, compare_archives
+from aotforge.release.listed_files import is_release_file
 from aotforge.release.record import Record, differing_archives, load_record
 
 _LISTED = 20
-_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 _REQUIREMENTS = ("build.txt", "tools.txt")
 _KEPT = {"AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"}
 
@@ -196,13 +197,16 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
 
 
 def _check_published(folder: Path, record: Record) -> None:
-    """Raises ReproduceError unless a folder has the recorded archives and no others; OutputError when it cannot be read."""
+    """Raises ReproduceError unless a folder has the recorded archives, and else only files of other kinds that releases have; OutputError
+    when it cannot be read."""
     with output_errors(folder):
-        paths = sorted(path for path in folder.iterdir() if path.name.endswith(_ARCHIVES))
+        paths = sorted(folder.iterdir())
     expected, lines = dict(record.tars), []
     for path in paths:
-        name = path.name.removesuffix(".gz")
-        digest = None if name == path.name and name.endswith(".tar") else expected.pop(name, None)
+        archive = parse_artifact_name(path.name) is not None
+        digest = expected.pop(path.name.removesuffix(".gz"), None) if archive else None
+        if not archive and is_release_file(path.name):
+            continue
         if digest is None:
             lines.append(f"{path.name}: not in the record")
             continue

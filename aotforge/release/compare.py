@@ -18,6 +18,9 @@ from aotforge.formats.zip_archive import open_zip, read_member
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
 """Damaged, encrypted, of another form, truncated."""
 
+_ZIP_BYTES = 2**30
+"""Of a zip file, which has a library without images. A hole of any size costs its author nothing."""
+
 _NAME, _VALUE, _FIELDS, _JOBS = 300, 2000, 1000, 1 << 16
 """Characters of a name and of a value, named values of origin or toolchain, and compile jobs of a release. A name is repeated for each
 value below it, a value for each job."""
@@ -88,9 +91,14 @@ def archive_digest(path: Path) -> str:
         if path.suffix == ".gz":
             facts = read_archive(file_chunks(path), NoSink(), bounds=archive_bounds(path), top=None)
             return facts.tar.sha256
-        digest = hashlib.sha256()
+        digest, left = hashlib.sha256(), _ZIP_BYTES
         for piece in file_chunks(path):
             digest.update(piece)
+            left -= len(piece)
+            if left < 0:
+                raise UnsafeArchiveError(
+                    f"it has more than {_ZIP_BYTES} bytes, as no zip file of a release has"
+                )
         return digest.hexdigest()
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch it again") from error

@@ -37,11 +37,19 @@ Fd open_kind(int folder, const std::string& name, Links links, int flags, mode_t
   Fd opened(::openat(folder, name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | nofollow | flags));
   struct stat found;
   if (opened && ::fstat(opened.get(), &found) == 0 && (found.st_mode & S_IFMT) == kind) return opened;
-  if (!opened && errno == EACCES) throw Stop(name + " in AOTRITON_IMAGES cannot be read: " + reason());
+  if (!opened && errno == EACCES) throw Stop(of_others(name) + " in AOTRITON_IMAGES cannot be read: " + reason());
   return Fd();
 }
 
 }  // namespace
+
+std::string of_others(std::string name) {
+  constexpr const char* kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+/ @,=~";
+  for (char& letter : name) {
+    if (letter == '\0' || std::strchr(kPlain, letter) == nullptr) letter = '?';
+  }
+  return name;
+}
 
 void print(const std::string& text) {
   std::printf("%s\n", printable(text).c_str());
@@ -153,11 +161,11 @@ Sums parse_sums(const std::string& text) {
 void check_sum(const Sums& sums, const std::string& name, const Digest& found, const std::string& folder) {
   const auto expected = sums.find(name);
   if (expected == sums.end()) {
-    throw Stop(folder + "/SHA256SUMS does not name " + name + ": the two are not of one release.\n"
+    throw Stop(folder + "/SHA256SUMS does not name " + of_others(name) + ": the two are not of one release.\n"
       "Next step: put the file into a folder of its own, or fetch the SHA256SUMS that belongs to it");
   }
   if (expected->second != hexadecimal(found)) {
-    throw Stop(folder + "/" + name + " is damaged: its SHA-256 is " + hexadecimal(found) + ", and SHA256SUMS lists " + expected->second +
+    throw Stop(folder + "/" + of_others(name) + " is damaged: its SHA-256 is " + hexadecimal(found) + ", and SHA256SUMS lists " + expected->second +
       ".\nNext step: fetch it again");
   }
 }

@@ -20,6 +20,9 @@ struct Stop : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A name that another user has chosen, to be shown: a runner of CI executes commands that it finds in logs, and a terminal those of its own.
+std::string of_others(std::string name);
+
 // Lines of standard output and of standard error, without control characters.
 void print(const std::string& text);
 void warn(const std::string& text);

@@ -20,7 +20,7 @@ using namespace aotforge;
 
 namespace {
 
-constexpr int kDepth = 2;  // of a folder of packs
+constexpr int kPacks = 2;  // levels of a folder of packs
 
 Settings read_settings(const char* path) {
   Settings settings;
@@ -48,14 +48,15 @@ class Listing {
  public:
   explicit Listing(const timespec& since) : since_(since) {}
 
-  void add(int folder, const std::string& name, int depth) {
+  // `levels`: of folders whose entries are listed.
+  void add(int folder, const std::string& name, int levels, Links links = Links::follow) {
     struct stat found;
     if (!add_stat(folder, name, AT_SYMLINK_NOFOLLOW, found)) return;
     if (S_ISLNK(found.st_mode)) add_stat(folder, name, 0, found);
-    if (S_ISDIR(found.st_mode) && depth < kDepth) {
-      const Fd opened = open_folder(folder, name, depth == 0 ? Links::follow : Links::refuse);
+    if (S_ISDIR(found.st_mode) && levels > 0) {
+      const Fd opened = open_folder(folder, name, links);
       if (!opened) return;
-      for (const std::string& below : list_folder(opened.get(), budget_)) add(opened.get(), below, depth + 1);
+      for (const std::string& below : list_folder(opened.get(), budget_)) add(opened.get(), below, levels - 1, Links::refuse);
     }
   }
 
@@ -93,10 +94,12 @@ bool unchanged(const Settings& settings, const char* settings_path, const char* 
   }
   for (const std::string& ready : settings.ready) {
     const std::string inner = ready + "/lib/aotriton.images";
-    listing.add(AT_FDCWD, std::filesystem::is_directory(inner) ? inner : ready, 0);
+    const bool prefix = std::filesystem::is_directory(inner);
+    listing.add(AT_FDCWD, ready, prefix ? 1 : kPacks);  // a prefix has many other files
+    if (prefix) listing.add(AT_FDCWD, inner, kPacks);
     std::error_code none;
     const std::filesystem::path real = std::filesystem::canonical(ready, none);
-    for (const std::filesystem::path& path_of : {std::filesystem::path(ready), real}) listing.add(AT_FDCWD, path_of.parent_path() / "SHA256SUMS", kDepth);
+    for (const std::filesystem::path& path_of : {std::filesystem::path(ready), real}) listing.add(AT_FDCWD, path_of.parent_path() / "SHA256SUMS", 0);
   }
   state = listing.digest();
   std::string text;

@@ -322,6 +322,8 @@ void Taker::take_tarballs(int folder, const std::string& shown, const std::vecto
   uint64_t bytes = 0;
   for (const std::string& name : tarballs) {
     if (!is_plain_name(name)) throw Stop(kOddName);
+    // programs that compare a release's archives know them by their names
+    if (!ends_with(name, ".tar.gz")) throw Stop(shown + "/" + name + " has another name than image tarballs have.\n" + kNameTarball + ", or remove this one");
     struct stat found;
     if (::fstatat(folder, name.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0) bytes += std::min(static_cast<uint64_t>(found.st_size), budget_.left() + 1);
     if (bytes > budget_.left()) budget_.add_bytes(bytes);
@@ -341,8 +343,8 @@ void Taker::take_named_tarball(const Fd& file, const std::string& path) {
   for (const std::filesystem::path& name : {std::filesystem::path(path), real}) {  // beside a link, and beside what it leads to
     if (name == real && !listed.empty() && listed.back().folder == real.parent_path()) break;
     const Fd folder = open_folder(AT_FDCWD, name.parent_path(), Links::follow);
-    if (!folder) throw Stop(name.parent_path().string() + " cannot be read");
-    add_sums(folder.get(), name.parent_path(), name.filename(), Links::follow, budget_, listed);
+    if (!folder) throw Stop(of_others(name.parent_path()) + " cannot be read");
+    add_sums(folder.get(), of_others(name.parent_path()), name.filename(), Links::follow, budget_, listed);
   }
   take_tarball(file, listed, path, Choice::always);
 }
@@ -369,6 +371,10 @@ void Taker::take(const std::string& path) {
   const auto packs = select([&](const std::string& name) { return exists(folder.get(), name + "/__signature__"); });
   const auto tarballs = select([](const std::string& name) { return ::fnmatch(kTarballs, name.c_str(), 0) == 0; });
   const Fd inner = open_folder(folder.get(), kInstalled, Links::follow);
+  if (!packs.empty() && inner) {
+    throw Stop("AOTRITON_IMAGES: " + path + " has image packs beside lib/aotriton.images, so that it is not clear which are meant.\n"
+      "Next step: name the folder of packs");
+  }
   // who may add a folder, and not change SHA256SUMS, would add images that it does not have
   if ((!packs.empty() || inner) && (!tarballs.empty() || exists(folder.get(), "SHA256SUMS"))) {
     throw Stop("AOTRITON_IMAGES: " + path + " has image packs beside image tarballs or SHA256SUMS, as no release has.\n"

@@ -188,7 +188,7 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
         return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=True)
     with open_store(folder, make=True) as place, output_errors(place.existing()):
         _undo(place.folder, place.existing(), record)
-        _empty_store(place.existing(), record)
+        _empty_store(place, record)
     with suppress(OSError):  # it has what this program did not put there
         (folder / STORE).rmdir()
     return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=False)
@@ -209,10 +209,17 @@ def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, 
             cause="the kept originals were removed by hand",
             hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {shown}",
         )
-    return tuple(
-        f"{name}: {'the original' if name in restored else 'removed'}"
-        for name in record.names
-        if name in linked or name in removed
+    left = [name for name in record.originals if not lexists(folder / name) and name not in removed]
+    return (
+        *(
+            f"{name}: {'the original' if name in restored else 'removed'}"
+            for name in record.names
+            if name in linked or name in removed
+        ),
+        *(
+            f"{name}: not restored, because other entries were replaced; its original is removed"
+            for name in left
+        ),
     )
 
 
@@ -251,8 +258,9 @@ def _undo(folder: Path, store: Path, record: _Record) -> None:
             (folder / name).unlink()
 
 
-def _empty_store(store: Path, record: _Record) -> None:
+def _empty_store(place: OpenStore, record: _Record) -> None:
     """Removes the entries that this program made; the record goes last, so that a killed run can be repeated."""
+    store = place.existing()
     for name in record.staged:
         _remove_release(store / name)
     for left in list(store.iterdir()):  # of each release: a killed run's need no longer be in the record
@@ -260,6 +268,9 @@ def _empty_store(store: Path, record: _Record) -> None:
             _remove(left)
     for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
         _remove(store / name)
+    for name in record.names:  # of a kill where two entries cannot be exchanged
+        if lexists(place.folder / name):
+            _remove(store / f"{name}.new.old")
     unfinished = [path.name for path in store.glob(f".{RECORD}.*")]
     for name in (*unfinished, ".dropin.lock", RECORD):
         _remove(store / name)

@@ -196,6 +196,49 @@ def test_the_published_archives_are_compared(history: History, tmp_path: Path) -
         history.reproduce(published=published)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{TAR}.xz",
+        f"{TAR}.GZ",
+        "aotriton-0.11.2b-r1-images-amd-gfx90a.tar.bz2",
+        "x.tgz",
+        "evil-1.0.whl",
+        "folder",
+    ],
+)
+def test_a_published_folder_has_no_files_that_no_release_has(
+    history: History, tmp_path: Path, name: str
+) -> None:
+    """Programs that take images or wheels from the folder may know them by other names."""
+    history.record(history.commit("one"), "one")
+    published = tmp_path / "published"
+    published.mkdir()
+    (published / f"{TAR}.gz").write_bytes(gzip.compress(packed("one")))
+    (published / ZIP).write_bytes(b"one")
+    for document in ("SHA256SUMS", "SHA256SUMS.uncompressed", "MANIFEST.json", "release.json"):
+        (published / document).write_text("of a mirror")
+    history.reproduce(published=published)
+    if name == "folder":
+        (published / name).mkdir()
+    else:
+        (published / name).write_bytes(gzip.compress(packed("one")))
+    with pytest.raises(ReproduceError, match=f"{re.escape(name)}: not in the record"):
+        history.reproduce(published=published)
+
+
+def test_a_zip_file_with_a_hole(history: History, tmp_path: Path) -> None:
+    """It costs nothing, and hours to read."""
+    history.record(history.commit("one"), "one")
+    published = tmp_path / "published"
+    published.mkdir()
+    (published / f"{TAR}.gz").write_bytes(gzip.compress(packed("one")))
+    with (published / ZIP).open("wb") as file:
+        file.truncate(2**43)
+    with pytest.raises(ReproduceError, match="bytes, as no zip file of a release has"):
+        history.reproduce(published=published)
+
+
 def test_archives_that_are_missing_or_too_many(history: History) -> None:
     commit = history.commit("one")
     known = history.record(commit, "one").tars

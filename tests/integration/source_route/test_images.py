@@ -73,6 +73,10 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
             os.mkfifo(target / "dispatch.aotd", 0o644)
         made.run(*install)
         assert not target.is_symlink() and files(target) == files(made.build / "images" / "amd-gfx908")
+    if os.geteuid() == 0:
+        os.chown(target.parent, 64042, -1)
+        assert "belongs to another user" in made.output(made.run(*install, check=False))
+        os.chown(target.parent, 0, -1)
     (target / "stale.aoti").write_bytes(b"of an older release")
     made.run(*install)
     assert files(target) == files(made.build / "images" / "amd-gfx908")

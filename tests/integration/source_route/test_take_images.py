@@ -268,6 +268,65 @@ def test_packs_beside_tarballs_are_refused(place: str, tmp_path: Path) -> None:
     assert done.returncode and not output.exists()
 
 
+def test_packs_that_are_put_beside_those_of_a_prefix(tmp_path: Path) -> None:
+    """Those were taken until another user made the folder; then they were not looked at any more."""
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    pack(tmp_path / "packs" / IMAGES, "amd-gfx90a", "gfx90a")
+    done, output = take(tmp_path, [tmp_path / "packs"])
+    assert done.returncode and "image packs beside lib/aotriton.images" in done.stderr and not output.exists()
+    moved = one.rename(tmp_path / one.name)
+    assert take(tmp_path, [tmp_path / "packs"])[0].returncode == 0
+    moved.rename(one)
+    assert take(tmp_path, [tmp_path / "packs"])[0].returncode, "the addition is noticed"
+
+
+@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.GZ", ".tar.gz.gz"])
+def test_tarballs_of_other_names(suffix: str, tmp_path: Path) -> None:
+    """`release.reproduce --published` and others know a release's archives by their names."""
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    more = made / f"aotriton-0.11.2b-r1-images-amd-gfx90a{suffix}"
+    shutil.copy(path, more)
+    with (made / "SHA256SUMS").open("a") as sums:
+        sums.write(f"{hashlib.sha256(more.read_bytes()).hexdigest()}  {more.name}\n")
+    done, output = take(tmp_path, [made])
+    assert (
+        done.returncode and "has another name than image tarballs have" in done.stderr and not output.exists()
+    )
+
+
+def test_names_of_others_in_messages(tmp_path: Path) -> None:
+    """A runner of CI would execute the second line, a terminal the rest."""
+    odd = "a\n::stop-commands::x\n##[error]\x9b31m\u202e"
+
+    def check(shown: str) -> None:
+        assert "cannot be read" in shown or "does not name" in shown
+        assert not [line for line in shown.splitlines() if line.startswith("::") or "##[" in line]
+        assert shown.isascii()
+
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (path,) = made.glob("*.tar.gz")
+    path.rename(made / odd)
+    link = tmp_path / path.name
+    link.symlink_to(made / odd)
+    done, _ = take(tmp_path, [link])
+    assert done.returncode
+    check(done.stderr)
+
+    def prepare(folder: Path) -> None:
+        (folder / "packs" / odd).mkdir(parents=True)
+        (folder / "packs" / odd).chmod(0)
+        pack(folder / "packs", "amd-gfx908", "gfx908")
+        shutil.copy(take_images(), folder / "take_images")
+
+    def unreadable(folder: Path) -> None:
+        done, _ = take(folder, [folder / "packs"], program=folder / "take_images")
+        assert done.returncode
+        check(done.stderr)
+
+    as_other_user(unreadable, prepare=prepare)
+
+
 def test_sums_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
     made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
     (path,) = made.glob("*.tar.gz")

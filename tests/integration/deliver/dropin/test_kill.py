@@ -96,6 +96,7 @@ def kill_at_every_step(
         undo(torch.folder)
         if (torch.folder / STORE).exists():  # it was killed before there was a record: nothing was linked
             assert not (torch.folder / STORE / "record.json").exists()
+            assert not list((torch.folder / STORE).glob("*.old"))
             drop_in(make_release(folder / "third"), torch, check=allowed)
             undo(torch.folder)
         found = tree(torch.folder)
@@ -122,12 +123,20 @@ def test_links_among_the_originals_are_valid_at_every_moment(tmp_path: Path) -> 
     assert number > 20
 
 
-def test_a_kill_at_any_step_of_the_first_drop_in(tmp_path: Path) -> None:
+@pytest.fixture(params=[True, False])
+def can_exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether two entries can be exchanged in one step; on NFS they cannot."""
+    if not request.param:
+        monkeypatch.setattr(apply, "exchange", lambda *_: False)
+    return bool(request.param)
+
+
+def test_a_kill_at_any_step_of_the_first_drop_in(tmp_path: Path, can_exchange: bool) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
         torch, source = make_torch(folder), make_release(folder)
         return torch, lambda: drop_in(source, torch, check=allowed)
 
-    assert kill_at_every_step(tmp_path, prepare) > 20
+    assert kill_at_every_step(tmp_path, prepare, can_exchange=can_exchange) > 20
 
 
 def test_a_kill_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
@@ -139,17 +148,7 @@ def test_a_kill_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
     assert kill_at_every_step(tmp_path, prepare) > 5
 
 
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_kill_at_any_step_of_undoing(
-    tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not can_exchange:  # as on NFS
-
-        def refuse(*_: object) -> bool:
-            return False
-
-        monkeypatch.setattr(apply, "exchange", refuse)
-
+def test_a_kill_at_any_step_of_undoing(tmp_path: Path, can_exchange: bool) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
         torch = make_torch(folder)
         drop_in(make_release(folder), torch, check=allowed)
