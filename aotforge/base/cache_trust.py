@@ -34,7 +34,18 @@ ACL_GROUP_OBJ and ACL_OTHER of Linux' posix_acl.h)."""
 _PARENTS = ("", "containers", "containers/trees")
 """Folders of a cache whose entries are one kind of object each."""
 
-_NESTED = ("images-", "verdicts-", "runtime", "trust", "tune-", "builds", "executors", "sources", "check-")
+_NESTED = (
+    "images-",
+    "verdicts-",
+    "runtime",
+    "trust",
+    "tune-",
+    "builds",
+    "executors",
+    "sources",
+    "check-",
+    "downloads",
+)
 """Starts of names of folders whose objects are in folders of their own, or that hold folders made one by one."""
 
 _CAUSE = "native code there could be replaced, which this process would execute"

@@ -2,15 +2,17 @@
 
 import fcntl
 import hashlib
+import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.files import make_folders, open_own, output_errors
+from aotforge.base.cache_trust import file_fault
+from aotforge.base.files import make_folders, open_own, open_regular, output_errors
 from aotforge.errors import TrustError
-from aotforge.formats.archive import sha256_file
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.stores.store import CHUNK, OnBytes, Reader
 
@@ -26,7 +28,7 @@ def fetch_file(
     with output_errors(path):
         make_folders(folder)
         with _own_partial(path) as (partial, part):
-            if path.is_file() and sha256_file(path) == file.sha256:
+            if _is_downloaded(path, file.sha256):
                 partial.unlink(missing_ok=True)
                 on_bytes(file.size)
                 return path
@@ -37,8 +39,9 @@ def fetch_file(
                 complete = _complete(reader, name, file, part, lambda count: None)
             if not complete:
                 partial.unlink(missing_ok=True)
-                raise TrustError(
-                    f"{reader.url}/{name} does not match the index ({file.size} bytes, SHA-256 {file.sha256[:16]}...)",
+                raise _unlike(
+                    f"{reader.url}/{name}",
+                    file,
                     cause="it was changed or truncated at the source or on the way",
                     hint="nothing was installed; use another mirror, and inform the publisher",
                 )
@@ -47,16 +50,71 @@ def fetch_file(
     return path
 
 
+def fetch_copy(
+    reader: Reader,
+    name: str,
+    file: IndexedFile,
+    folder: Path,
+    place: Path,
+    *,
+    on_bytes: OnBytes = lambda count: None,
+) -> None:
+    """Makes the new file `place` of `name`'s bytes, which `fetch_file` keeps in `folder`. The bytes that are written are compared: what
+    is in `folder` can change after its check.
+
+    Raises as `fetch_file`.
+    """
+    path = fetch_file(reader, name, file, folder, on_bytes=on_bytes)
+    digest, left = hashlib.sha256(), file.size
+    with output_errors(place), open_regular(path) as download, place.open("xb") as copy:
+        while left >= 0 and (chunk := download.read(CHUNK)):
+            left -= len(chunk)
+            digest.update(chunk)
+            copy.write(chunk)
+    if left or digest.hexdigest() != file.sha256:
+        raise _unlike(
+            str(path),
+            file,
+            cause="it was changed after it was downloaded",
+            hint="remove it, then run the same command again",
+        )
+
+
+def _unlike(place: str, file: IndexedFile, *, cause: str, hint: str) -> TrustError:
+    what = f"{place} does not match the index ({file.size} bytes, SHA-256 {file.sha256[:16]}...)"
+    return TrustError(what, cause=cause, hint=hint)
+
+
+def _is_downloaded(path: Path, sha256: str) -> bool:
+    """Whether there is a regular file of this content that no other user can change after this check."""
+    try:
+        with open_regular(path) as file:
+            if file_fault(os.fstat(file.fileno())):
+                return False
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except OSError:
+        return False  # the download that replaces it reports what is wrong with the folder
+
+
 @contextmanager
 def _own_partial(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """The first partial file of `path` that no other process downloads to: waiting for one that has a slow server would
     delay this one, so both download. A later download resumes what a killed one has left."""
     for number in count():
         partial = path.with_name(f"{path.name}.part{number or ''}")
+        _remove_unsafe(partial)
         with open(partial, "a+b", opener=open_own) as part, suppress(BlockingIOError):
             fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield partial, part
             return
+
+
+def _remove_unsafe(partial: Path) -> None:
+    """Removes a partial file that another user owns or can write: its owner could change it after its check. Raises OSError."""
+    with suppress(FileNotFoundError):
+        status = partial.lstat()
+        if stat.S_ISREG(status.st_mode) and file_fault(status):
+            partial.unlink()
 
 
 def _complete(

@@ -11,7 +11,7 @@ from aotforge.deliver.install.install_release import install_errors
 from aotforge.errors import InstallError
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS
-from aotforge.publish.fetch import fetch_file
+from aotforge.publish.fetch import fetch_copy
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.store import Reader
 from aotforge.release.model import MANIFEST
@@ -39,8 +39,9 @@ def fetch_pack(
     make_folders(target)
     with install_errors():
         for file in files:
-            path = fetch_file(reader, f"{release.name}/{file.name}", file, downloads, on_bytes=count)
-            (target / file.name).symlink_to(path.absolute())
+            # no links: images are executed, and these files are read again after their check
+            place = target / file.name
+            fetch_copy(reader, f"{release.name}/{file.name}", file, downloads, place, on_bytes=count)
     return target, notes
 
 

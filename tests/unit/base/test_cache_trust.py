@@ -311,7 +311,7 @@ def test_links_to_what_others_make_later(tmp_path: Path, below: str) -> None:
         check_cache_folders(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("name", ["images-1", "verdicts-4", "trust", "sources", "tune-2"])
+@pytest.mark.parametrize("name", ["images-1", "verdicts-4", "trust", "sources", "tune-2", "downloads"])
 def test_folders_of_objects_by_their_first_digits(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name / "0a"
     folder.mkdir(parents=True)
@@ -325,6 +325,17 @@ def test_folders_of_objects_by_their_first_digits(tmp_path: Path, name: str) -> 
     folder.symlink_to(tmp_path / "theirs" / "0a")
     (tmp_path / "theirs").chmod(0o777)
     with pytest.raises(CacheError, match="theirs has mode 777"):
+        check_cache_folders(tmp_path)
+
+
+@as_root
+def test_downloads_that_were_restored_with_their_owner(tmp_path: Path) -> None:
+    download = tmp_path / "downloads" / ("0a" * 32)
+    download.parent.mkdir()
+    download.touch()
+    check_cache_folders(tmp_path)
+    _give(download)
+    with pytest.raises(CacheError, match=f"{download} belongs to user {OTHER}"):
         check_cache_folders(tmp_path)
 
 
