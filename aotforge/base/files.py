@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
@@ -27,6 +28,7 @@ _PARTIAL = re.compile(r"[a-z0-9_]{8}")
 _TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
 """Ends of the names that mkdtemp gives."""
 _FOLDER_MODE = 0o755
+_POLL_SECONDS = 0.05
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -190,9 +192,9 @@ def open_regular(path: Path, *, flags: int = os.O_NOFOLLOW) -> Iterator[Buffered
         yield file
 
 
-def open_own(path: str, flags: int) -> int:
+def open_own(path: str, flags: int, mode: int = _FILE_MODE) -> int:
     """An opener of `open`: a regular file, made where there is none, and not what a link of that name leads to. Raises OSError."""
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _FILE_MODE)
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "not a regular file", path)
@@ -261,6 +263,18 @@ def waiting_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def lock_within(handle: int, seconds: float) -> bool:
+    """Takes the lock of an open file; False when another process holds it for this long. Raises OSError."""
+    end = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL_SECONDS)
 
 
 def check_output_place(path: Path) -> None:

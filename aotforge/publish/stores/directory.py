@@ -1,17 +1,19 @@
 """A folder as a store: link(2) creates an object atomically and never over another one."""
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
+from shlex import quote
 
 from aotforge.base.files import (
     PART,
+    lock_within,
     make_folders,
     new_partial,
     open_own,
@@ -30,6 +32,12 @@ from aotforge.publish.stores.store import CHUNK, Content, ErrorKind, Guarantees,
 _PARTIAL = re.compile(rf"\.{FILE_NAME[1:-1]}{re.escape(PART)}[a-z0-9_]{{8}}(\.link)?")  # mkstemp's form
 _RELEASE = re.compile(RELEASE_NAME)
 _LOCK = ".swap.lock"
+_LOCK_SECONDS = 60.0
+"""Who holds the lock reads and writes one small file."""
+
+_SWAP_LIMIT = 16 * 1024 * 1024
+"""Bytes of an object that is replaced, at most; `load` gives its token to publishers for no larger one."""
+
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DEPTH = 8
 """Parts of a listed name at most; the names of objects have two."""
@@ -184,11 +192,15 @@ class DirectoryStore:
         return None
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """Replaces a file under a lock that the kernel releases when its holder ends."""
-        with self._object(name, make=True) as path, open(path.parent / _LOCK, "ab", opener=open_own) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _token(path) != token:
-                raise StoreError(ErrorKind.EXISTS, f"{self._path(name)} was replaced by another publisher")
+        """Replaces a file under a lock that the kernel releases when its holder ends; UNAVAILABLE when none of them does."""
+        place = self._path(name)
+        # who can read a file can lock it
+        private = partial(open_own, mode=0o600)
+        with self._object(name, make=True) as path, open(path.parent / _LOCK, "ab", opener=private) as lock:
+            if not lock_within(lock.fileno(), _LOCK_SECONDS):
+                raise _locked(place.parent / _LOCK)
+            if _token(path, place) != token:
+                raise StoreError(ErrorKind.EXISTS, f"{place} was replaced by another publisher")
             write_atomic(path, data)
 
 
@@ -219,15 +231,21 @@ def _chunks(path: Path, start: int = 0) -> Iterator[bytes]:
             yield chunk
 
 
-def _token(path: Path) -> str | None:
-    """The SHA-256 of a file; None when there is none."""
-    digest = hashlib.sha256()
+def _token(path: Path, place: Path) -> str | None:
+    """The SHA-256 of a small file, which errors call `place`; None when there is none. Raises StoreError, REFUSED for a larger one."""
     try:
-        for chunk in _chunks(path):
-            digest.update(chunk)
+        return hashlib.sha256(collect(_chunks(path), str(place), limit=_SWAP_LIMIT)).hexdigest()
     except FileNotFoundError:
         return None
-    return digest.hexdigest()
+
+
+def _locked(lock: Path) -> StoreError:
+    return StoreError(
+        ErrorKind.UNAVAILABLE,
+        f"{lock} is locked by another process for more than {_LOCK_SECONDS:.0f} s",
+        cause="another publisher is stopped, or a user who can read the file holds it",
+        hint=f"fuser -v {quote(str(lock))} shows the process: end it, then run the same command again",
+    )
 
 
 def _link(partial: Path, path: Path) -> None:

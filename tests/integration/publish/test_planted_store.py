@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from aotforge.base.cache_folder import Collection
 from aotforge.errors import PublishError
 from aotforge.publish.cache.session import prune_shared
 from aotforge.publish.index import FOLDER, OBJECTS
+from aotforge.publish.stores import directory
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from tests.integration.publish.test_shared_cache import Place, content, place
@@ -132,3 +136,54 @@ def test_no_file_behind_a_link_is_read(tmp_path: Path) -> None:
         assert caught.value.kind is ErrorKind.REFUSED
     assert store.size(name) is None
     assert (tmp_path / "secret").read_text() == "the user's"
+
+
+def test_a_large_file_in_the_place_of_a_timestamp_is_not_read(tmp_path: Path) -> None:
+    """Who owns a store exchanges the file between its two reads: one of 15 TiB, all of it a hole, held a publisher for hours."""
+    store, name = DirectoryStore(tmp_path), f"{FOLDER}/timestamp.json"
+    store.compare_and_swap(name, b"1", token=None)
+    loaded = store.load(name, limit=9)
+    assert loaded
+    os.truncate(tmp_path / name, 32 << 20)
+    with pytest.raises(StoreError, match=r"timestamp\.json is larger than") as caught:
+        store.compare_and_swap(name, b"2", token=loaded[1])
+    assert caught.value.kind is ErrorKind.REFUSED and "/proc/" not in caught.value.what
+
+
+@pytest.mark.parametrize("seconds", [0.5, 30.0])
+def test_a_lock_that_another_process_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Any user who can read the file can lock it, for ever: a publisher waits as long as another one can need it."""
+    monkeypatch.setattr(directory, "_LOCK_SECONDS", seconds, raising=False)
+    store, faults = DirectoryStore(tmp_path), list[StoreError]()
+    store.compare_and_swap(f"{FOLDER}/a", b"1", token=None)
+
+    def swap() -> None:
+        try:
+            store.compare_and_swap(f"{FOLDER}/b", b"1", token=None)
+        except StoreError as fault:
+            faults.append(fault)
+
+    lock = tmp_path / FOLDER / ".swap.lock"
+    thread = threading.Thread(target=swap, daemon=True)
+    with lock.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread.start()
+        thread.join(20.0 if seconds < 1 else 0.5)
+        waits = thread.is_alive()
+    thread.join(20.0)
+    assert waits == (seconds > 1) and not thread.is_alive()
+    if seconds > 1:
+        assert not faults and store.size(f"{FOLDER}/b") == 1
+        return
+    (fault,) = faults
+    assert fault.kind is ErrorKind.UNAVAILABLE and f"{lock} is locked" in fault.what
+    assert fault.cause and str(lock) in fault.hint
+    assert store.size(f"{FOLDER}/b") is None
+
+
+def test_other_users_cannot_open_a_new_lock(tmp_path: Path) -> None:
+    DirectoryStore(tmp_path).compare_and_swap(f"{FOLDER}/a", b"1", token=None)
+    assert (tmp_path / FOLDER / ".swap.lock").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / FOLDER / "a").stat().st_mode & 0o777 == 0o644
