@@ -262,7 +262,7 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
 
 
 def _url_download(pin: DlfcnPin, root: Path, folder: Path) -> None:
-    from aotforge.sandbox.rootfs.fetch import AptSettings, opened  # noqa: PLC0415 - http and ssl: 12 ms of a no-op build
+    from aotforge.sandbox.rootfs.fetch import FAILURES, AptSettings, opened  # noqa: PLC0415 - http and ssl: 12 ms of a no-op build
 
     url = pin.source
     if urlsplit(url).scheme not in ("http", "https", "file"):
@@ -275,7 +275,7 @@ def _url_download(pin: DlfcnPin, root: Path, folder: Path) -> None:
             (folder / f"dlfcn-win32-{pin.version}.tar.gz").open("wb") as file,
         ):
             shutil.copyfileobj(response, file)
-    except (OSError, ValueError) as error:
+    except (OSError, *FAILURES) as error:
         raise ToolchainError(
             f"{pin.source} cannot be fetched: {getattr(error, 'reason', None) or error}",
             cause="no network, or a path that does not exist",

@@ -38,7 +38,15 @@ SNAPSHOT = "https://snapshot.debian.org/file"
 
 _PARALLEL = 6
 _SHOWN = 6
-_FAILURES = (ConnectionError, TimeoutError, ValueError, http.client.HTTPException, ContainerError)
+FAILURES = (
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+    ValueError,
+    http.client.HTTPException,
+    ContainerError,
+)
+"""Errors of a mirror besides URLError, after which the next one is tried. Other errors of the system are those of this machine's disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +155,7 @@ class _Download:
                 refused.append(f"{url}: {error.code} {error.reason}")
             except urllib.error.URLError as error:
                 refused.append(f"{url}: {error.reason}")
-            except _FAILURES as error:
+            except FAILURES as error:
                 refused.append(f"{url}: {error}")
         if isinstance(entry, LockedWheel):
             refused.append(fetch_wheel(entry, store=self.store, python=self.python))
@@ -191,7 +199,7 @@ class BoundedStream(io.RawIOBase):
 
 @contextmanager
 def opened(url: str, settings: AptSettings, *, size: int) -> Iterator[BinaryIO]:
-    """The bytes behind a URL, at most `size`, through apt's proxy and certificates. Raises URLError, OSError."""
+    """The bytes behind a URL, at most `size`, through apt's proxy and certificates. Raises URLError, OSError, others of `FAILURES`."""
     parts, pace = urlsplit(url), Pace(url)
     if parts.scheme == "file":
         with ExitStack() as stack:

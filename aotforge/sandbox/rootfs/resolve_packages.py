@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import urllib.error
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.definitions import Definition, LockedPackage
-from aotforge.sandbox.rootfs.fetch import AptSettings, opened
+from aotforge.sandbox.rootfs.fetch import FAILURES, AptSettings, opened
 
 _INST = re.compile(r"^Inst (\S+) \((\S+) ")
 _UNKNOWN_SHA1 = "0" * 40
@@ -165,5 +164,5 @@ def _has(url: str, settings: AptSettings) -> bool:
     try:
         with opened(url, settings, size=1) as response:
             return bool(response.read(1))
-    except (urllib.error.URLError, OSError):
+    except (OSError, *FAILURES):
         return False

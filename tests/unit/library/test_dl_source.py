@@ -12,6 +12,7 @@ import pytest
 
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
 from aotforge.library.sources import DLFCN_VARIABLE, DlManifest, dl_source, load_dl_manifest
+from tests.support.slow_servers import Clock, slow_server
 
 ROOT = Path(__file__).parents[3]
 TOP = "dlfcn-win32-1.4.2"
@@ -90,3 +91,11 @@ def test_other_bytes_and_missing_files_are_refused(tmp_path: Path) -> None:
     text = hashlib.sha256(b"no archive").hexdigest()
     with pytest.raises(RuntimeBuildError, match="cannot be unpacked"):
         source(tmp_path, manifest("text.tar.gz", text))
+
+
+def test_a_server_that_answers_garbage(tmp_path: Path) -> None:
+    with (
+        slow_server(Clock(), b"garbage not http\r\n\r\n", b"", 0, cut=0) as bad,
+        pytest.raises(ToolchainError, match="cannot be fetched: garbage not http"),
+    ):
+        source(tmp_path, manifest(f"{bad}/x.tar.gz", "0" * 64))

@@ -8,17 +8,24 @@ import http.server
 import json
 import os
 import socket
+import ssl
 import tarfile
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from aotforge.base import paced_http
 from aotforge.base.progress import LineObserver
@@ -465,6 +472,54 @@ def test_a_mirror_that_sends_a_byte_now_and_then(
     checkout, _ = make_checkout(tmp_path / "a", mirror)
     with pytest.raises(ContainerError, match=r"is too slow|timed out"):  # whichever comes first
         make(checkout, tmp_path / "cache")
+
+
+def _certificate(path: Path) -> Path:
+    """A key and a certificate of 127.0.0.1 by it, as one file."""
+    key, name = generate_private_key(SECP256R1()), x509.Name([])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=True)
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + made.public_bytes(Encoding.PEM))
+    return path
+
+
+@pytest.mark.parametrize(
+    "body", [b"HTTP/1.1 200 OK\r\n\r\nx", b"HTTP/1.1 200 OK\r\n"], ids=["body", "header"]
+)
+def test_a_mirror_whose_tls_breaks_off_is_passed_over(
+    tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """Bytes that are not TLS: those of an attacker on the way, too."""
+    certificate = _certificate(tmp_path / "server.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection = context.wrap_socket(listener.accept()[0], server_side=True)
+                connection.recv(65536)
+                connection.sendall(body)
+                with socket.socket(fileno=connection.detach()) as plain:
+                    plain.sendall(b"not TLS" * 10)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        bad = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        proxies = {"http": "DIRECT", "https": "DIRECT"}
+        settings = AptSettings(
+            archives=(bad, served), proxies=proxies, certificates=str(certificate), timeout=5
+        )
+        monkeypatch.setattr(fetch, "apt_settings", lambda: settings)
+        assert make(checkout, tmp_path / "cache").digest == lock.digest
 
 
 def test_the_body_of_a_redirect_is_not_read(

@@ -9,6 +9,7 @@ import pytest
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.fetch import DEBIAN, AptSettings, _proxies, settings_from
 from aotforge.sandbox.rootfs.resolve_packages import _sources
+from tests.support.slow_servers import Clock, slow_server
 
 
 def test_sites_in_order_then_debians_own() -> None:
@@ -48,3 +49,17 @@ def test_a_lock_has_security_updates(tmp_path: Path) -> None:
     (tmp_path / "dists" / "bookworm-security" / "InRelease").write_text("signed")
     suites = [line.split()[-2] for line in _sources("bookworm", settings)]
     assert suites == ["bookworm", "bookworm-updates", "bookworm-security"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"garbage not http\r\n\r\n", b"HTTP/1.1 302 Found\r\nLocation: http://[\r\n\r\n", b""],
+    ids=["status", "redirect", "nothing"],
+)
+def test_a_mirror_that_answers_garbage_is_passed_over(tmp_path: Path, head: bytes) -> None:
+    (tmp_path / "dists/sid").mkdir(parents=True)
+    (tmp_path / "dists/sid/InRelease").write_text("signed")
+    with slow_server(Clock(), head, b"", 0, cut=0) as bad:
+        settings = AptSettings(archives=(bad, f"file:{tmp_path}"), proxies={"http": "DIRECT"})
+        (line,) = _sources("sid", settings)
+    assert f"file:{tmp_path} sid" in line
