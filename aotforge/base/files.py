@@ -107,15 +107,16 @@ def remove_partial(path: Path) -> None:
                 remove_unlocked(left)
 
 
-def remove_unlocked(path: Path) -> None:
-    """Removes a regular file of this user that no running writer has locked."""
+def remove_unlocked(path: Path, *, folder: bool = False) -> None:
+    """Removes a regular file of this user, or a `folder`, that no running process has locked."""
+    is_wanted = stat.S_ISDIR if folder else stat.S_ISREG
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(handle)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            if is_wanted(status.st_mode) and status.st_uid == os.geteuid():
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                discard(path)
         finally:
             os.close(handle)
 
@@ -375,6 +376,39 @@ def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             discard(staged)
+
+
+@contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder of this user alone in `parent`, which is removed when the block ends. Raises OutputError.
+
+    Removes what killed processes of this user have left: its lock shows others that a process is running.
+    """
+    with output_errors(parent):
+        make_folders(parent)
+        for left in parent.iterdir():
+            if left.name.startswith(prefix) and _PARTIAL.fullmatch(left.name[len(prefix) :]):
+                remove_unlocked(left, folder=True)
+        handle, folder = _new_locked_folder(parent, prefix)
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            discard(folder)
+        os.close(handle)
+
+
+def _new_locked_folder(parent: Path, prefix: str) -> tuple[int, Path]:
+    """The descriptor that holds its lock, and its path. Raises OSError."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with suppress(FileNotFoundError):  # another process removed it before it was locked
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with suppress(OSError):  # without locks nothing is removed
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if folder.is_dir():
+                return handle, folder
+            os.close(handle)
 
 
 def discard(path: Path) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.base.files import make_folders, output_errors, output_lock, staged_folder
+from aotforge.base.files import output_errors, output_lock, scratch_folder, staged_folder
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
@@ -99,14 +98,9 @@ def install(
                 "there is no folder to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"
             )
         files, more = choose_files(release, request, machine)
-        with output_errors(downloads):
-            make_folders(downloads)
-        with (
-            tempfile.TemporaryDirectory(prefix="unpacked-", dir=downloads) as scratch,
-            output_errors(Path(scratch)),
-        ):
-            download.unpack(files, Path(scratch))
-            drop_in(Path(scratch), release.name, request.torch_lib)
+        with scratch_folder(downloads, "unpacked-") as scratch, output_errors(scratch):
+            download.unpack(files, scratch)
+            drop_in(scratch, release.name, request.torch_lib)
     return download.result(request.torch_lib, request.packs, files, (*notes, *more))
 
 

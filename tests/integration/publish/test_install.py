@@ -396,6 +396,58 @@ def test_into_a_pytorch(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> 
     assert len(got) == 1
 
 
+def test_killed_drop_ins(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
+    """What they unpacked is removed by the next one; that of a running one is not, nor what has such a name by chance."""
+    index = trusted_index(store, keys.roots[0], tmp_path / "trust").index
+    request = InstallRequest(packs=PACKS, torch_lib=tmp_path / "torch/lib")
+    downloads = tmp_path / "downloads"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/thesis").touch()
+
+    def unpacked() -> set[Path]:
+        return set(downloads.glob("unpacked-*"))
+
+    def run(drop_in: install_release.DropIn) -> None:
+        install(store, index, request, MACHINE, downloads=downloads, drop_in=drop_in)
+
+    def kill(prefix: Path, release: str, torch_lib: Path) -> None:
+        os.kill(os.getpid(), 9)
+
+    def use(prefix: Path, release: str, torch_lib: Path) -> None:
+        assert unpacked() == {prefix, *kept}
+        files = tree(prefix)
+        assert prefix.stat().st_mode & 0o777 == 0o700 and files
+        if len(seen) < 2:
+            seen.append(prefix)
+            kept.add(prefix)
+            run(use)
+            kept.remove(prefix)
+        assert tree(prefix) == files
+
+    child = os.fork()
+    if not child:
+        run(kill)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    (left,) = unpacked()
+    assert tree(left)
+    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "abcdefg2", "mine")}
+    link, file, of_other, other_name = sorted(kept)
+    link.symlink_to(tmp_path / "docs")
+    file.touch()
+    for folder in (of_other, other_name):
+        folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(of_other, 64042, 64042)
+    else:
+        of_other.rmdir()
+        kept.remove(of_other)
+    seen: list[Path] = []
+    run(use)
+    assert unpacked() == kept and len(seen) == 2
+    assert (tmp_path / "docs/thesis").exists()
+
+
 def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     """At every file that is made: the prefix is absent or complete, and the next run completes it and removes partial files."""
     root = keys.roots[0]
