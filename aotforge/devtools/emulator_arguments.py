@@ -1,15 +1,19 @@
 """Arguments of the emulator's command line."""
 
+import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.formats.untrusted_file import open_regular
 from aotforge.virtual_gpu.emulator.decoded import Checks
 
 _TYPES: Mapping[str, Any] = {
@@ -19,6 +23,12 @@ _TYPES: Mapping[str, Any] = {
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
 _FILE_LIMIT = 128 * 1024 * 1024
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""Readers of the versions of .npy; the third is for structured types."""
+
+_INVALID = (MemoryError, OverflowError, SyntaxError, TokenError, TypeError)
+"""What numpy raises, besides ValueError, for headers that are not valid and for sizes that memory does not have."""
+
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
 
@@ -44,11 +54,11 @@ def parse_argument(text: str) -> Argument:
     try:
         match text.split(":"):
             case ["in", file]:
-                buffer = np.load(file)
+                buffer = _load_array(Path(file))
                 buffer.flags.writeable = False
                 return Argument(value=buffer.ctypes.data, buffer=buffer)
             case ["inout", file, out]:
-                buffer = np.load(file)
+                buffer = _load_array(Path(file))
                 return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(out))
             case [("out" | "zero") as kind, type_, count, out]:
                 garbage = kind == "out"
@@ -56,12 +66,32 @@ def parse_argument(text: str) -> Argument:
                 buffer.view(np.uint8)[:] = 0xA5 if garbage else 0
                 return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(out), garbage=garbage)
         return Argument(value=int(text, 0) if _INTEGER.fullmatch(text) else float(text))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, *_INVALID) as error:
         raise UnsupportedError(
             f"{text!r} is not a valid argument: {error}",
             hint="[NAME=] a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or zero:TYPE:COUNT:OUT.npy; "
             f"types are {', '.join(_TYPES)}",
         ) from error
+
+
+def _load_array(path: Path) -> npt.NDArray[Any]:
+    """The array of a .npy file. Raises OSError, ValueError, also for a header that names more bytes than the file has: numpy would take
+    the memory first."""
+    with open_regular(path) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            if version not in _HEADERS:
+                raise ValueError(f"it has version {version[0]} of .npy, which is for structured types")
+            shape, _, kind = _HEADERS[version](file)
+        except _INVALID as error:
+            raise ValueError("its header is not valid") from error
+        size = math.prod(shape) * kind.itemsize
+        left = os.fstat(file.fileno()).st_size - file.seek(0, os.SEEK_CUR)
+        if size > left:
+            raise ValueError(f"its header names {size} bytes of data, and {left} bytes follow")
+        file.seek(0)
+        array: npt.NDArray[Any] = np.load(file)
+        return array
 
 
 def parse_grid(text: str) -> tuple[int, int, int]:
