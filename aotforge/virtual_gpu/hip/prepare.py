@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from aotforge.base.cache_trust import check_cache, read_own
-from aotforge.base.files import write_atomic
+from aotforge.base.files import read_bytes, write_atomic
 from aotforge.base.machine import default_cache, processor
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import (
@@ -113,7 +113,10 @@ def find_assembly(digest: str, places: Sequence[Path]) -> str:
 
 def _in_folder(folder: Path, name: str) -> bytes | None:
     direct = [folder / name] if (folder / name).is_file() else sorted(folder.rglob(name))
-    return next((path.read_bytes() for path in direct if path.is_file()), None)
+    texts = (
+        read_bytes(path, OutputError, hint=_ASM_HINT, limit=_TEXT_LIMIT) for path in direct if path.is_file()
+    )
+    return next(texts, None)
 
 
 class _FoundError(Exception):

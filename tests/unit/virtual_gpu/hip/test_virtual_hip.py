@@ -10,7 +10,13 @@ from aotforge.errors import CacheError, OutputError, UnknownNameError, Unsupport
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.virtual_gpu.hip import prepare as prepare_module
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
-from aotforge.virtual_gpu.hip.prepare import _FOLDER, _in_archive, prepare
+from aotforge.virtual_gpu.hip.prepare import (
+    _FOLDER,
+    MissingAssemblyError,
+    _in_archive,
+    find_assembly,
+    prepare,
+)
 
 FAKE = VirtualHip(folder=Path("/some folder/hip"), major=7)
 
@@ -50,3 +56,21 @@ def test_a_text_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(prepare_module, "_TEXT_LIMIT", 999)
     with pytest.raises(OutputError, match=r"a\.s has more than 999 bytes"):
         _in_archive(archive, "a.s")
+
+
+@pytest.mark.parametrize("below", ["", "gfx908"])
+def test_a_text_of_any_size_in_a_folder_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    monkeypatch.setattr(prepare_module, "_TEXT_LIMIT", 1000)
+    text = tmp_path / below / "0a.s"
+    text.parent.mkdir(exist_ok=True)
+    text.write_bytes(b"x" * 1000)
+    assert find_assembly("0a", [tmp_path]) == "x" * 1000
+    text.write_bytes(b"x" * 1001)
+    with pytest.raises(OutputError, match=r"0a\.s cannot be read: it is larger than 1000 bytes"):
+        find_assembly("0a", [tmp_path])
+    text.unlink()
+    text.mkdir()
+    with pytest.raises(MissingAssemblyError):
+        find_assembly("0a", [tmp_path])
