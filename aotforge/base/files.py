@@ -27,6 +27,7 @@ _FILE_MODE = 0o644
 _PARTIAL = re.compile(r"[a-z0-9_]{8}")
 _TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
 """Ends of the names that mkdtemp gives."""
+_LOCK_MODE = 0o600
 _FOLDER_MODE = 0o755
 _POLL_SECONDS = 0.05
 _AT_FDCWD = -100
@@ -248,11 +249,20 @@ def _lock_of(path: Path) -> Path:
     return path.parent / f".{path.name}.lock"
 
 
+def open_lock(path: Path) -> int:
+    """The descriptor of a file that is there to be locked, made where there is none. Others cannot open it: who can read a file can hold
+    its lock for ever. Raises OSError."""
+    handle = open_own(str(path), os.O_RDWR | os.O_CREAT, mode=_LOCK_MODE)
+    with suppress(OSError):  # another publisher's, in a store of several
+        os.fchmod(handle, _LOCK_MODE)
+    return handle
+
+
 def _open_lock(path: Path) -> int:
     """The lock file of `path`, which is never another file's name. Raises OutputError."""
     with output_errors(_lock_of(path)):
         make_folders(path.parent)
-        return os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        return open_lock(_lock_of(path))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.cache_trust import changeable, check_cache, module_path_fault
-from aotforge.base.files import make_folders, open_own
+from aotforge.base.files import make_folders, open_lock
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
@@ -298,7 +298,7 @@ def _build_interpreter(folder: Path, lanes: int, names: tuple[str, ...]) -> None
 
     make_folders(folder)
     check_cache(folder)  # another user may have been the first to make it
-    with open(folder / "cluster.lock", "ab", opener=open_own) as lock:
+    with os.fdopen(open_lock(folder / "cluster.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         build_library(lanes, folder, "checks", names)
 

@@ -7,7 +7,6 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path, PurePosixPath
 from shlex import quote
 
@@ -16,7 +15,7 @@ from aotforge.base.files import (
     lock_within,
     make_folders,
     new_partial,
-    open_own,
+    open_lock,
     open_regular,
     open_up,
     remove_unlocked,
@@ -194,9 +193,7 @@ class DirectoryStore:
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces a file under a lock that the kernel releases when its holder ends; UNAVAILABLE when none of them does."""
         place = self._path(name)
-        # who can read a file can lock it
-        private = partial(open_own, mode=0o600)
-        with self._object(name, make=True) as path, open(path.parent / _LOCK, "ab", opener=private) as lock:
+        with self._object(name, make=True) as path, os.fdopen(open_lock(path.parent / _LOCK)) as lock:
             if not lock_within(lock.fileno(), _LOCK_SECONDS):
                 raise _locked(place.parent / _LOCK)
             if _token(path, place) != token:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aotforge.base.cache_trust import is_own_file
-from aotforge.base.files import errors_as, make_folders, make_output_place, open_regular
+from aotforge.base.files import errors_as, make_folders, make_output_place, open_lock, open_regular
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 
@@ -74,7 +74,7 @@ def storage_errors(path: Path) -> AbstractContextManager[None]:
 def file_lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds a lock that the kernel releases when this process exits; calls `on_wait` before it waits for another holder."""
     make_folders(path.parent)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = open_lock(path)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

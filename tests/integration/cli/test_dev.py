@@ -398,6 +398,7 @@ def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_w
     assert "unlimited" not in limits and parent == "timeout"
     written = (home, home / ".dev.lock", made / ".build.sha256")
     assert [path for path in written if path.stat().st_mode & 0o022] == []
+    assert (home / ".dev.lock").stat().st_mode & 0o777 == 0o600, "others could hold the lock"
 
 
 def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from aotforge.base.files import (
     output_lock,
     private_file_fault,
     staged_folder,
+    waiting_lock,
     write_atomic,
 )
 from aotforge.cli.command import TASKS
@@ -32,7 +33,7 @@ from aotforge.pipeline.reproduce import _make_empty
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.sandbox.rootfs.cache_files import Store, staged_file
+from aotforge.sandbox.rootfs.cache_files import Store, file_lock, staged_file
 
 MASKS = [0o000, 0o022, 0o077]
 
@@ -274,6 +275,19 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError), output_lock(tmp_path / "out"):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("lock", [output_lock, waiting_lock, file_lock])
+def test_locks_that_others_cannot_open(
+    tmp_path: Path, lock: Callable[[Path], AbstractContextManager[object]]
+) -> None:
+    """Who can read a file can hold its lock for ever; those of earlier versions are readable."""
+    path = tmp_path / "out"
+    file = path if lock is file_lock else tmp_path / ".out.lock"
+    for _ in range(2):
+        with lock(path):
+            assert file.stat().st_mode & 0o777 == 0o600
+        file.chmod(0o644)
 
 
 def test_pipes_and_links_are_not_regular_files(tmp_path: Path) -> None:
