@@ -16,7 +16,7 @@ from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, parse_sums
-from aotforge.formats.untrusted_file import check_json, open_regular, read_regular
+from aotforge.formats.untrusted_file import check_folder_size, check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP, entry_violation
 from aotforge.release.listed_files import is_release_file
@@ -126,6 +126,7 @@ def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
 def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     try:
+        check_folder_size(folder)
         manifest = _read_manifest(folder / MANIFEST)
         sums = parse_sums(read_regular(folder / SUMS).decode("ascii"))
         present = sorted(path.name for path in folder.iterdir())

@@ -4,9 +4,11 @@ Members have one time, no owner and normalised modes; gzip has no name and no ti
 tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
+import errno
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +18,7 @@ from typing import IO, BinaryIO
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
-from aotforge.formats.untrusted_file import open_regular
+from aotforge.formats.untrusted_file import FOLDER_LIMIT, open_regular
 
 GZIP_LEVEL = 9
 
@@ -159,8 +161,10 @@ def _checked(tar: tarfile.TarFile, info: tarfile.TarInfo, members: Members, path
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a regular file, hexadecimal. Raises OSError."""
+    """SHA-256 of a regular file, hexadecimal. Raises OSError, also for one that is larger than a release may be."""
     with open_regular(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > FOLDER_LIMIT:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than a release has", str(path))
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

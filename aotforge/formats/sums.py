@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.untrusted_file import read_regular
+from aotforge.formats.untrusted_file import check_folder_size, read_regular
 
 SUMS = "SHA256SUMS"
 TAR_SUMS = "SHA256SUMS.uncompressed"
@@ -31,8 +31,10 @@ def read_sums(path: Path) -> dict[str, str]:
 
 
 def read_sums_file(path: Path) -> tuple[dict[str, str], str]:
-    """The list in a release folder, and the SHA-256 of the same bytes. Raises ReleaseError."""
+    """The list in a release folder, and the SHA-256 of the same bytes. Raises ReleaseError, also when the folder's files are larger than
+    those of a release."""
     try:
+        check_folder_size(path.parent)
         data = read_regular(path)
         return parse_sums(data.decode("ascii")), hashlib.sha256(data).hexdigest()
     except (OSError, ValueError) as error:

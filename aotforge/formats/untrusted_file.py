@@ -4,12 +4,16 @@ import errno
 import json
 import os
 import stat
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 TEXT_LIMIT = 256 * 1024 * 1024
 """Bytes of the largest list or document of a release; release.json has about 2 kB per image."""
+
+FOLDER_LIMIT = 64 * 2**30
+"""Bytes of all files of a release: a hole of any size costs its author nothing, and a program that reads it hours."""
 
 VALUE_LIMIT = 1 << 23
 """Values of a document at most; release.json has some 70 per image."""
@@ -26,6 +30,17 @@ def open_regular(path: Path) -> FileIO:
             error, "it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file", str(path)
         )
     return FileIO(handle, "rb")
+
+
+def check_folder_size(folder: Path) -> None:
+    """Raises OSError when the files in a folder, without those of folders below it, have more than FOLDER_LIMIT bytes together."""
+    total = 0
+    for path in folder.iterdir():
+        with suppress(OSError):  # a link to nothing, which readers report
+            found = path.stat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    if total > FOLDER_LIMIT:
+        raise OSError(errno.EFBIG, f"the files in this folder have {total} bytes, more than a release has")
 
 
 def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:

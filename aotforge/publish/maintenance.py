@@ -92,7 +92,10 @@ def mirror(
 
 def _version(timestamp: bytes, where: str) -> int:
     try:
-        return int(parse_json(timestamp)["signed"]["version"])
+        version = parse_json(timestamp)["signed"]["version"]
+        if type(version) is not int:
+            raise ValueError(version)
+        return version
     except (ValueError, KeyError, TypeError):
         raise PublishError(
             f"{where} is not a valid timestamp",

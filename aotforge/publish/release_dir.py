@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aotforge.base.files import check_own_tree
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import check_folder_size, parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
 from aotforge.publish.stores.store import OnBytes
@@ -27,6 +27,10 @@ def read_release_folder(
     # files too: what they hold is signed, and a link in the place of one would publish another file of this user
     check_own_tree(folder, PublishError)
     manifest = _read(folder / MANIFEST, _manifest)
+    try:
+        check_folder_size(folder)
+    except OSError as error:
+        raise _refused(f"{folder}: {error.strerror}") from None
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))
     verified = manifest.get("verified") is True

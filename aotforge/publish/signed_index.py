@@ -133,10 +133,11 @@ def change_index(
             if error.kind is not ErrorKind.EXISTS:
                 raise
             continue
-        written = load_state(store, keys).index
+        written = load_state(store, keys)
+        check_not_revoked(written, store.url)  # a thief may have put back what the replaced key signed
         # a store without conditional writes may have let another publisher overwrite ours
-        if change(written) == written:
-            return written
+        if change(written.index) == written.index:
+            return written.index
     raise PublishError(
         f"{store.url}: other publishers changed the index {_TRIES} times meanwhile",
         hint="run the same command again: everything else is in place",
@@ -150,8 +151,9 @@ def check_not_revoked(state: State, url: str) -> None:
     raise TrustError(
         f"the index at {url} is signed by a key that your newest root replaces",
         cause="the key for targets was rotated since; who had the old one may have added or changed entries",
-        hint="compare the entries with your records (docs/publishing.md, Keys), then sign those that are yours: "
-        f"`./dev release.renew --to URL --entries {_shown(state.index.entry_digests())}`; the others leave the index",
+        hint="compare its entries with your records (docs/publishing.md, Keys), then `./dev release.renew --to URL --entries "
+        "NAME=DIGEST,...` with those that are yours; the others leave the index, which has "
+        f"{_shown(state.index.entry_digests())}",
     )
 
 

@@ -61,7 +61,8 @@ def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str
     named = root or environment.get(ROOT_VARIABLE)
     path = Path(named) if named else checkout / COMMITTED_ROOT
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LIMIT)  # a larger one is not valid
     except OSError as error:
         if named:
             raise TrustError(f"{path}, the root of trust, cannot be read: {error.strerror}") from None

@@ -13,7 +13,7 @@ from aotforge.errors import PublishError
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, LocalRelease, Publication, UploadStats
 from aotforge.publish.keys import KeySet
 from aotforge.publish.release_dir import read_release_folder
-from aotforge.publish.signed_index import change_index, load_state
+from aotforge.publish.signed_index import change_index, check_not_revoked, load_state
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Store, StoreError
 
 _AGAIN = "run the same command again"
@@ -45,6 +45,12 @@ def publish_release(
     with publish_errors():
         state = load_state(store, keys)
         keys.require(state.root)
+        if dry_run and state.revoked:
+            notes += (
+                "the index is signed by a key that your newest root replaces; `./dev release.renew` shows its entries",
+            )
+        elif not dry_run:
+            check_not_revoked(state, store.url)
         _check_published(state.index, release)
         _check_unrelated(store, release)
         publication = Publication(

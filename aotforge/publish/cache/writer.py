@@ -26,7 +26,7 @@ from aotforge.publish.cache.index import (
 from aotforge.publish.cache.reader import LEAST_RATE, complete
 from aotforge.publish.index import OBJECTS, Index, IndexedFile
 from aotforge.publish.keys import KeySet
-from aotforge.publish.signed_index import change_index, load_state
+from aotforge.publish.signed_index import change_index, check_not_revoked, load_state
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 
@@ -166,7 +166,9 @@ def prune(store: Store, keys: KeySet, limit: int, now: datetime) -> Collection:
     """
     before = _objects(store)
     CacheWriter(store=store, keys=keys, index={}, limit=limit).change({}, now)
-    index = load_state(store, keys).index
+    state = load_state(store, keys)
+    check_not_revoked(state, store.url)
+    index = state.index
     named = {object_name(one.sha256) for one in load_index(store, index.cache).values()}
     named |= {object_name(index.cache.sha256)} if index.cache else set()
     for name in _objects(store).keys() - named:

@@ -24,6 +24,7 @@ def test_no_command_line_has_passwords(tmp_path: Path) -> None:
     """Every user of a machine can read command lines, and bubblewrap's is there until the end."""
     stand_in(tmp_path, "id", "echo 0")
     stand_in(tmp_path, "debootstrap", "mkdir -p ${@: -1}/etc")
+    stand_in(tmp_path, "git", "mkdir -p ${@: -1}")
     stand_in(
         tmp_path, "bwrap", f"printf '%s\\n' \"$@\" >{tmp_path}/words; tr '\\0' '\\n' <&3 >{tmp_path}/more"
     )

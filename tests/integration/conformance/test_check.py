@@ -108,6 +108,7 @@ def test_a_development_build_is_no_release(release: Path) -> None:
         assert failed == {"", *(row for row in SERVED if row.startswith("upstream"))}
 
 
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_programs_with_headers_of_others_are_not_kept(release: Path, tmp_path: Path) -> None:
     """A line of a header makes each of them as large as a file may be."""
     for own in (False, True):

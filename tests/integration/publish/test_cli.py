@@ -194,7 +194,7 @@ def test_entries_after_a_rotation(tmp_path: Path) -> None:
     user.run("release.publish", make_release(tmp_path / "r2", "0.11.2b-r2"), "--to", to, "--keys", keys)
     user.run("release.keys", "--rotate", "targets", "--keys", keys)
     renew = ("release.renew", "--to", to, "--keys", keys)
-    assert f"--entries {entry},0.11.2b-r2=" in user.run(*renew, code=TrustError.exit_code)
+    assert f"which has {entry},0.11.2b-r2=" in user.run(*renew, code=TrustError.exit_code)
     user.run(*renew, "--entries", "0.11.2b-r1", code=UnsupportedError.exit_code)
     renewed = json.loads(user.run(*renew, "--entries", entry, "--json"))
     assert renewed["entries"] == dict([entry.split("=")])

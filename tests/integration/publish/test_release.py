@@ -221,6 +221,15 @@ def test_an_object_that_a_mirror_has_no_more(
     assert released_names(copy, keys.roots[0], tmp_path / "trust-copy") == ("0.11.2b-r1",)
 
 
+@pytest.mark.parametrize("version", ["1e999", "true", '"9"', "1.5"])
+def test_a_mirror_with_a_timestamp_that_is_none(keys: KeySet, tmp_path: Path, version: str) -> None:
+    origin, copy = DirectoryStore(tmp_path / "origin"), DirectoryStore(tmp_path / "copy")
+    publish(make_release(tmp_path / "r1"), origin, keys)
+    copy.put_if_absent("tuf/timestamp.json", f'{{"signed": {{"version": {version}}}}}'.encode())
+    with pytest.raises(PublishError, match="is not a valid timestamp"):
+        mirror(origin, trusted_index(origin, keys.roots[0], tmp_path / "trust"), copy)
+
+
 def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
     """Old roots lead to new ones, by rotation and through a mirror that began before it; keys that were replaced count no more."""
     old = make_keys(tmp_path / "keys")

@@ -66,7 +66,7 @@ def test_nothing_is_signed_unseen(theft: Theft) -> None:
     ):
         with pytest.raises(TrustError, match="signed by a key that your newest root replaces") as caught:
             command()
-        assert f"--entries {OURS}={theft.records[OURS]},{THEIRS}=" in caught.value.hint
+        assert f"which has {OURS}={theft.records[OURS]},{THEIRS}=" in caught.value.hint
     assert (theft.folder / "store/tuf/timestamp.json").read_bytes() == before
     assert not list((theft.folder / "store/tuf").glob("3.*.json"))
 
@@ -103,10 +103,27 @@ def test_a_name_that_is_misspelt_removes_nothing(theft: Theft) -> None:
     assert theft.seen() == (OURS, THEIRS)
 
 
+def test_an_index_of_the_thief_that_replaces_what_was_written(theft: Theft) -> None:
+    """Its digests would be reported, as what this publisher has signed."""
+    tuf = theft.folder / "store/tuf"
+    before = (tuf / "timestamp.json").read_bytes()
+    renew_index(theft.store, theft.keys, now=NOW, entries=theft.records)
+
+    class Thief(DirectoryStore):
+        def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
+            super().compare_and_swap(name, data, token=token)
+            (tuf / "2.root.json").unlink()
+            (tuf / "timestamp.json").write_bytes(before)
+
+    with pytest.raises(TrustError, match="signed by a key that your newest root replaces"):
+        renew_index(Thief(theft.folder / "store"), theft.keys, now=NOW)
+
+
 def test_a_folder_of_records_is_compared_with_the_entry(theft: Theft) -> None:
     """Who kept the release's folder and not its digest can compare before the rotation is published."""
     compared = publish_release(theft.folder / "r1", theft.store, theft.keys, now=NOW, dry_run=True)
     assert not compared.sent
+    assert "signed by a key that your newest root replaces" in compared.notes[-1]
     theft.change(files=(IndexedFile(name="SHA256SUMS", size=1, sha256="0" * 64),))
     with pytest.raises(PublishError, match="is published with other files"):
         publish_release(theft.folder / "r1", theft.store, theft.keys, now=NOW, dry_run=True)

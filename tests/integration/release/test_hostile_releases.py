@@ -98,6 +98,18 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < MEMORY_LIMIT
 
 
+@pytest.mark.parametrize("name", [IMAGES, "SHA256SUMS.uncompressed", "MANIFEST.json", "more.whl"])
+def test_a_file_with_a_hole(name: str, tmp_path: Path) -> None:
+    """It costs its author 148 bytes of a tarball, and took hours to read."""
+    folder = hostile_release(tmp_path / "release", FITTING)
+    with (folder / name).open("ab") as file:
+        file.truncate(2**43)
+    readers = {**READERS, "check_finalized_release": lambda one: check_finalized_release(one, None)}
+    for reader in ("read_release", "open_candidate", "read_release_folder", "check_finalized_release"):
+        found = outcome(readers[reader], folder)
+        assert "bytes, more than a release has" in found or "is larger than 268435456 bytes" in found, reader
+
+
 @pytest.mark.parametrize(
     ("tar", "message"),
     [
