@@ -109,7 +109,7 @@ def remove_partial(path: Path) -> None:
 
 
 def remove_unlocked(path: Path, *, folder: bool = False) -> None:
-    """Removes a regular file of this user, or a `folder`, that no running process has locked."""
+    """Removes a regular file of this user that no running process has locked, or a `folder` below one that only this user can write."""
     is_wanted = stat.S_ISDIR if folder else stat.S_ISREG
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,7 +117,10 @@ def remove_unlocked(path: Path, *, folder: bool = False) -> None:
             status = os.fstat(handle)
             if is_wanted(status.st_mode) and status.st_uid == os.geteuid():
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                discard(path)
+                if folder:
+                    discard(path)
+                else:
+                    path.unlink()  # another user may have exchanged it by a folder, which stays
         finally:
             os.close(handle)
 

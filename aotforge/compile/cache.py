@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aotforge.base.cache_trust import check_cache
-from aotforge.base.files import make_folders
+from aotforge.base.files import make_folders, open_lock
 from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
 from aotforge.compile.cache_entry import KIND, Entry, decode
 from aotforge.errors import CacheError
@@ -42,7 +42,7 @@ class LockFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_lock(path)
 
     def acquire(self, name: str, *, wait: bool = False) -> bool:
         """Take the lock. Without `wait`, False while another cache holds it."""

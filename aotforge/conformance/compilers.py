@@ -15,7 +15,7 @@ from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
 from aotforge.base.cache_trust import read_own
 from aotforge.base.files import make_folders
 from aotforge.base.object_cache import record_use
-from aotforge.errors import ToolchainError
+from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.build_tools import run_tool
 from aotforge.sandbox.release_programs import ReleasePrograms
 
@@ -149,7 +149,14 @@ class CompilationCache:
         `inputs` are digests of the includes' contents: with source, flags, objects and compiler they are the cache key.
         """
         facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
-        facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
+        try:
+            facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
+        except OSError as error:
+            raise ReleaseError(
+                f"{error.filename} cannot be read: {error.strerror}",
+                cause="the archive that has it is not complete",
+                hint="check with --only archives; fetch the release again",
+            ) from None
         key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         cached = self._load(key)
         if cached is not None:

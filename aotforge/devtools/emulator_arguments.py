@@ -22,6 +22,7 @@ _TYPES: Mapping[str, Any] = {
 }  # fmt: skip
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
+_ARRAY_LIMIT = 2**31
 _FILE_LIMIT = 128 * 1024 * 1024
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """Readers of the versions of .npy; the third is for structured types."""
@@ -86,9 +87,13 @@ def _load_array(path: Path) -> npt.NDArray[Any]:
         except _INVALID as error:
             raise ValueError("its header is not valid") from error
         size = math.prod(shape) * kind.itemsize
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its header names the shape {shape}")
         left = os.fstat(file.fileno()).st_size - file.seek(0, os.SEEK_CUR)
         if size > left:
             raise ValueError(f"its header names {size} bytes of data, and {left} bytes follow")
+        if size > _ARRAY_LIMIT:
+            raise ValueError(f"it has {size} bytes of data, and at most {_ARRAY_LIMIT} are read")
         file.seek(0)
         array: npt.NDArray[Any] = np.load(file)
         return array

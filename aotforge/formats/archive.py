@@ -21,6 +21,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.untrusted_file import FOLDER_LIMIT, open_regular
 
 GZIP_LEVEL = 9
+_PIECE = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +162,17 @@ def _checked(tar: tarfile.TarFile, info: tarfile.TarInfo, members: Members, path
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a regular file, hexadecimal. Raises OSError, also for one that is larger than a release may be."""
+    """SHA-256 of a regular file, hexadecimal. Raises OSError, also for one that is larger than a release may be, and for one that has
+    more bytes than its size: some files of /proc have no end."""
+    digest, piece = hashlib.sha256(), memoryview(bytearray(_PIECE))
     with open_regular(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > FOLDER_LIMIT:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than a release has", str(path))
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        if (left := os.fstat(file.fileno()).st_size) > FOLDER_LIMIT:
+            raise OSError(errno.EFBIG, f"it has {left} bytes, more than a release has", str(path))
+        while count := file.readinto(piece):
+            if (left := left - count) < 0:
+                raise OSError(errno.EFBIG, "it has more bytes than its size", str(path))
+            digest.update(piece[:count])
+    return digest.hexdigest()
 
 
 def unlike(path: Path, reason: str) -> ReleaseError:

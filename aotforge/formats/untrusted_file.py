@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import stat
-from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,14 @@ def open_regular(path: Path) -> FileIO:
 
 
 def check_folder_size(folder: Path) -> None:
-    """Raises OSError when the files in a folder, without those of folders below it, have more than FOLDER_LIMIT bytes together."""
+    """Raises OSError when the files in a folder, without those of folders below it, have more than FOLDER_LIMIT bytes together, and for a
+    link: what it leads to may have no end."""
     total = 0
     for path in folder.iterdir():
-        with suppress(OSError):  # a link to nothing, which readers report
-            found = path.stat()
-            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            raise OSError(errno.ELOOP, f"{path.name} is a link, and a release has none")
+        total += found.st_size if stat.S_ISREG(found.st_mode) else 0
     if total > FOLDER_LIMIT:
         raise OSError(errno.EFBIG, f"the files in this folder have {total} bytes, more than a release has")
 

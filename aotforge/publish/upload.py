@@ -70,7 +70,9 @@ def publish_release(
             upload_object(store, name, path, file, publication, on_bytes=sending)
         index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
         publication.index_version = index.version
-        publication.entry = index.entry_digests().get(release.name)
+        entry = index.release(release.name)
+        if entry and entry.published == _iso(now):  # it was made now
+            publication.entry = entry.digest()
     return publication
 
 
@@ -140,13 +142,19 @@ def _other_bytes(store: Store, name: str) -> PublishError:
 
 def _check_published(index: Index, release: LocalRelease) -> None:
     if published := index.release(release.name):
-        theirs, ours = ({(file.name, file.sha256) for file in one.files} for one in (published, release))
-        if differing := sorted({name for name, _ in theirs ^ ours}):
+        theirs, ours = (set(one.files) for one in (published, release))
+        if differing := sorted({file.name for file in theirs ^ ours}):
             more = " and more" if len(differing) > 3 else ""
             raise PublishError(
                 f"{release.name} is published with other files: {', '.join(differing[:3])}{more}",
                 cause="it was built again with other inputs, or files were added",
                 hint=f"{_NEW_REVISION}; published objects are never replaced",
+            )
+        if (published.verified, published.development) != (release.verified, release.development):
+            raise PublishError(
+                f"{release.name} is published with other marks than its manifest has",
+                cause="another holder of the online keys changed its entry in the index",
+                hint="compare the index with a mirror and, if the keys were stolen, rotate them (docs/publishing.md, Keys)",
             )
 
 
@@ -160,6 +168,10 @@ def _check_unrelated(store: Store, release: LocalRelease) -> None:
         )
 
 
+def _iso(time: datetime) -> str:
+    return time.replace(microsecond=0).isoformat()
+
+
 def _add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
     """The index with `release`. Raises PublishError when it has other files under that name."""
     _check_published(index, release)
@@ -169,7 +181,7 @@ def _add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
         name=release.name,
         files=tuple(sorted(release.files, key=lambda file: file.name)),
         verified=release.verified,
-        published=now.replace(microsecond=0).isoformat(),
+        published=_iso(now),
         development=release.development,
     )
     return replace(index, releases=tuple(sorted((*index.releases, new), key=lambda release: release.name)))

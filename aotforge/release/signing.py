@@ -24,6 +24,7 @@ from aotforge.formats.untrusted_file import parse_json
 KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
 """Environment variable: the private key as PEM text, or the path of a file with it."""
 
+_KEY_BYTES = 65536
 _ALTERED = "it was altered, or another key signed it"
 _DO_NOT_USE = "compare the key with the one that the publisher announces; do not use these files"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -129,7 +130,8 @@ def _read_private(path: Path, named: str) -> bytes:
 
 def _read(path: Path, named: str = "") -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(_KEY_BYTES)  # a larger one is not valid
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a valid path"
         hint = "name the key's file with --key"

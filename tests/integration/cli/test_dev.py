@@ -391,6 +391,7 @@ def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_w
     (made / "bin").mkdir(parents=True)
     (made / "bin" / "python").symlink_to(python)
     (made / ".made").write_text(f"{sys.version_info.major}.{sys.version_info.minor}\n")
+    (home / ".dev.lock").touch(0o644)  # of an earlier version
     assert "planted" not in run_dev(home, folder)  # it installs packages
     assert (made / ".build.sha256").exists()
     # an index may send without end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,20 @@ def test_a_changed_entry_is_not_that_of_the_records(theft: Theft, fields: dict[s
     with pytest.raises(PublishError, match=f"has no entry {OURS}={theft.records[OURS]}") as caught:
         renew_index(theft.store, theft.keys, now=NOW, entries=theft.records)
     assert "it was changed meanwhile" in caught.value.cause
+
+
+@pytest.mark.parametrize("fields", [{"verified": False}, {"development": ("x",)}])
+def test_a_changed_entry_is_not_reported_as_published(theft: Theft, fields: dict[str, object]) -> None:
+    """`release.publish` reports digests for the publisher's records: those of entries that it made, and no others."""
+    again = publish(theft.folder / "r1", theft.store, theft.stolen, now=NOW + timedelta(days=1))
+    assert again.entry is None and not again.sent
+    theft.change(**fields)
+    with pytest.raises(PublishError, match="is published with other marks than its manifest has"):
+        publish(theft.folder / "r1", theft.store, theft.stolen)
+    size = IndexedFile(name="SHA256SUMS", size=7, sha256="0" * 64)
+    theft.change(files=(size,))
+    with pytest.raises(PublishError, match="is published with other files"):
+        publish(theft.folder / "r1", theft.store, theft.stolen)
 
 
 def test_a_name_that_is_misspelt_removes_nothing(theft: Theft) -> None:

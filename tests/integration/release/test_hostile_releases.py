@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from aotforge.conformance.candidate import open_candidate
 from aotforge.deliver.extract import unpack
 from aotforge.errors import AotforgeError, PublishError, ReleaseError, ShardError
+from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import read_sums
 from aotforge.pipeline.shards.shard_file import decode
 from aotforge.publish.release_dir import read_release_folder
@@ -96,6 +97,21 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert all("more than the expected" in text for text in of_bomb.values()), of_bomb
     assert peak < MEMORY_LIMIT, f"{peak >> 20} MiB"
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < MEMORY_LIMIT
+
+
+def test_a_link_to_a_file_without_end(tmp_path: Path) -> None:
+    """Its size is 0, and it has 256 GiB."""
+    folder = hostile_release(tmp_path / "release", FITTING)
+    endless = Path("/proc/self/pagemap")
+    assert endless.stat().st_size == 0
+    with pytest.raises(OSError, match="more bytes than its size"):
+        sha256_file(endless)
+    (folder / IMAGES).unlink()
+    (folder / IMAGES).symlink_to(endless)
+    readers = {**READERS, "check_finalized_release": lambda one: check_finalized_release(one, None)}
+    for reader in ("read_release", "open_candidate", "read_release_folder", "check_finalized_release"):
+        found = outcome(readers[reader], folder)
+        assert "is a link, and a release has none" in found or "not a plain file" in found, reader
 
 
 @pytest.mark.parametrize("name", [IMAGES, "SHA256SUMS.uncompressed", "MANIFEST.json", "more.whl"])
@@ -181,6 +197,9 @@ def test_a_release_that_fits_is_read(tmp_path: Path) -> None:
 def test_sums_that_are_a_link_to_another_file_are_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the secret of this user\n")
     (tmp_path / "SHA256SUMS").symlink_to("secret")
+    with pytest.raises(ReleaseError, match="is a link"):
+        read_sums(tmp_path / "SHA256SUMS")
+    (tmp_path / "secret").rename(tmp_path / "SHA256SUMS")  # as a link that is exchanged meanwhile
     with pytest.raises(ReleaseError, match="line 1 is not a digest") as caught:
         read_sums(tmp_path / "SHA256SUMS")
     assert "secret of" not in str(caught.value)

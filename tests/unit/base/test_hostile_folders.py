@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import signal
@@ -288,6 +289,22 @@ def test_locks_that_others_cannot_open(
         with lock(path):
             assert file.stat().st_mode & 0o777 == 0o600
         file.chmod(0o644)
+
+
+def test_a_leftover_that_is_exchanged_by_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a store of another user: its owner cannot remove a folder of this user's that is not empty."""
+    left, victim = tmp_path / ".x.part-abcdefgh", tmp_path / "victim"
+    left.write_text("left by a killed process")
+    victim.mkdir()
+    (victim / "file").write_text("mine")
+
+    def exchanged(handle: int, operation: int) -> None:
+        left.rename(tmp_path / "aside")
+        victim.rename(left)
+
+    monkeypatch.setattr(fcntl, "flock", exchanged)
+    files.remove_unlocked(left)
+    assert (left / "file").read_text() == "mine"
 
 
 def test_pipes_and_links_are_not_regular_files(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def test_arrays_of_files(tmp_path: Path, version: int) -> None:
     ("header", "message"),
     [
         (_header(f"({1 << 44},)"), f"names {1 << 46} bytes of data, and 64 bytes follow"),
+        (_header("(-1,)"), "names the shape (-1,)"),
         (_header("(17,)"), "names 68 bytes of data, and 64 bytes follow"),
         (_header("(99999999999999999999999,)"), "bytes follow"),
         (_header("(1, -5)"), "(1, -5)"),
