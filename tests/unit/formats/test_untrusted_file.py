@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from aotforge.formats import untrusted_file
-from aotforge.formats.untrusted_file import check_json, open_regular, parse_json, read_regular
+from aotforge.formats.untrusted_file import (
+    check_folder_size,
+    check_json,
+    open_regular,
+    parse_json,
+    read_regular,
+)
 
 
 def _bind(path: Path) -> None:
@@ -96,3 +102,19 @@ def test_the_number_of_keys_of_an_object() -> None:
         assert parse_json(text) == json.loads(text)
         with pytest.raises(ValueError, match=f"keys, {keys} are allowed"):
             parse_json(text, keys=keys)
+
+
+def test_the_files_of_a_folder_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted_file, "FOLDER_LIMIT", 100)
+    (tmp_path / "one").write_bytes(bytes(60))
+    (tmp_path / "other").write_bytes(bytes(40))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_bytes(bytes(1000))
+    check_folder_size(tmp_path)
+    (tmp_path / "other").write_bytes(bytes(41))
+    with pytest.raises(OSError, match="the files in this folder have 101 bytes"):
+        check_folder_size(tmp_path)
+    (tmp_path / "other").unlink()
+    (tmp_path / "other").symlink_to("one")
+    with pytest.raises(OSError, match="other is a link"):
+        check_folder_size(tmp_path)
