@@ -29,9 +29,11 @@ function(same_files one other result)
 endfunction()
 
 # CMake has made it by now, or found it there
-execute_process(COMMAND find "${images}" -maxdepth 0 ! -uid 0 ! -user "${user}" OUTPUT_VARIABLE of_others ERROR_QUIET)
-if(of_others)
-  message(FATAL_ERROR "${images} belongs to another user, who could exchange images in it.\nNext step: remove it, or install into another prefix")
+execute_process(COMMAND find "${images}" -maxdepth 0 -type d -user "${user}" -perm /022 -exec chmod go-w "{}" "+" ERROR_QUIET)
+execute_process(COMMAND find "${images}" -maxdepth 0 "(" ! -uid 0 ! -user "${user}" -o -type d -perm /022 ")" RESULT_VARIABLE failed OUTPUT_VARIABLE of_others
+  ERROR_QUIET)
+if(failed OR of_others)
+  message(FATAL_ERROR "${images} belongs to another user, or others can write it: they could exchange images in it.\nNext step: remove it, or install into another prefix")
 endif()
 
 file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")

@@ -252,11 +252,13 @@ def _lock_of(path: Path) -> Path:
     return path.parent / f".{path.name}.lock"
 
 
-def open_lock(path: Path) -> int:
+def open_lock(path: Path, *, shared: bool = False) -> int:
     """The descriptor of a file that is there to be locked, made where there is none. Others cannot open it: who can read a file can hold
-    its lock for ever. Raises OSError."""
+    its lock for ever. A `shared` one keeps the rights that it has. Raises OSError."""
     handle = open_own(str(path), os.O_RDWR | os.O_CREAT, mode=_LOCK_MODE)
-    with suppress(OSError):  # another publisher's, in a store of several
+    status = os.fstat(handle)
+    # of an earlier version; with more links it is another file, too
+    if not shared and status.st_uid == os.geteuid() and status.st_nlink == 1:
         os.fchmod(handle, _LOCK_MODE)
     return handle
 

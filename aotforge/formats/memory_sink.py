@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from aotforge.formats.untrusted_tar import ArchiveFacts, TarFacts
+from aotforge.formats.untrusted_tar import ArchiveBounds, ArchiveFacts
 
 _MOST = 2 * 1024**3
 _FREE = 16 * 1024**2
@@ -12,10 +12,10 @@ _RATIO = 100
 """Images are compressed already and assembly texts shrink by 10 to 20; deflate alone could reach 1,032."""
 
 
-def archive_bounds(path: Path, *, free: int = _FREE) -> TarFacts:
+def archive_bounds(path: Path, *, free: int = _FREE) -> ArchiveBounds:
     """Bounds of a release archive: a small file cannot fill memory or disk. Raises OSError."""
     size = min(_MOST, free + _RATIO * path.stat().st_size)
-    return TarFacts(sha256="", size=size, members=100_000)
+    return ArchiveBounds(sha256="", size=size, members=100_000, free=free, ratio=_RATIO)
 
 
 class ReleaseBounds:
@@ -24,7 +24,7 @@ class ReleaseBounds:
     def __init__(self) -> None:
         self._free = self._taken = _FREE
 
-    def archive(self, path: Path) -> TarFacts:
+    def archive(self, path: Path) -> ArchiveBounds:
         """Bounds of the next archive, which has taken all that was free unless `used` is called. Raises OSError."""
         bounds = archive_bounds(path, free=self._free)
         self._taken, self._free = self._free, 0

@@ -49,6 +49,15 @@ class TarFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ArchiveBounds(TarFacts):
+    """Bounds of a .tar.gz. Besides `size`, its tar has at most `free` + `ratio` bytes for each compressed byte that was read: the file's
+    size may be that of a hole."""
+
+    free: int
+    ratio: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ArchiveFacts:
     """SHA-256 and bytes of the compressed file, and what is in it."""
 
@@ -111,7 +120,7 @@ def read_archive(
     `bounds` has the most bytes and members of the tar; `on_bytes` receives numbers of compressed bytes, `on_entry` checked headers.
     Raises UnsafeArchiveError; what `sink` has made by then must be deleted.
     """
-    stream = _Inflated(chunks, bounds.size, on_bytes)
+    stream = _Inflated(chunks, bounds, on_bytes)
     tar = _read(stream, sink, bounds, _EntryCheck(top), on_entry)
     if not tar.members:
         raise UnsafeArchiveError("it has no entries")
@@ -291,8 +300,11 @@ class _Stream:
 class _Inflated(_Stream):
     """The tar inside gzip, little of it in memory; counts and hashes the compressed bytes too."""
 
-    def __init__(self, chunks: Iterable[bytes], limit: int, on_bytes: Callable[[int], None] | None) -> None:
-        super().__init__(chunks, limit)
+    def __init__(
+        self, chunks: Iterable[bytes], bounds: TarFacts, on_bytes: Callable[[int], None] | None
+    ) -> None:
+        super().__init__(chunks, bounds.size)
+        self._bounds = bounds if isinstance(bounds, ArchiveBounds) else None
         self._on_bytes = on_bytes
         self._zlib = zlib.decompressobj(_GZIP)
         self.file = hashlib.sha256()
@@ -311,6 +323,13 @@ class _Inflated(_Stream):
             self._on_bytes(len(chunk))
         return chunk
 
+    def _check_proportion(self) -> None:
+        if self._bounds is None:
+            return
+        read = self.file_size - len(self._zlib.unconsumed_tail)
+        if self.size > (most := self._bounds.free + self._bounds.ratio * read):
+            raise UnsafeArchiveError(f"its first {read} bytes unpack to more than the expected {most} bytes")
+
     def _more(self) -> bool:
         try:
             while not self._zlib.eof:
@@ -322,6 +341,7 @@ class _Inflated(_Stream):
                     data = self._counted(chunk)
                 if piece := self._zlib.decompress(data, _PIECE):
                     self._accept(piece)
+                    self._check_proportion()
                     return True
         except zlib.error as error:
             raise UnsafeArchiveError(f"it is not a complete gzip file ({error})") from None

@@ -104,6 +104,11 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
             if info.header_offset != end:
                 raise zipfile.BadZipFile(f"before {info.filename!r} are bytes of no member")
             end = _check_header(file, info)
+            grown = info.file_size // 1000 + 64 if info.compress_type == zipfile.ZIP_DEFLATED else 0
+            if info.compress_size > info.file_size + grown:  # a hole costs its author nothing
+                raise zipfile.BadZipFile(
+                    f"the compressed data of {info.filename!r} are larger than its content"
+                )
         directory = sum(_ENTRY.size + len(info.filename) for info in infos)
         file.seek(end + directory)
         record = file.read(_END.size + 1)

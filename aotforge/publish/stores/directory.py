@@ -193,7 +193,10 @@ class DirectoryStore:
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces a file under a lock that the kernel releases when its holder ends; UNAVAILABLE when none of them does."""
         place = self._path(name)
-        with self._object(name, make=True) as path, os.fdopen(open_lock(path.parent / _LOCK)) as lock:
+        with (
+            self._object(name, make=True) as path,
+            os.fdopen(open_lock(path.parent / _LOCK, shared=True)) as lock,
+        ):
             if not lock_within(lock.fileno(), _LOCK_SECONDS):
                 raise _locked(place.parent / _LOCK)
             if _token(path, place) != token:

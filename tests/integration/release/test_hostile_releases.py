@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -24,6 +26,7 @@ from aotforge.release.finalize import check_finalized_release
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import load_release_json
 from tests.support.hostile import (
+    ASM,
     BELOW,
     DEEP,
     IMAGES,
@@ -31,6 +34,7 @@ from tests.support.hostile import (
     hostile_release,
     member,
     pax_tar,
+    refit,
     replace_by_pipe,
     sparse_tar,
     tar_bytes,
@@ -97,6 +101,17 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert all("more than the expected" in text for text in of_bomb.values()), of_bomb
     assert peak < MEMORY_LIMIT, f"{peak >> 20} MiB"
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < MEMORY_LIMIT
+
+
+def test_a_hole_behind_a_bomb(tmp_path: Path) -> None:
+    """The size of the file allowed 2 GiB; its data are 256 kB."""
+    folder = hostile_release(tmp_path / "release", zipped(bomb_tar(f"{BELOW}x", 256 << 20)))
+    for name in (ASM, IMAGES):
+        os.truncate(folder / name, (folder / name).stat().st_size + (21 << 20))
+    refit(folder)
+    for reader in ("read_release", "open_candidate", "unpack", "compare_archives"):
+        assert re.search(r"its first \d+ bytes unpack to more", outcome(READERS[reader], folder)), reader
+    assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file()) < 200 << 20
 
 
 def test_a_link_to_a_file_without_end(tmp_path: Path) -> None:

@@ -77,6 +77,9 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
         os.chown(target.parent, 64042, -1)
         assert "belongs to another user" in made.output(made.run(*install, check=False))
         os.chown(target.parent, 0, -1)
+    target.parent.chmod(0o777)
+    made.run(*install)
+    assert target.parent.stat().st_mode & 0o777 == 0o755
     (target / "stale.aoti").write_bytes(b"of an older release")
     made.run(*install)
     assert files(target) == files(made.build / "images" / "amd-gfx908")

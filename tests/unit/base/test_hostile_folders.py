@@ -291,6 +291,23 @@ def test_locks_that_others_cannot_open(
         file.chmod(0o644)
 
 
+def test_a_lock_that_is_another_file_too_keeps_its_mode(tmp_path: Path) -> None:
+    """Another user can link a file that both can write to the lock's name; a store's administrator decides who may lock it."""
+    (tmp_path / "shared").touch()
+    (tmp_path / "shared").chmod(0o666)
+    (tmp_path / ".out.lock").hardlink_to(tmp_path / "shared")
+    with output_lock(tmp_path / "out"):
+        assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o666
+    store = DirectoryStore(tmp_path / "store")
+    store.compare_and_swap("tuf/timestamp.json", b"1", token=None)
+    lock = tmp_path / "store/tuf/.swap.lock"
+    assert lock.stat().st_mode & 0o777 == 0o600
+    lock.chmod(0o660)
+    found = store.load("tuf/timestamp.json", limit=100)
+    store.compare_and_swap("tuf/timestamp.json", b"2", token=found[1] if found else None)
+    assert lock.stat().st_mode & 0o777 == 0o660
+
+
 def test_a_leftover_that_is_exchanged_by_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a store of another user: its owner cannot remove a folder of this user's that is not empty."""
     left, victim = tmp_path / ".x.part-abcdefgh", tmp_path / "victim"

@@ -397,3 +397,40 @@ def test_texts_of_a_wheel_that_are_read_by_lines_are_bounded(file: str, tmp_path
     path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 21) + b"x"}, epoch=0)
     with pytest.raises(ReleaseError, match=f"its {file} has 4194305 bytes"):
         read_wheel(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "method", "size", "right"),
+    [
+        (b"Metadata-Version: 2.1\n", zipfile.ZIP_DEFLATED, 2**20, False),
+        (b"", zipfile.ZIP_DEFLATED, 100, False),
+        (b"x" * 22, zipfile.ZIP_STORED, 23, False),
+        (b"x" * 22, zipfile.ZIP_STORED, 22, True),
+        (random.Random(1).randbytes(2**20), zipfile.ZIP_DEFLATED, None, True),
+    ],
+)
+def test_compressed_data_with_a_hole(
+    tmp_path: Path, content: bytes, method: int, size: int | None, right: bool
+) -> None:
+    """A hole of 4 GiB costs nothing, and was read into memory."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    data = content if method == zipfile.ZIP_STORED else packer.compress(content) + packer.flush()
+    size = len(data) if size is None else size
+    numbers = (zlib.crc32(content), size, len(content), 1)
+    time = (0, 33)  # 1980-01-01
+    header = (
+        struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, method, *time, *numbers, 0)
+        + b"a"
+        + data.ljust(size, b"\0")
+    )
+    entry = struct.pack(
+        "<4s2B5H3I5H2I", b"PK\1\2", 20, 3, 20, 0, method, *time, *numbers, 0, 0, 0, 0, 0o100644 << 16, 0
+    )
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, len(entry) + 1, len(header), 0)
+    path = tmp_path / "a.zip"
+    path.write_bytes(header + entry + b"a" + end)
+    if right:
+        assert read(path) == {"a": content}
+        return
+    with pytest.raises(zipfile.BadZipFile, match="the compressed data of 'a' are larger than its content"):
+        read(path)
