@@ -155,7 +155,7 @@ class CompilationCache:
             raise ReleaseError(
                 f"{error.filename} cannot be read: {error.strerror}",
                 cause="the archive that has it is not complete",
-                hint="check with --only archives; fetch the release again",
+                hint="fetch the release again",
             ) from None
         key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         cached = self._load(key)

@@ -150,7 +150,7 @@ class UploadStats:
 
 @dataclass(kw_only=True)
 class Publication(UploadStats):
-    """Report of a publication. `entry`: digest of the release's entry in the index, once it has one; `notes`: warnings for the user."""
+    """Report of a publication. `entry`: digest of the entry that it made in the index, if it made one; `notes`: warnings for the user."""
 
     release: str
     url: str
