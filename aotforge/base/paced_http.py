@@ -9,7 +9,8 @@ import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,11 +48,26 @@ class Pace:
 
     def left(self) -> float:
         """Seconds that the next bytes may take. Raises `too_slow` when there are none left."""
-        elapsed = self._clock() - self._start
-        left = GRACE_SECONDS + self._bytes / LEAST_RATE - elapsed
+        left = GRACE_SECONDS + self._bytes / LEAST_RATE - (self._clock() - self._start)
         if left <= 0:
-            raise self.too_slow(f"{self.place} is too slow: {self._bytes} bytes in {elapsed:.0f} s")
+            raise self._short()
         return left
+
+    @contextmanager
+    def limited(self, connection: socket.socket, seconds: float) -> Iterator[None]:
+        """One call of the connection takes at most `seconds`, and what is left. Raises `too_slow` where the latter ended it."""
+        left = self.left()
+        connection.settimeout(min(seconds, left))
+        try:
+            yield
+        except TimeoutError as error:
+            if left <= seconds:
+                raise self._short() from error
+            raise
+
+    def _short(self) -> Exception:
+        elapsed = self._clock() - self._start
+        return self.too_slow(f"{self.place} is too slow: {self._bytes} bytes in {elapsed:.0f} s")
 
     def too_slow(self, what: str) -> Exception:
         """The error of a download that falls short."""
@@ -79,8 +95,8 @@ class _PacedSocket(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._connection.settimeout(min(_RECEIVE_SECONDS, self._pace.left()))
-        return self._raw.readinto(buffer)
+        with self._pace.limited(self._connection, _RECEIVE_SECONDS):
+            return self._raw.readinto(buffer)
 
     def close(self) -> None:
         self._raw.close()

@@ -166,9 +166,9 @@ class _PacedSocket:
         """Sends a piece of a request."""
         pace = self._call.sending
         pace.begin()
-        self._connection.settimeout(min(_RECEIVE_SECONDS, pace.left()))
         try:
-            self._connection.sendall(data)
+            with pace.limited(self._connection, _RECEIVE_SECONDS):
+                self._connection.sendall(data)
         finally:
             pace.measure()
         pace.count(len(data))
@@ -194,9 +194,9 @@ class _PacedFile(io.RawIOBase):
         """Only content counts for the rate: headers, errors, trailers and extensions of a chunk need not end."""
         content, self._content = max(0, _content.size - self._content), _content.size
         self._pace.count(content)
-        self._connection.settimeout(min(_RECEIVE_SECONDS, self._pace.left()))
         try:
-            size: int | None = self._raw.readinto(buffer)
+            with self._pace.limited(self._connection, _RECEIVE_SECONDS):
+                size: int | None = self._raw.readinto(buffer)
         finally:
             self._pace.measure()
         self._left += content - (size or 0)

@@ -16,6 +16,7 @@ from urllib.request import ProxyHandler, Request
 
 import pytest
 
+from aotforge.base import paced_http
 from aotforge.base.paced_http import GRACE_SECONDS, LEAST_RATE, _Redirects, paced_opener
 from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
@@ -353,6 +354,35 @@ def test_a_trailer_that_does_not_end_does_not_count_for_the_rate(name: str) -> N
         client = Server(url=url).client(attempts=1)
         store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
         refused(lambda: S3_ACTIONS[name](store), r"is too slow: \d+ bytes in \d+ s")
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_receive_that_the_rate_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server sends nothing after its headers. The clock is the real one: a receive waits by no other."""
+    monkeypatch.setattr(paced_http, "GRACE_SECONDS", 0.5)
+    done = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(S3_BODY)
+            assert done.wait(300)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    readers: dict[str, Reader] = {
+        "http": HttpReader(url, attempts=1),
+        "s3": S3Store(Server(url=url).client(attempts=1), "bucket", ""),
+    }
+    try:
+        refused(lambda: list(readers[kind].read("file")), r"is too slow: \d+ bytes in \d+ s")
+    finally:
+        done.set()
+        thread.join()
+        listener.close()
 
 
 def test_what_is_not_content_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
