@@ -305,7 +305,10 @@ READER_TARGETS: Mapping[str, Target] = {
     "shards": Target(open=shards, modules=("pipeline/shards/shard_file", "formats/untrusted_tar")),
     "release documents": Target(
         open=release_documents,
-        modules=("aotforge/release/", "conformance/candidate", "publish/release_dir", "deliver/page", "formats/sums", "pytorch/pins"),
+        modules=(
+            *("release/reader", "release/compare", "release/layout", "release/listed_files", "release/release_json", "formats/sums"),
+            *("conformance/candidate", "publish/release_dir", "deliver/page", "pytorch/pins"),
+        ),
     ),
     "packs, both readers": Target(
         open=packs_by_both_readers,

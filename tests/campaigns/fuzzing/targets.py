@@ -308,12 +308,16 @@ def http_requests() -> Iterator[tuple[Sequence[bytes], Run]]:
             thread.join()
 
 
+_INDEX = (
+    *("publish/trust", "publish/signed_index", "publish/index", "publish/seen_versions", "publish/keys"),
+    *("stores/directory", "stores/reading", "stores/store", "/tuf/"),
+)
+"""What reads an index. Transports, and what publishes, have no bytes of a fuzzer."""
+
 TARGETS: Mapping[str, Target] = {
     "install records": Target(open=install_records, modules=("deliver/install/",)),
-    "index of strangers": Target(
-        open=metadata_of_strangers, modules=("aotforge/publish/", "/tuf/"), packages=("tuf",)
-    ),
-    "signed targets": Target(open=signed_targets, modules=("aotforge/publish/", "/tuf/"), packages=("tuf",)),
+    "index of strangers": Target(open=metadata_of_strangers, modules=_INDEX, packages=("tuf",)),
+    "signed targets": Target(open=signed_targets, modules=_INDEX, packages=("tuf",)),
     "agent frames": Target(open=agent_frames, modules=("sandbox/executors/session", "compile/pool")),
     "HTTP requests": Target(open=http_requests, modules=("pytorch/serve", "http/server")),
     **READER_TARGETS,
