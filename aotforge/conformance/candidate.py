@@ -22,6 +22,9 @@ from aotforge.release.layout import TOP, entry_violation
 from aotforge.release.listed_files import is_release_file
 from aotforge.release.model import MANIFEST, UNSIGNED
 
+_FAULTS = 100
+"""Faults of an archive's form that are kept."""
+
 # fail fast: an error for each value would take more memory than the values
 _Words = Annotated[tuple[str, ...], FailFast()]
 
@@ -188,18 +191,22 @@ def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple
     archive = parse_artifact_name(path.name)
 
     def check_form(info: tarfile.TarInfo) -> None:
+        if len(violations) < _FAULTS:
+            violations.extend(faults(info))
+        names.append(info.name)
+
+    def faults(info: tarfile.TarInfo) -> Iterator[str]:
         if (info.uid, info.gid, info.uname, info.gname) != (0, 0, "", ""):
             owner = f"{info.uname or info.uid}:{info.gname or info.gid}"
-            violations.append(f"{info.name} belongs to {owner}, not to 0:0")
+            yield f"{info.name} belongs to {owner}, not to 0:0"
         if not info.issym() and info.mode & 0o7022:  # tar by root keeps the modes of folders, too
-            violations.append(f"{info.name} has mode {info.mode:o}")
+            yield f"{info.name} has mode {info.mode:o}"
         if names and names[-1].split("/") >= info.name.split("/"):
-            violations.append(f"{info.name} is out of order")
+            yield f"{info.name} is out of order"
         if archive and (
             violation := entry_violation(archive, info.name, folder=info.isdir(), link=info.issym())
         ):
-            violations.append(violation)
-        names.append(info.name)
+            yield violation
 
     sink = FolderSink(root=root, neighbours=True)
     sink.root.mkdir(parents=True, exist_ok=True)
@@ -224,7 +231,9 @@ def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each archive."""
     packs = ", ".join(sorted(candidate.packs()))
-    form = [f"{archive} {text}" for archive in candidate.archives for text in archive.violations]
+    # those of the same bytes have the same faults
+    distinct = {archive.root: archive for archive in candidate.archives}.values()
+    form = (f"{archive} {text}" for archive in distinct for text in archive.violations)
     differing = ["the tarballs differ"] if len({archive.tar for archive in candidate.runtimes}) > 1 else []
     return [
         finding_from(

@@ -1,20 +1,25 @@
 """Files of a checked archive in memory, and bounds that keep them in proportion to the archive."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 
+from aotforge.formats.untrusted_file import check_holes, open_regular
 from aotforge.formats.untrusted_tar import ArchiveBounds, ArchiveFacts
 
 _MOST = 2 * 1024**3
 _FREE = 16 * 1024**2
-_RATIO = 100
-"""Images are compressed already and assembly texts shrink by 10 to 20; deflate alone could reach 1,032."""
+_RATIO = 40
+"""Images are compressed already and assembly texts shrink by 10 to 24; deflate alone could reach 1,032."""
 
 
 def archive_bounds(path: Path, *, free: int = _FREE) -> ArchiveBounds:
     """Bounds of a release archive: a small file cannot fill memory or disk. Raises OSError."""
-    size = min(_MOST, free + _RATIO * path.stat().st_size)
+    with open_regular(path) as file:
+        check_holes(file)
+        size = min(_MOST, free + _RATIO * os.fstat(file.fileno()).st_size)
     return ArchiveBounds(sha256="", size=size, members=100_000, free=free, ratio=_RATIO)
 
 
@@ -58,7 +63,9 @@ class MemorySink:
                 pass
             return
         kept = name.removeprefix(self.below)
-        self.files[kept] = b"".join(pieces)
+        content = BytesIO()  # a list of pieces would be joined to a second copy
+        content.writelines(pieces)
+        self.files[kept] = content.getvalue()
         if executable:
             self.executable.add(kept)
 

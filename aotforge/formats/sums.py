@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.untrusted_file import check_folder_size, read_regular
+from aotforge.formats.untrusted_file import FILES_LIMIT, check_folder_size, read_regular
 
 SUMS = "SHA256SUMS"
 TAR_SUMS = "SHA256SUMS.uncompressed"
@@ -14,13 +14,15 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
 
 
 def parse_sums(text: str) -> dict[str, str]:
-    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, or a name outside of the folder."""
+    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, a name outside of the folder, and more than FILES_LIMIT."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if not match or match[2] in {*found, ".", ".."}:
             # without the line: the file may be a link to one that others must not read
             raise ValueError(f"line {number} is not a digest and the name of another file")
+        if number > FILES_LIMIT:
+            raise ValueError(f"it has more than {FILES_LIMIT} lines")
         found[match[2]] = match[1]
     return found
 

@@ -14,6 +14,13 @@ TEXT_LIMIT = 256 * 1024 * 1024
 FOLDER_LIMIT = 64 * 2**30
 """Bytes of all files of a release: a hole of any size costs its author nothing, and a program that reads it hours."""
 
+FILES_LIMIT = 1024
+"""Files of a release; one with every arch has some 100."""
+
+HOLES_LIMIT = 1 << 20
+"""Bytes of a file in holes. What is compressed has no such run of zeros, and a hole costs its author nothing: limits in proportion to
+bytes that were read would have no meaning."""
+
 VALUE_LIMIT = 1 << 23
 """Values of a document at most; release.json has some 70 per image."""
 
@@ -31,17 +38,51 @@ def open_regular(path: Path) -> FileIO:
     return FileIO(handle, "rb")
 
 
+def check_holes(file: FileIO) -> None:
+    """Raises OSError for a file with more than HOLES_LIMIT bytes in holes. Some file systems have none, or do not state them."""
+    handle, at, holes = file.fileno(), 0, 0
+    size = os.fstat(handle).st_size
+    try:
+        while at < size and holes <= HOLES_LIMIT:
+            start = os.lseek(handle, at, os.SEEK_HOLE)
+            try:
+                at = os.lseek(handle, start, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                at = size  # nothing else follows
+            holes += max(0, at - start)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENXIO, errno.EOPNOTSUPP}:
+            raise
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
+    if holes > HOLES_LIMIT:
+        reason = "its file is sparse, as no compressed one is: copy it with cp --sparse=never"
+        raise OSError(errno.EINVAL, reason, str(file.name))
+
+
 def check_folder_size(folder: Path) -> None:
-    """Raises OSError when the files in a folder, without those of folders below it, have more than FOLDER_LIMIT bytes together, and for a
-    link: what it leads to may have no end."""
+    """Raises OSError when a folder is not the size of a release: more than FILES_LIMIT files, or FOLDER_LIMIT bytes of them together,
+    without those of folders below it; for a file with holes; and for a link: what it leads to may have no end."""
     total = 0
-    for path in folder.iterdir():
+    for number, path in enumerate(folder.iterdir(), 1):
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             raise OSError(errno.ELOOP, f"{path.name} is a link, and a release has none")
         total += found.st_size if stat.S_ISREG(found.st_mode) else 0
-    if total > FOLDER_LIMIT:
-        raise OSError(errno.EFBIG, f"the files in this folder have {total} bytes, more than a release has")
+        if total > FOLDER_LIMIT:
+            raise OSError(
+                errno.EFBIG, f"the files in this folder have at least {total} bytes, more than a release has"
+            )
+        if number > FILES_LIMIT:
+            raise OSError(errno.EFBIG, f"this folder has more than {FILES_LIMIT} files, a release has fewer")
+        if found.st_size > HOLES_LIMIT and stat.S_ISREG(found.st_mode):
+            with open_regular(path) as file:
+                try:
+                    check_holes(file)
+                except OSError as error:
+                    raise OSError(error.errno, f"{path.name}: {error.strerror}") from None
 
 
 def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:

@@ -12,19 +12,20 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file, unlike
-from aotforge.formats.untrusted_file import open_regular
+from aotforge.formats.untrusted_file import check_holes, open_regular
 
 _FIRST, _LAST = 315532800, 4354819199
 """1980-01-01 and 2107-12-31: the range of the format's times."""
 
-_FREE, _RATIO, _MOST, _MOST_MEMBERS = 16 * 1024**2, 100, 2 * 1024**3, 10_000
+_FREE, _RATIO, _MOST, _MOST_MEMBERS = 16 * 1024**2, 40, 2 * 1024**3, 10_000
 """Bounds of what is read: bytes of all members, free and per byte of the file and at most, and the number of members."""
 
 _HEADER = struct.Struct("<4s5H3I2H")
@@ -37,6 +38,8 @@ _MOST_ENTRY = 512
 _LOCATOR, _LARGE = 20, b"PK\6\7"
 """What is before the record at the end where another record, of larger numbers, counts: its bytes, and how it begins."""
 
+_PIECE = 4096
+"""Bytes that are decompressed at a time: some four megabytes of content at most."""
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _MODE = 0o100644
 _UNIX = 3
@@ -90,6 +93,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """
     with ExitStack() as opened:
         file = opened.enter_context(open_regular(path))
+        check_holes(file)
         _check_end(file)
         archive = opened.enter_context(zipfile.ZipFile(file))
         infos, size = archive.infolist(), os.fstat(file.fileno()).st_size
@@ -134,15 +138,25 @@ def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """A member of an archive of `open_zip`; all of its compressed bytes are used. Raises OSError, zipfile.BadZipFile, zlib.error."""
     assert archive.fp is not None
     archive.fp.seek(info.header_offset + _HEADER.size + len(info.filename))
-    data = archive.fp.read(info.compress_size)
-    if info.compress_type == zipfile.ZIP_DEFLATED:
-        decoder = zlib.decompressobj(-zlib.MAX_WBITS)
-        data = decoder.decompress(data, info.file_size + 1)
-        if not decoder.eof or decoder.unused_data:
-            raise zipfile.BadZipFile(f"the data of {info.filename!r} end elsewhere than its header states")
+    deflated = info.compress_type == zipfile.ZIP_DEFLATED
+    data = _inflate(archive.fp, info) if deflated else archive.fp.read(info.compress_size)
     if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
         raise zipfile.BadZipFile(f"{info.filename!r} is damaged")
     return data
+
+
+def _inflate(file: IO[bytes], info: zipfile.ZipInfo) -> bytes:
+    """Piece by piece: at once, the content would be in memory twice."""
+    decoder, content, left = zlib.decompressobj(-zlib.MAX_WBITS), BytesIO(), info.compress_size
+    while left and not decoder.eof and content.tell() <= info.file_size:
+        piece = file.read(min(_PIECE, left))
+        if not piece:
+            break
+        left -= len(piece)
+        content.write(decoder.decompress(piece, info.file_size + 1 - content.tell()))
+    if left or not decoder.eof or decoder.unused_data:
+        raise zipfile.BadZipFile(f"the data of {info.filename!r} end elsewhere than its header states")
+    return content.getvalue()
 
 
 def _check_header(file: BinaryIO, info: zipfile.ZipInfo) -> int:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from aotforge.base.files import check_own_tree
 from aotforge.errors import PublishError
+from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.formats.untrusted_file import check_folder_size, parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
@@ -51,7 +52,8 @@ def read_release_folder(
         )
     if odd := [path for path in paths if not is_release_file(path.name)]:
         raise _refused(f"{odd[0]} has not the name of a release's file")
-    files = [_file(path, sums, tars, on_bytes) for path in paths]
+    bounds = ReleaseBounds()
+    files = [_file(path, sums, tars, bounds, on_bytes) for path in paths]
     if missing := sorted({*sums} - {file.name for file in files}):
         raise _refused(f"{folder}: {SUMS} lists {missing[0]}, which is missing")
     order = {MANIFEST: -1, SUMS: 1}
@@ -95,12 +97,16 @@ def _paths(folder: Path) -> list[Path]:
     return paths
 
 
-def _file(path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: OnBytes) -> IndexedFile:
+def _file(
+    path: Path, sums: dict[str, str], tars: dict[str, str], bounds: ReleaseBounds, on_bytes: OnBytes
+) -> IndexedFile:
     tar = None
     try:
         if path.name.endswith(".tar.gz"):
             check = check_names(path.name)
-            facts = read_archive(file_chunks(path), NoSink(), on_bytes=on_bytes, on_entry=check)
+            most = bounds.archive(path)
+            facts = read_archive(file_chunks(path), NoSink(), bounds=most, on_bytes=on_bytes, on_entry=check)
+            bounds.used(facts)
             size, digest, tar = facts.size, facts.sha256, facts.tar
         else:
             hasher, size = hashlib.sha256(), 0

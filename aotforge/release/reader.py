@@ -57,6 +57,11 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
             found.setdefault((parts.pack, parts.release), {})[parts.kind] = name
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
+    digests = [(kind, sums[name]) for names in found.values() for kind, name in names.items()]
+    if len(digests) != len(set(digests)):  # a name costs nothing, and to read the archive minutes
+        raise _unusable(
+            f"{folder / SUMS} has two archives of the same bytes", "packs have different contents"
+        )
     listed, bounds = _listed(folder, sums), ReleaseBounds()
     read = tuple(
         replace(_pack(folder, sums, pack, release, names, listed, bounds), sums=digest)
@@ -81,7 +86,7 @@ def _check_other_archives(
     folder: Path, sums: Mapping[str, str], bounds: ReleaseBounds, packs: Collection[ReleasedPack]
 ) -> None:
     """Runtimes, Windows archives and wheels, as far as they are in the folder, and archives that SHA256SUMS does not list."""
-    seen: set[str] = set()  # runtimes differ in their names only
+    seen: set[str] = set()
     for path in sorted(folder.iterdir()):
         archive = parse_artifact_name(path.name)
         zipped = path.suffix == ".whl" or (archive is not None and archive.kind == "windows")
@@ -90,11 +95,13 @@ def _check_other_archives(
         with _reading(path):
             digest = sha256_file(path)
             _check_sum(path, digest, sums)
+            if zipped and digest in seen:
+                raise UnsafeArchiveError("another file of the release has the same bytes")
             if zipped:
                 _check_zip(path, archive, packs)
-            elif digest not in seen:
-                seen.add(digest)
+            elif digest not in seen:  # runtimes differ in their names only
                 _read(path, NoSink(), bounds)
+            seen.add(digest)
 
 
 def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[ReleasedPack]) -> None:

@@ -79,11 +79,16 @@ def run(
     }
     if images is not None:
         environment["AOTRITON_IMAGES_DIR"] = str(images)
+    if context.overran.is_set():  # a pack has up to 64 archs, each with a program
+        return RunResult(
+            status=-1, text=f"it was not executed: an earlier program ran for more than {_SECONDS} s"
+        )
     folders = [context.work, program.parent]
     done = context.programs.run(
         [str(program), *words], environment=environment, readable=folders, seconds=_SECONDS
     )
     if done.status is None:
+        context.overran.set()
         return RunResult(status=-1, text=f"it ran for more than {_SECONDS} s")
     return RunResult(status=done.status, text=(done.stdout + done.stderr).strip())
 
@@ -152,14 +157,17 @@ class PackProbe:
     opened: OpenPack
 
     def run(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> RunResult:
-        """Runs with a copy of the pack, with its dispatch data altered where `alter` is given."""
-        images = Path(tempfile.mkdtemp(prefix="images-", dir=self.context.work))
-        shutil.copytree(self.folder, images / self.opened.name)
-        if alter:
-            path = images / self.opened.name / "dispatch.aotd"
+        """Runs with the pack, or with a copy whose dispatch data are altered."""
+        call = partial(
+            run, self.context, self.program, self.context.prefix / "lib", *self.plain_call(arch), arch=arch
+        )
+        if not alter:
+            return call(images=self.folder.parent)
+        with tempfile.TemporaryDirectory(prefix="images-", dir=self.context.work) as images:
+            copy = shutil.copytree(self.folder, Path(images, self.opened.name))
+            path = copy / "dispatch.aotd"
             path.write_bytes(alter(path.read_bytes()))
-        library = self.context.prefix / "lib"
-        return run(self.context, self.program, library, *self.plain_call(arch), arch=arch, images=images)
+            return call(images=Path(images))
 
     def plain_call(self, arch: str) -> tuple[str, str]:
         """DType and head_dim of a forward pass without mask that the pack serves. Raises ReleaseError."""

@@ -30,6 +30,7 @@ from aotforge.errors import CompatError, ReleaseError, SignatureError
 from aotforge.formats import untrusted_file
 from aotforge.formats.archive import Link, Member, write_tar_gz
 from aotforge.formats.sums import sums_bytes
+from tests.support.publishing import make_release
 
 GOOD: dict[str, Member | Link] = {
     "aotriton/lib/libx.so.1": Member(content=b"x"),
@@ -73,6 +74,22 @@ HOSTILE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
     "twice": ([member("aotriton/a"), member("aotriton/a")], "occurs twice"),
     "unsorted": ([member("aotriton/b"), member("aotriton/a")], "out of order"),
 }
+
+
+def test_faults_are_kept_once_and_some_of_them(tmp_path: Path) -> None:
+    """A name of the same archive costs nothing: 233 kB took 7 GB."""
+    folder = tmp_path / "0.11.2b-r1"
+    make_release(folder, rocm=("7.1",), packs=())
+    first = next(folder.glob("*-rocm7.1-shared.tar.gz"))
+    with tarfile.open(first, "w:gz") as tar:
+        for number in range(300):
+            tar.addfile(member(f"aotriton/{number:04}", uid=1000, mode=0o777))
+    for number in range(2, 30):
+        (folder / first.name.replace("rocm7.1", f"rocm7.{number}")).hardlink_to(first)
+    candidate = open_candidate(folder, tmp_path / "work")
+    assert [len(archive.violations) for archive in candidate.archives] == [100] * 29
+    form = next(one for one in check_folder(candidate, ("7.1",)) if one.check == "archives")
+    assert form.status == "failed" and form.evidence.endswith("; and 88 more")
 
 
 @pytest.mark.parametrize("what", HOSTILE)

@@ -14,6 +14,7 @@ import pytest
 from aotforge.formats import untrusted_file
 from aotforge.formats.untrusted_file import (
     check_folder_size,
+    check_holes,
     check_json,
     open_regular,
     parse_json,
@@ -112,9 +113,77 @@ def test_the_files_of_a_folder_are_bounded_together(tmp_path: Path, monkeypatch:
     (tmp_path / "folder" / "file").write_bytes(bytes(1000))
     check_folder_size(tmp_path)
     (tmp_path / "other").write_bytes(bytes(41))
-    with pytest.raises(OSError, match="the files in this folder have 101 bytes"):
+    with pytest.raises(OSError, match="the files in this folder have at least 101 bytes"):
         check_folder_size(tmp_path)
     (tmp_path / "other").unlink()
     (tmp_path / "other").symlink_to("one")
     with pytest.raises(OSError, match="other is a link"):
         check_folder_size(tmp_path)
+
+
+def _with_holes(path: Path, *pieces: tuple[int, bytes]) -> Path:
+    """A file with `bytes` at each offset; its last one is its size."""
+    with path.open("wb") as file:
+        for at, data in pieces:
+            file.seek(at)
+            file.write(data)
+        file.truncate()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("pieces", "right"),
+    [
+        (((0, b"x" * (2 << 20)),), True),
+        (((0, b"x"), (1 << 20, b"x")), True),
+        (((2 << 20, b"x"),), False),
+        (tuple((n << 18, b"x") for n in range(8)), False),
+        (((0, b""),), True),
+    ],
+)
+def test_holes_are_limited(pieces: tuple[tuple[int, bytes], ...], right: bool, tmp_path: Path) -> None:
+    path = _with_holes(tmp_path / "file", *pieces)
+    if path.stat().st_blocks * 512 > path.stat().st_size and not right:
+        pytest.skip("the file system has no holes")
+    with open_regular(path) as file:
+        if right:
+            check_holes(file)
+        else:
+            with pytest.raises(OSError, match="its file is sparse"):
+                check_holes(file)
+        assert file.tell() == 0
+
+
+def test_a_hole_at_the_end_counts(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 4096)
+    os.truncate(path, 2 << 20)
+    with open_regular(path) as file, pytest.raises(OSError, match="its file is sparse"):
+        check_holes(file)
+    with pytest.raises(OSError, match="file: its file is sparse"):
+        check_folder_size(tmp_path)
+    os.truncate(path, 4096 + (1 << 20))
+    check_folder_size(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "right"), [(errno.EINVAL, True), (errno.EOPNOTSUPP, True), (errno.EIO, False)]
+)
+def test_a_file_system_that_does_not_state_holes(
+    number: int, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seek = os.lseek
+
+    def without(handle: int, at: int, whence: int) -> int:
+        if whence in {os.SEEK_HOLE, os.SEEK_DATA}:
+            raise OSError(number, os.strerror(number))
+        return seek(handle, at, whence)
+
+    path = _with_holes(tmp_path / "file", (2 << 20, b"x"))
+    monkeypatch.setattr(os, "lseek", without)
+    with open_regular(path) as file:
+        if right:
+            check_holes(file)
+        else:
+            with pytest.raises(OSError, match="Input/output error"):
+                check_holes(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -316,7 +317,7 @@ def test_members_that_no_release_has(tmp_path: Path) -> None:
 
 def test_bounds_of_what_is_read() -> None:
     bounds = (zip_archive._FREE, zip_archive._RATIO, zip_archive._MOST, zip_archive._MOST_MEMBERS)
-    assert bounds == (16_777_216, 100, 2_147_483_648, 10_000)
+    assert bounds == (16_777_216, 40, 2_147_483_648, 10_000)
 
 
 def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,3 +435,37 @@ def test_compressed_data_with_a_hole(
         return
     with pytest.raises(zipfile.BadZipFile, match="the compressed data of 'a' are larger than its content"):
         read(path)
+
+
+def test_a_stored_member_that_is_a_hole(tmp_path: Path) -> None:
+    """It raised the bound for others, and had a gigabyte of memory itself."""
+    size = 4 << 20
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("a"), bytes(size))
+    data = path.read_bytes()
+    with path.open("wb") as file:
+        file.write(data[:31])
+        file.seek(31 + size)
+        file.write(data[31 + size :])
+    if path.stat().st_blocks * 512 > size:
+        pytest.skip("the file system has no holes")
+    with pytest.raises(OSError, match="its file is sparse"):
+        read(path)
+
+
+def test_a_member_is_in_memory_once(tmp_path: Path) -> None:
+    size = 64 << 20
+    path = tmp_path / "a.zip"
+    content = random.Random(1).randbytes(4 << 20) + bytes(size - (4 << 20))
+    write_zip(path, {"a": content}, epoch=0)
+    digest = zlib.crc32(content)
+    del content
+    tracemalloc.start()
+    try:
+        data = read(path)["a"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(data) == size and zlib.crc32(data) == digest
+    assert peak < 1.4 * size
