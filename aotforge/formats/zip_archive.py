@@ -147,13 +147,13 @@ def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 def _inflate(file: IO[bytes], info: zipfile.ZipInfo) -> bytes:
     """Piece by piece: at once, the content would be in memory twice."""
-    decoder, content, left = zlib.decompressobj(-zlib.MAX_WBITS), BytesIO(), info.compress_size
-    while left and not decoder.eof and content.tell() <= info.file_size:
+    decoder, content, size, left = zlib.decompressobj(-zlib.MAX_WBITS), BytesIO(), 0, info.compress_size
+    while left and not decoder.eof and size <= info.file_size:
         piece = file.read(min(_PIECE, left))
         if not piece:
             break
         left -= len(piece)
-        content.write(decoder.decompress(piece, info.file_size + 1 - content.tell()))
+        size += content.write(decoder.decompress(piece, info.file_size + 1 - size))
     if left or not decoder.eof or decoder.unused_data:
         raise zipfile.BadZipFile(f"the data of {info.filename!r} end elsewhere than its header states")
     return content.getvalue()
