@@ -25,6 +25,9 @@ from aotforge.release.model import MANIFEST, UNSIGNED
 _FAULTS = 100
 """Faults of an archive's form that are kept."""
 
+_PACKS = 64
+"""Image packs of a release: for each of their archs a program loads the library."""
+
 # fail fast: an error for each value would take more memory than the values
 _Words = Annotated[tuple[str, ...], FailFast()]
 
@@ -291,6 +294,7 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
     images = candidate.packs().keys()
     texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     return [
+        *([f"it has {len(images)} image packs, {_PACKS} are allowed"] if len(images) > _PACKS else []),
         *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
         *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
         *(

@@ -76,6 +76,15 @@ HOSTILE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
 }
 
 
+@pytest.mark.parametrize("count", [64, 65])
+def test_the_number_of_packs_is_limited(count: int, tmp_path: Path) -> None:
+    """The library is executed for each arch of each: a pack is some kilobytes."""
+    folder = tmp_path / "0.11.2b-r1"
+    make_release(folder, rocm=("7.1",), packs=tuple(f"amd-gfx{n}" for n in range(count)), size=1)
+    found = check_folder(open_candidate(folder, tmp_path / "work"), ("7.1",))
+    assert any("it has 65 image packs, 64 are allowed" in one.evidence for one in found) == (count == 65)
+
+
 def test_faults_are_kept_once_and_some_of_them(tmp_path: Path) -> None:
     """A name of the same archive costs nothing: 233 kB took 7 GB."""
     folder = tmp_path / "0.11.2b-r1"
