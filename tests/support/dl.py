@@ -10,9 +10,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+import yaml
+
 from aotforge.library.build_tools import MINGW_TARGET
 from aotforge.library.build_windows import build_dl
-from aotforge.library.sources import DlManifest
+from aotforge.library.sources import DLFCN_VARIABLE, DlManifest
 from tests.support.runtime import CACHE, ROOT, tree_digest
 
 GCC = f"{MINGW_TARGET}-gcc-posix"
@@ -55,6 +58,24 @@ def manifest_for(archive: Path) -> DlManifest:
     return DlManifest.model_validate({"schema": 1, "dlfcn_win32": pin})
 
 
+def original_manifest() -> DlManifest:
+    """The pin of dlfcn-win32's own archive that manifests/dl.yaml has as a comment."""
+    text = (ROOT / "manifests" / "dl.yaml").read_text()
+    example = text[text.index("# dlfcn_win32:") :].replace("# ", "")
+    return DlManifest.model_validate({"schema": 1, **yaml.safe_load(example)})
+
+
+def original_programs(folder: Path | None = None) -> DlPrograms:
+    """Built against dlfcn-win32's own archive; skips the test where the variable names none. Raises RuntimeBuildError for another archive:
+    .ci/run names a file above the checkout, where another user may write."""
+    archive = os.environ.get(ORIGINAL_VARIABLE)
+    if not archive:
+        pytest.skip(
+            f"{ORIGINAL_VARIABLE} does not name dlfcn-win32's archive, which cannot be fetched in tests"
+        )
+    return dl_programs(Path(archive), manifest=original_manifest(), folder=folder)
+
+
 def compile_c(*words: str | Path) -> None:
     command = [GCC, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-static", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -62,10 +83,15 @@ def compile_c(*words: str | Path) -> None:
 
 
 def dl_programs(
-    archive: Path | None = None, *, folder: Path | None = None, programs: tuple[str, ...] = tuple(_PROGRAMS)
+    archive: Path | None = None,
+    *,
+    manifest: DlManifest | None = None,
+    folder: Path | None = None,
+    programs: tuple[str, ...] = tuple(_PROGRAMS),
 ) -> DlPrograms:
-    """Built against aotforge's dl, or against the original in `archive`; in the cache unless `folder` is given."""
-    manifest = manifest_for(archive) if archive else DlManifest(schema=1)
+    """Built against aotforge's dl, or against `archive`, which `manifest` pins, else its own digest; in the cache unless `folder` is
+    given."""
+    manifest = manifest or (manifest_for(archive) if archive else DlManifest(schema=1))
     facts = (
         tree_digest(ROOT / "runtime" / "dl")
         + tree_digest(PROGRAMS)
@@ -82,7 +108,7 @@ def dl_programs(
                 output=folder / "dl",
                 cache=folder if archive else CACHE,
                 manifest=manifest,
-                environment=os.environ,
+                environment=dict(os.environ) | ({DLFCN_VARIABLE: str(archive)} if archive else {}),
             )
             _build(dl.folder, folder / "programs", programs)
             (folder / "done").touch()

@@ -12,6 +12,7 @@ import pytest
 
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
 from aotforge.library.sources import DLFCN_VARIABLE, DlManifest, dl_source, load_dl_manifest
+from tests.support.dl import original_manifest
 from tests.support.slow_servers import Clock, slow_server
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +44,12 @@ def test_our_own_unless_the_user_chooses(tmp_path: Path) -> None:
     assert load_dl_manifest(ROOT / "manifests").dlfcn_win32 is None
     chosen = dl_source(ROOT, cache=tmp_path, folder=tmp_path / "out", environment={})
     assert chosen.original is None and not (tmp_path / "out").exists()
+
+
+def test_the_pin_of_the_page_is_that_of_the_manifest() -> None:
+    pin = original_manifest().dlfcn_win32
+    assert pin is not None
+    assert f"sha256: {pin.sha256}\n" in (ROOT / "docs" / "dl.md").read_text(encoding="utf-8")
 
 
 def test_the_commented_pin_is_a_valid_choice(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.dl import ORIGINAL_VARIABLE, DlPrograms, dl_programs, missing_mingw
+from aotforge.errors import RuntimeBuildError
+from tests.support.dl import ORIGINAL_VARIABLE, DlPrograms, dl_programs, missing_mingw, original_programs
 from tests.support.wine import Wine
 
 pytestmark = pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())
@@ -49,14 +49,22 @@ def test_threads_leave_nothing(wine: Wine, programs: DlPrograms, name: str, chec
 
 
 def test_the_original_passes_the_same_program(wine: Wine) -> None:
-    archive = os.environ.get(ORIGINAL_VARIABLE)
-    if not archive:
-        pytest.skip(
-            f"{ORIGINAL_VARIABLE} does not name dlfcn-win32's archive, which cannot be fetched in tests"
-        )
-    original = dl_programs(Path(archive))
+    original = original_programs()
     assert failures(wine, original, "interface")[0] == ORIGINAL
     assert failures(wine, original, "interface_static")[0] == ORIGINAL | STATIC
+
+
+def test_another_archive_than_the_original_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """.ci/run takes a file above the checkout, where another user may write."""
+    archive = tmp_path / "dlfcn-win32-1.4.2.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in ("src/dlfcn.c", "src/dlfcn.h"):
+            tar.addfile(tarfile.TarInfo(f"dlfcn-win32-1.4.2/{name}"))
+    monkeypatch.setenv(ORIGINAL_VARIABLE, str(archive))
+    with pytest.raises(RuntimeBuildError, match=r"is not the pinned dlfcn-win32-1\.4\.2\.tar\.gz"):
+        original_programs(tmp_path / "built")
 
 
 _STANDIN = r"""

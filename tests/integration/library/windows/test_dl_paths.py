@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dl import ORIGINAL_VARIABLE, DlPrograms, dl_programs, missing_mingw
+from tests.support.dl import DlPrograms, dl_programs, missing_mingw, original_programs
 from tests.support.wine import Wine, windows_path
 
 pytestmark = pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())
@@ -117,12 +117,7 @@ def test_a_module_is_opened_and_named(own: dict[str, Seen], name: str) -> None:
 def test_the_original_differs_where_noted(
     wine: Wine, share: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    archive = os.environ.get(ORIGINAL_VARIABLE)
-    if not archive:
-        pytest.skip(
-            f"{ORIGINAL_VARIABLE} does not name dlfcn-win32's archive, which cannot be fetched in tests"
-        )
-    programs = dl_programs(Path(archive))
+    programs = original_programs()
     results = run_cases(
         wine, programs, tmp_path_factory.mktemp("original"), (share[0] / "again", f"{share[1]}\\again")
     )
