@@ -8,20 +8,25 @@ foreach(line IN LISTS pin_lines)
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS manifests/runtime.yaml)
 
-function(aotforge_is_pinned path result)
+# Servers and indexes may send without end: 64 MiB for a file (128 in shells that count in KiB), 2 GiB of memory.
+set(aotforge_limited sh -c "ulimit -f 131072 2>/dev/null || : && ulimit -v 2097152 2>/dev/null || : && exec \"$@\"" sh)  # a lower limit is kept
+
+# Whether `path` has the pinned bytes. These are then in `copy`, in a folder that only this user can enter: another user, whose folder `path` may be in,
+# can exchange it at any time for a pipe, for whose writer CMake would wait, or for a file or device without end.
+function(aotforge_copy_pinned path copy result)
   set(${result} FALSE PARENT_SCOPE)
-  # neither a pipe, for whose writer CMake waits, nor more than 64 MiB: the folder may be another user's
   execute_process(COMMAND find -H "${path}" -maxdepth 0 -type f -size -131072 OUTPUT_VARIABLE found ERROR_QUIET)
   if(found)
-    file(SHA256 "${path}" digest)
+    file(WRITE "${copy}" "")
+    # GNU dd does not wait for the writer of a pipe; others do not know nonblock
+    execute_process(COMMAND ${aotforge_limited} sh -c "dd if=\"$1\" of=\"$2\" bs=65536 count=1024 iflag=fullblock,nonblock || exec head -c 67108864 <\"$1\" >\"$2\""
+      sh "${path}" "${copy}" TIMEOUT 20 ERROR_QUIET)
+    file(SHA256 "${copy}" digest)
     if(digest STREQUAL zstd_sha256)
       set(${result} TRUE PARENT_SCOPE)
     endif()
   endif()
 endfunction()
-
-# Servers and indexes may send without end: 64 MiB for a file (128 in shells that count in KiB), 2 GiB of memory.
-set(aotforge_limited sh -c "ulimit -f 131072 2>/dev/null || : && ulimit -v 2097152 2>/dev/null || : && exec \"$@\"" sh)  # a lower limit is kept
 
 function(aotforge_fetch_with_cmake archive trouble)
   set(url "${AOTFORGE_ZSTD_URL}")
@@ -78,15 +83,14 @@ function(aotforge_fetch_with_pip folder)
   file(REMOVE_RECURSE "${folder}/backend")
 endfunction()
 
-# Sets `result` to an archive with the pinned bytes, or stops.
-function(aotforge_find_zstd_archive result)
+# Writes an archive with the pinned bytes to `copy`, or stops.
+function(aotforge_take_zstd_archive copy)
   if(AOTFORGE_ZSTD_SOURCE)
     get_filename_component(named "${AOTFORGE_ZSTD_SOURCE}" ABSOLUTE BASE_DIR "${CMAKE_BINARY_DIR}")
-    aotforge_is_pinned("${named}" good)
+    aotforge_copy_pinned("${named}" "${copy}" good)
     if(NOT good)
       message(FATAL_ERROR "AOTFORGE_ZSTD_SOURCE=${named} is not there, or not the pinned ${zstd_file} (SHA-256 ${zstd_sha256})")
     endif()
-    set(${result} "${named}" PARENT_SCOPE)
     return()
   endif()
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/zstd-source")
@@ -99,9 +103,8 @@ function(aotforge_find_zstd_archive result)
       aotforge_fetch_with_pip("${folder}")
     endif()
     foreach(place "${folder}" "${AOTFORGE_CACHE}/sources/${zstd_sha256}" "${AOTFORGE_HOME}/cache/sources/${zstd_sha256}")
-      aotforge_is_pinned("${place}/${zstd_file}" good)
+      aotforge_copy_pinned("${place}/${zstd_file}" "${copy}" good)
       if(good)
-        set(${result} "${place}/${zstd_file}" PARENT_SCOPE)
         return()
       endif()
     endforeach()
@@ -118,19 +121,13 @@ if(NOT AOTFORGE_ZSTD_DIR OR begins EQUAL 0)
   set(unpacked "${CMAKE_CURRENT_BINARY_DIR}/zstd-${short}")
   string(REGEX REPLACE "\\.tar\\.gz$" "" top "${zstd_file}")
   if(NOT EXISTS "${unpacked}/${top}/zstd/zstd.c")
-    aotforge_find_zstd_archive(archive)
-    # the archive may be another user's, who could write a copy with its mode
     file(REMOVE_RECURSE "${unpacked}.new")
     execute_process(COMMAND mkdir -m 700 "${unpacked}.new")
     # by a name that is ASCII: in the C locale CMake extracts nothing from others, without an error
-    configure_file("${archive}" "${unpacked}.new/archive" COPYONLY)
-    aotforge_is_pinned("${unpacked}.new/archive" good)  # the folder that it is kept in may be another user's
-    if(NOT good)
-      message(FATAL_ERROR "${archive} was exchanged while it was copied.\nNext step: configure again, without that folder")
-    endif()
+    aotforge_take_zstd_archive("${unpacked}.new/archive")
     execute_process(COMMAND "${CMAKE_COMMAND}" -E tar xf archive "${top}/zstd" WORKING_DIRECTORY "${unpacked}.new" RESULT_VARIABLE failed)
     if(failed OR NOT EXISTS "${unpacked}.new/${top}/zstd/zstd.c")
-      message(FATAL_ERROR "${archive} cannot be unpacked to ${unpacked}.new: ${failed}")
+      message(FATAL_ERROR "${zstd_file} cannot be unpacked to ${unpacked}.new: ${failed}")
     endif()
     file(REMOVE "${unpacked}.new/archive")
     execute_process(COMMAND chmod 755 "${unpacked}.new")

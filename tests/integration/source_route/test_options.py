@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +115,34 @@ def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make
     assert [path for path in made.build.rglob("*") if path.name == "archive"] == [], (
         "it could be another user's to write"
     )
+
+
+@pytest.mark.parametrize("other", ["pipe", "sparse", "device"])
+def test_an_archive_that_is_exchanged_after_its_check(route: Make, tmp_path: Path, other: str) -> None:
+    """Its folder may be another user's, and CMake would wait for a writer or read without end."""
+    named = tmp_path / "others" / "z.tar.gz"
+    named.parent.mkdir()
+    shutil.copy(route().environment["AOTFORGE_ZSTD_SOURCE"], named)
+    bad = tmp_path / "bad"
+    if other == "pipe":
+        os.mkfifo(bad)
+    elif other == "device":
+        bad.symlink_to("/dev/zero")
+    else:
+        bad.touch()
+        os.truncate(bad, 1 << 40)
+    program = tmp_path / "bin" / "find"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n{shutil.which("find")} "$@"\nmv -fT "{bad}" "{named}"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    made = route(AOTFORGE_ZSTD_SOURCE=str(named), PATH=path)
+    made.build.mkdir()
+    done = made.run(
+        "timeout", "15", "cmake", str(made.source), "-G", "Ninja", *PYTORCH, *COMPILERS, check=False
+    )
+    assert "z.tar.gz is not there, or not the pinned" in made.output(done)
+    assert max(file.stat().st_size for file in made.build.rglob("*")) <= 64 << 20
 
 
 def test_servers_and_indexes_that_send_without_end_are_bounded(route: Make, tmp_path: Path) -> None:
