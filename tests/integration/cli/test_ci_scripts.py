@@ -40,6 +40,31 @@ def test_no_command_line_has_passwords(tmp_path: Path) -> None:
         assert given[given.index(name) - 1 :][:3] == ["--setenv", name, value]
 
 
+@pytest.mark.parametrize("name", ["run", "bare", "older-compilers"])
+def test_package_managers_have_a_limit_of_time(tmp_path: Path, name: str) -> None:
+    """A mirror may send without end; `timeout` and what installs packages are stand-ins, and no package is installed."""
+    programs, scratch = tmp_path / "programs", tmp_path / "scratch"
+    for folder in (programs, scratch):
+        folder.mkdir()
+    for program in ("mktemp", "chmod", "mkdir", "rm", "cp", "cat", "dirname", "env", "grep", "touch"):
+        (programs / program).symlink_to(shutil.which(program) or program)
+    stand_in(programs, "id", "echo 0")
+    stand_in(programs, "timeout", 'bounded=1 exec "${@:2}"')
+    stand_in(programs, "apt-get", f'echo "${{bounded:-unbounded}}" >>{tmp_path}/calls')
+    stand_in(programs, "dpkg", "echo amd64")
+    for program in ("curl", "sha256sum", "dpkg-deb", "dpkg-query", "update-ca-certificates"):
+        stand_in(programs, program, "exit 0")
+    script = tmp_path / "checkout" / ".ci" / name
+    script.parent.mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / name, script)
+    stand_in(script.parents[1], "dev", "exit 0")
+    if name == "run":
+        stand_in(script.parent, "older-compilers", "exit 0")
+    environment = {"PATH": str(programs), "TMPDIR": str(scratch)}
+    subprocess.run(["/bin/bash", script], env=environment, check=False, capture_output=True)
+    assert set((tmp_path / "calls").read_text().split()) == {"1"}
+
+
 class _Endless(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
