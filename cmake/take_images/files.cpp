@@ -111,6 +111,20 @@ std::vector<std::string> list_folder(int folder, Budget& budget) {
   return names;
 }
 
+void refuse_holes(int fd, const std::string& shown) {
+  off_t holes = 0;
+  const off_t end = ::lseek(fd, 0, SEEK_END);
+  for (off_t at = 0; at < end;) {
+    const off_t hole = ::lseek(fd, at, SEEK_HOLE);  // the end where the file system reports none
+    if (hole < at || hole >= end) break;
+    at = ::lseek(fd, hole, SEEK_DATA);
+    if (at < hole) at = end;
+    holes += at - hole;
+    if (holes > 1 << 20) throw Stop(shown + " is sparse: more than 1 MiB of it is holes.\nNext step: copy it with cp --sparse=never, and name the copy");
+  }
+  if (::lseek(fd, 0, SEEK_SET) != 0) throw Stop(shown + " cannot be read: " + reason());
+}
+
 void read_all(int fd, const std::string& shown, Budget& budget, const std::function<void(const uint8_t*, size_t)>& take) {
   std::vector<uint8_t> piece(kPiece);
   for (;;) {

@@ -62,6 +62,9 @@ bool exists(int folder, const std::string& name);
 // Names in a folder but "." and "..", in order.
 std::vector<std::string> list_folder(int folder, Budget& budget);
 
+// Stops when more than 1 MiB of a file is holes: their author stores none of these bytes.
+void refuse_holes(int fd, const std::string& shown);
+
 // Passes on all that `fd` has, in pieces.
 void read_all(int fd, const std::string& shown, Budget& budget, const std::function<void(const uint8_t*, size_t)>& take);
 void write_all(int fd, const uint8_t* data, size_t size, const std::string& shown);

@@ -298,6 +298,7 @@ void Taker::take_tarball(const Fd& file, const std::vector<Listed>& listed, cons
   struct stat found;
   if (::fstat(file.get(), &found) != 0) throw Stop(shown + " cannot be read: " + std::strerror(errno));
   if (static_cast<uint64_t>(found.st_size) > budget_.left()) budget_.add_bytes(static_cast<uint64_t>(found.st_size));
+  refuse_holes(file.get(), shown);
   const Fd unpacked = make_private_folder(AT_FDCWD, unpacked_, "the folder for what " + shown + " unpacks to");
   uint64_t size = 0;
   PacksOfTar tar(unpacked.get(), budget_);

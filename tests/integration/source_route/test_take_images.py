@@ -220,6 +220,31 @@ def test_tarballs_with_holes_are_refused(tmp_path: Path) -> None:
     assert done.returncode and "more than 8589934592 bytes" in done.stderr and not output.exists()
 
 
+def test_tarballs_whose_compressed_data_have_holes(tmp_path: Path) -> None:
+    """They cost their author nothing, and unpack to many times what is on the disk before any limit ends that."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    next(made.glob("*.aoti")).write_bytes(b"AOTFIMG\n" + bytes(4 << 20))
+    data = io.BytesIO()
+    with tarfile.open(
+        fileobj=data, mode="w:gz", compresslevel=0, format=tarfile.USTAR_FORMAT
+    ) as tar:  # stored
+        tar.add(made, f"aotriton/{IMAGES}/{made.name}")
+    path, block = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz", 4096
+    with path.open("wb") as file:
+        for start in range(0, len(data.getvalue()), block):
+            piece = data.getvalue()[start : start + block]
+            if any(piece):
+                file.seek(start)
+                file.write(piece)
+    if path.stat().st_blocks * 512 > 1 << 20:
+        pytest.skip("the file system of the test folder has no holes")
+    assert path.read_bytes() == data.getvalue()
+    done, output = take(tmp_path, [path])
+    assert done.returncode and "is sparse" in done.stderr and not output.exists()
+    path.write_bytes(data.getvalue())
+    assert take(tmp_path, [path])[0].returncode == 0
+
+
 @pytest.mark.parametrize("size", [5 << 30, 15 << 40])
 def test_packs_with_holes_are_refused(size: int, tmp_path: Path) -> None:
     made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
