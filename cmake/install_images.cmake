@@ -1,7 +1,10 @@
 # Of cmake --install: every pack in AOTFORGE_IMAGES to lib/aotriton.images. A pack that is there already is left alone when it is the same, else it is
 # replaced in two renames: running programs keep the files that they have open, and no program ever reads a half-written one.
+# install_first.cmake has checked all folders: no other user can write them.
 
 set(images "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/aotriton.images")
+set(staged "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/.aotriton.images.new")
+set(lock "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/.aotriton.images.lock")
 
 execute_process(COMMAND id -u OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 
@@ -28,28 +31,41 @@ function(same_files one other result)
   set(${result} TRUE PARENT_SCOPE)
 endfunction()
 
-# CMake has made it by now, or found it there
-execute_process(COMMAND find "${images}" -maxdepth 0 -type d -user "${user}" -perm /022 -exec chmod go-w "{}" "+" ERROR_QUIET)
-execute_process(COMMAND find "${images}" -maxdepth 0 "(" ! -uid 0 ! -user "${user}" -o -type d -perm /022 ")" RESULT_VARIABLE failed OUTPUT_VARIABLE of_others
-  ERROR_QUIET)
-if(failed OR of_others)
-  message(FATAL_ERROR "${images} belongs to another user, or others can write it: they could exchange images in it.\nNext step: remove it, or install into another prefix")
-endif()
-
 file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")
 if(NOT packs)
   message(FATAL_ERROR "${AOTFORGE_IMAGES} holds no image packs.\nNext step: build before installing; if the folder was removed, remove images.stamp beside it, too")
 endif()
+
+# One installation at a time, also from several build folders. The lock is removed at the end, because packagers would ship it: who waited for it may
+# then have that of a removed file, while another has that of the next one. With another mode than 600 other users could hold it.
+foreach(attempt RANGE 99)
+  execute_process(COMMAND sh -c "umask 077 && : >>\"$1\"" sh "${lock}")
+  file(LOCK "${lock}" GUARD PROCESS RESULT_VARIABLE failed TIMEOUT 600)
+  if(failed MATCHES "Timeout" OR attempt EQUAL 99)
+    message(FATAL_ERROR "${lock} is held by another installation: ${failed}.\nNext step: install again when it has ended")
+  elseif(failed)  # NFS and Lustre may have no locks
+    break()
+  endif()
+  execute_process(COMMAND sh -c "[ ! -d /proc/$PPID/fd ] || [ -n \"$(find -L /proc/$PPID/fd -maxdepth 1 -samefile \"$1\")\" ]" sh "${lock}"
+    RESULT_VARIABLE removed ERROR_QUIET)
+  if(NOT removed)
+    break()
+  endif()
+  file(LOCK "${lock}" RELEASE)
+endforeach()
+
+aotforge_check_folders(lib/.aotriton.images.new)
+file(REMOVE_RECURSE "${staged}")  # of an installation that was ended
+file(MAKE_DIRECTORY "${staged}/old")
 foreach(pack IN LISTS packs)
   set(target "${images}/${pack}")
-  set(new "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/.${pack}.new")
-  set(old "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/.${pack}.old")
+  set(new "${staged}/new/${pack}")
+  set(old "${staged}/old/${pack}")
   same_files("${AOTFORGE_IMAGES}/${pack}" "${target}" same)
   if(same)
     message(STATUS "Up-to-date: ${target}")
   else()
     message(STATUS "Installing: ${target}")
-    file(REMOVE_RECURSE "${new}" "${old}")
     file(COPY "${AOTFORGE_IMAGES}/${pack}/" DESTINATION "${new}"
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
       DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -57,10 +73,10 @@ foreach(pack IN LISTS packs)
       file(RENAME "${target}" "${old}")
     endif()
     file(RENAME "${new}" "${target}")
-    file(REMOVE_RECURSE "${old}")
   endif()
   file(GLOB files RELATIVE "${target}" "${target}/*")
   foreach(file IN LISTS files)
     list(APPEND CMAKE_INSTALL_MANIFEST_FILES "${CMAKE_INSTALL_PREFIX}/lib/aotriton.images/${pack}/${file}")
   endforeach()
 endforeach()
+file(REMOVE_RECURSE "${staged}" "${lock}")

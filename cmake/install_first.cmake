@@ -1,0 +1,32 @@
+# Of cmake --install, before all else.
+
+# CMake makes files with the modes of the umask and sets their modes afterwards. Where others could open a file meanwhile, and write it later,
+# AOTFORGE_SCRIPT is executed with another umask, and AOTFORGE_INSTALLED is set.
+execute_process(COMMAND sh -c umask RESULT_VARIABLE failed OUTPUT_VARIABLE mask OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+set(AOTFORGE_INSTALLED FALSE)
+if(NOT failed AND NOT mask MATCHES "[2367][2367]$")
+  execute_process(COMMAND sh -c "umask $(printf %o $((0$(umask) | 022))) && exec \"$@\"" sh
+    "${CMAKE_COMMAND}" "-DCMAKE_INSTALL_PREFIX=${CMAKE_INSTALL_PREFIX}" "-DCMAKE_INSTALL_COMPONENT=${CMAKE_INSTALL_COMPONENT}"
+    "-DCMAKE_INSTALL_CONFIG_NAME=${CMAKE_INSTALL_CONFIG_NAME}" "-DCMAKE_INSTALL_DO_STRIP=${CMAKE_INSTALL_DO_STRIP}"
+    "-DCMAKE_INSTALL_LOCAL_ONLY=${CMAKE_INSTALL_LOCAL_ONLY}" -P "${AOTFORGE_SCRIPT}" RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "the installation ended with an error, above")
+  endif()
+  set(AOTFORGE_INSTALLED TRUE)
+endif()
+
+set(AOTFORGE_CHECK_FOLDERS "${CMAKE_CURRENT_LIST_DIR}/check_folders.sh")
+
+# Stops when another user could exchange the prefix or folders in it.
+function(aotforge_check_folders)
+  execute_process(COMMAND sh "${AOTFORGE_CHECK_FOLDERS}" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" ${ARGV} RESULT_VARIABLE failed OUTPUT_VARIABLE text
+    ERROR_VARIABLE errors OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(failed)
+    message(FATAL_ERROR "nothing was installed: ${text}${errors}")
+  endif()
+endfunction()
+
+if(NOT AOTFORGE_INSTALLED AND NOT AOTFORGE_CHECKED)  # every component begins with this script
+  aotforge_check_folders(lib/aotriton.images lib/cmake/aotriton lib/cmake/aotforge_ops include/aotriton include/aotforge share/licenses/aotriton)
+  set(AOTFORGE_CHECKED TRUE)
+endif()

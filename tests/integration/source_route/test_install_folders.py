@@ -1,0 +1,149 @@
+"""Folders that are installed into: another user can exchange none of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.source_route.ready_images import IMAGES, release
+from tests.integration.source_route.routes import PYTORCH, Route
+from tests.support.acl import set_acl
+from tests.support.other_user import USER
+from tests.support.runtime import ROOT
+
+SCRIPT = ROOT / "cmake" / "check_folders.sh"
+FOLDERS = ("lib/aotriton.images", "include/aotriton")
+Make = Callable[..., Route]
+
+
+def check(prefix: Path, **environment: str) -> str:
+    """The message of a refusal; empty where the folders are accepted."""
+    done = subprocess.run(
+        ["sh", SCRIPT, prefix, *FOLDERS], env=dict(os.environ) | environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert not done.stderr and bool(done.stdout) == bool(done.returncode), (done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    made = tmp_path / "a prefix *" / "opt"
+    for folder in FOLDERS:
+        (made / folder / "inner").mkdir(parents=True)
+    assert not check(made)
+    return made
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+@pytest.mark.parametrize("component", ["images", "runtime", "development", ""])
+def test_nothing_is_installed_into_a_folder_of_another_user(
+    route: Make, tmp_path: Path, component: str
+) -> None:
+    """Who can write `lib` exchanges folders in it for links while files are removed and copied."""
+    made = route()
+    given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    made.configure(*[option for option in PYTORCH if "NOIMAGE" not in option], f"-DAOTRITON_IMAGES={given}")
+    made.ninja("aotforge_images")
+    lib = made.prefix / "lib"
+    lib.mkdir(parents=True)
+    os.chown(lib, USER, USER)
+    command = ["cmake", "--install", ".", *(["--component", component] if component else [])]
+    refused = made.run(*command, check=False)
+    assert refused.returncode
+    printed = made.output(refused)
+    assert f"nothing was installed: {lib} belongs to user {USER}, who could exchange what is" in printed
+    assert "or into another prefix (CMAKE_INSTALL_PREFIX, DESTDIR)" in printed
+    assert not list(lib.iterdir())
+    if component == "images":
+        made.run(*command, DESTDIR=str(tmp_path / "staged"))
+        assert [path.name for path in (tmp_path / "staged" / made.prefix.relative_to("/")).iterdir()] == [
+            "lib"
+        ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+@pytest.mark.parametrize("below", ["..", ".", "lib", IMAGES, f"{IMAGES}/inner", "include/aotriton/inner"])
+def test_each_folder_on_the_way_belongs_to_this_user_or_root(prefix: Path, below: str) -> None:
+    os.chown(prefix / below, USER, -1)
+    assert f"belongs to user {USER}" in check(prefix)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
+@pytest.mark.parametrize("below", ["..", ".", "lib", f"{IMAGES}/inner"])
+def test_folders_that_others_can_write(prefix: Path, below: str, mode: int) -> None:
+    """The sticky bit protects what there is in a folder, not what will be made there."""
+    (prefix / below).chmod(mode)
+    assert ("users can write" in check(prefix)) == (mode != 0o1777 or below != "..")
+    (prefix / below).chmod(0o755)
+
+
+def test_a_prefix_is_made(tmp_path: Path) -> None:
+    """In /tmp another user could be the first to make it."""
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    made = tmp_path / "sticky" / "opt" / "aotriton"
+    done = subprocess.run(["sh", "-c", f'umask 000; exec sh "{SCRIPT}" "{made}"'], check=False)
+    assert done.returncode == 0
+    assert {path.stat().st_mode & 0o777 for path in (made, made.parent)} == {0o755}
+
+
+@pytest.mark.parametrize(
+    ("groups", "accounts", "accepted"),
+    [
+        ("staff:x:{}:", "a:x:5:77::/:/bin/sh", True),
+        ("staff:x:{}:root,{me}", "root:x:0:{}::/:/bin/sh\n{me}:x:{user}:{}::/:/bin/sh", True),
+        ("staff:x:{}:other", "", False),
+        ("staff:x:{}:", "a:x:5:{}::/:/bin/sh", False),
+        ("", "", False),
+    ],
+)
+def test_a_group_without_others_may_write(
+    prefix: Path, tmp_path: Path, groups: str, accounts: str, accepted: bool
+) -> None:
+    lib = prefix / "lib"
+    lib.chmod(0o2775)
+    me = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    lists = [text.format(*[lib.stat().st_gid] * 2, me=me, user=os.geteuid()) for text in (groups, accounts)]
+    program = tmp_path / "bin" / "getent"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\n[ $1 = group ] && echo '{lists[0]}'\n[ $1 != passwd ] || echo '{lists[1]}'\n"
+    )
+    program.chmod(0o755)
+    found = check(prefix, PATH=f"{program.parent}:{os.environ['PATH']}")
+    assert ("has the mode drwxrwsr-x" in found) != accepted and bool(found) != accepted
+    if accepted:
+        set_acl(lib, USER)
+        assert "has the mode drwxrws" in check(prefix, PATH=f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_folders_behind_links(prefix: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    (others / "images").mkdir(parents=True)
+    images = prefix / IMAGES
+    (images / "inner").rmdir()
+    images.rmdir()
+    images.symlink_to(tmp_path / "others" / ".." / "others" / "images")
+    assert not check(prefix)
+    others.chmod(0o777)
+    assert f"{others} has the mode drwxrwxrwx" in check(prefix), "its end could be exchanged"
+    others.chmod(0o755)
+    (others / "images").chmod(0o777)
+    assert "aotriton.images has the mode" in check(prefix)
+    (others / "images").rmdir()
+    assert "which is not there" in check(prefix), "another user could make it"
+    (others / "images").symlink_to("images")
+    assert "link to itself" in check(prefix)
+    (others / "images").unlink()
+    (others / "images").touch()
+    assert "is not a folder" in check(prefix)
+    if os.geteuid() == 0:
+        (others / "images").unlink()
+        (others / "images").symlink_to(prefix)
+        os.chown(others / "images", USER, -1, follow_symlinks=False)
+        assert f"belongs to user {USER}" in check(prefix)
