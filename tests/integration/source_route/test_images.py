@@ -113,9 +113,11 @@ def _check_installations_at_once(made: Route, tmp_path: Path) -> None:
         while not started.exists():
             time.sleep(0.05)
         with subprocess.Popen(command, cwd=made.build, env=dict(made.environment)) as second:
-            with pytest.raises(subprocess.TimeoutExpired):
-                second.wait(2)
-            resume.touch()
+            try:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    second.wait(2)
+            finally:
+                resume.touch()
             assert first.wait() == second.wait() == 0
     assert files(target) == files(made.build / "images" / "amd-gfx908")
     assert [path.name for path in lib.iterdir()] == ["aotriton.images"]
