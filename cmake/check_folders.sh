@@ -1,6 +1,8 @@
 #!/bin/sh
-# check_folders.sh PREFIX FOLDER...: makes PREFIX, and ends with 1 and a message when another user could exchange it, one of the folders below it, or
-# a folder on the way to them. CMake writes and removes by name: behind a folder that is exchanged for a link these would be other files.
+# check_folders.sh BUILD PREFIX FOLDER...: makes PREFIX, and ends with 1 and a message when another user could exchange it, one of the folders below it,
+# or a folder on the way to them. CMake writes and removes by name: behind a folder that is exchanged for a link these would be other files.
+# Who could exchange BUILD, the build folder, or this script counts as this user: the installation executes their files anyway. So root in a container
+# installs into the checkout of the user who started it.
 # As aotforge/base/cache_trust.py, without Python, but any group that no other account is in counts as the user's own: Debian gives its group staff
 # /usr/local/lib.
 set -uf
@@ -20,9 +22,27 @@ refuse() {
   exit 1
 }
 
+owners=" 0 $me " writers=' '
+trust() {
+  owners="$owners$3 "
+  case $1 in
+    d????????[tT]*) ;;
+    d????w*) writers="$writers$4 " ;;
+  esac
+}
+for start in "$1" "${0%/*}"; do
+  folder=$(cd "$start" && pwd -P) || refuse "$start cannot be entered"
+  while :; do
+    trust $(ls -ldn "${folder:-/}")
+    [ -n "$folder" ] || break
+    folder=${folder%/*}
+  done
+done
+shift
+
 # A folder above may be the system's, whose users a namespace does not know.
 is_trusted() {
-  if [ "$1" = "$unknown" ]; then [ "$2" = above ]; else [ "$1" = 0 ] || [ "$1" = "$me" ]; fi
+  if [ "$1" = "$unknown" ]; then [ "$2" = above ]; else [ "${owners#* "$1" }" != "$owners" ]; fi
 }
 
 accounts() {
@@ -61,7 +81,7 @@ check() {
   case $mode in
     # with an ACL (+) these bits are the most that its users and groups may do
     d???????w* | d????w*+) ;;
-    d????w*) if is_private "$group"; then return; fi ;;
+    d????w*) if [ "${writers#* "$group" }" != "$writers" ] || is_private "$group"; then return; fi ;;
     *) return ;;
   esac
   refuse "$shown has the mode $mode and the group $group: other users can write it, and could exchange what is installed" \

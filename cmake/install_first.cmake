@@ -19,7 +19,8 @@ set(AOTFORGE_CHECK_FOLDERS "${CMAKE_CURRENT_LIST_DIR}/check_folders.sh")
 
 # Stops when another user could exchange the prefix or folders in it.
 function(aotforge_check_folders)
-  execute_process(COMMAND sh "${AOTFORGE_CHECK_FOLDERS}" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" ${ARGV} RESULT_VARIABLE failed OUTPUT_VARIABLE text
+  get_filename_component(build "${AOTFORGE_SCRIPT}" DIRECTORY)
+  execute_process(COMMAND sh "${AOTFORGE_CHECK_FOLDERS}" "${build}" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" ${ARGV} RESULT_VARIABLE failed OUTPUT_VARIABLE text
     ERROR_VARIABLE errors OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(failed)
     message(FATAL_ERROR "nothing was installed: ${text}${errors}")

@@ -17,13 +17,15 @@ from tests.support.runtime import ROOT
 
 SCRIPT = ROOT / "cmake" / "check_folders.sh"
 FOLDERS = ("lib/aotriton.images", "include/aotriton")
+BUILD = Path("/")
+"""Of root, as the sources of this checkout in CI."""
 Make = Callable[..., Route]
 
 
-def check(prefix: Path, **environment: str) -> str:
+def check(prefix: Path, build: Path = BUILD, **environment: str) -> str:
     """The message of a refusal; empty where the folders are accepted."""
     done = subprocess.run(
-        ["sh", SCRIPT, prefix, *FOLDERS], env=dict(os.environ) | environment, capture_output=True, text=True, check=False
+        ["sh", SCRIPT, build, prefix, *FOLDERS], env=dict(os.environ) | environment, capture_output=True, text=True, check=False
     )  # fmt: skip
     assert not done.stderr and bool(done.stdout) == bool(done.returncode), (done.stdout, done.stderr)
     return done.stdout
@@ -73,6 +75,25 @@ def test_each_folder_on_the_way_belongs_to_this_user_or_root(prefix: Path, below
     assert f"belongs to user {USER}" in check(prefix)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+def test_who_can_exchange_the_build_is_trusted(prefix: Path, tmp_path: Path) -> None:
+    """As where root builds PyTorch in a container, in a checkout of the user who started it: that user's files are executed anyway."""
+    build = tmp_path / "of the user" / "build"
+    build.mkdir(parents=True)
+    os.chown(prefix / "lib", USER, USER)
+    (prefix / "lib").chmod(0o775)
+    assert f"belongs to user {USER}" in check(prefix, build=build)
+    os.chown(build.parent, USER, -1)
+    assert f"the group {USER}: other users can write it" in check(prefix, build=build)
+    os.chown(build, -1, USER)
+    build.chmod(0o1775)
+    assert "other users can write it" in check(prefix, build=build), "the sticky bit protects what is in it"
+    build.chmod(0o775)
+    assert not check(prefix, build=build)
+    os.chown(prefix / "include", USER + 1, -1)
+    assert f"belongs to user {USER + 1}" in check(prefix, build=build)
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
 @pytest.mark.parametrize("below", ["..", ".", "lib", f"{IMAGES}/inner"])
 def test_folders_that_others_can_write(prefix: Path, below: str, mode: int) -> None:
@@ -87,7 +108,7 @@ def test_a_prefix_is_made(tmp_path: Path) -> None:
     (tmp_path / "sticky").mkdir()
     (tmp_path / "sticky").chmod(0o1777)
     made = tmp_path / "sticky" / "opt" / "aotriton"
-    done = subprocess.run(["sh", "-c", f'umask 000; exec sh "{SCRIPT}" "{made}"'], check=False)
+    done = subprocess.run(["sh", "-c", f'umask 000; exec sh "{SCRIPT}" / "{made}"'], check=False)
     assert done.returncode == 0
     assert {path.stat().st_mode & 0o777 for path in (made, made.parent)} == {0o755}
 
