@@ -20,13 +20,10 @@ from aotforge.formats.untrusted_file import check_folder_size, check_json, open_
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP, entry_violation
 from aotforge.release.listed_files import is_release_file
-from aotforge.release.model import MANIFEST, UNSIGNED
+from aotforge.release.model import MANIFEST, PACKS_LIMIT, UNSIGNED
 
 _FAULTS = 100
 """Faults of an archive's form that are kept."""
-
-_PACKS = 64
-"""Image packs of a release: for each of their archs a program loads the library."""
 
 # fail fast: an error for each value would take more memory than the values
 _Words = Annotated[tuple[str, ...], FailFast()]
@@ -143,6 +140,12 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
             hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
         ) from error
     names = [found for file in present if (found := parse_artifact_name(file))]
+    if (count := sum(name.kind == "images" for name in names)) > PACKS_LIMIT:
+        raise ReleaseError(
+            f"{folder} has {count} image packs, {PACKS_LIMIT} are allowed",
+            cause="it was not made by the build",
+            hint="fetch the release again",
+        )
     return Candidate(
         name=manifest.release,
         folder=folder,
@@ -294,7 +297,6 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
     images = candidate.packs().keys()
     texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     return [
-        *([f"it has {len(images)} image packs, {_PACKS} are allowed"] if len(images) > _PACKS else []),
         *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
         *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
         *(

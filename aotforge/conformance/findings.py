@@ -11,7 +11,7 @@ from aotforge.errors import CompatError
 Status = Literal["passed", "failed", "not run"]
 _MARKS = {"passed": ("ok     ", "32"), "failed": ("FAILED ", "31"), "not run": ("not run", "33")}
 _LISTED, _LONGEST = 12, 1000
-"""Violations that a finding quotes, and characters of each: they quote what the release has."""
+"""Violations that a finding quotes, and characters of each and of the statement: they quote what the release has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,8 @@ class Finding:
 
 
 def _finding(status: Status, check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    return Finding(check=check, status=status, what=what, evidence=evidence, row=row)
+    most = _LISTED * (_LONGEST + 4)
+    return Finding(check=check, status=status, what=what[:_LONGEST], evidence=evidence[:most], row=row)
 
 
 passed, failed, not_run = (

@@ -15,10 +15,11 @@ from aotforge.base.files import check_own_tree, write_atomic
 from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
-from aotforge.deliver.wheel_index import FOLDER, read_wheels, write_index
+from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
+from aotforge.formats.memory_sink import limited_memory
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
@@ -104,7 +105,12 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
     for path in found:  # nothing is signed, and pip executes what the index names
         check_own_tree(path, ReleaseError)
     compat = load_matrix(checkout)
-    releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
+    releases: list[ReleasePage] = []
+    wheels: list[IndexedWheel] = []
+    for path in found:
+        with limited_memory(path):
+            releases.append(read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")))
+            wheels += read_wheels(path, yanked=yanked.get(path.name, ""))
     page = make_page(
         releases,
         matrix=matrix_html(compat),
@@ -112,7 +118,6 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
         docs=f"{DOCS}/{INDEX}" if (folder / DOCS / INDEX).is_file() else "",
     )
     write_atomic(folder / INDEX, page)
-    wheels = [one for path in found for one in read_wheels(path, yanked=yanked.get(path.name, ""))]
     if wheels:
         write_index(folder, wheels)
     return folder / INDEX

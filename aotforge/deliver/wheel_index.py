@@ -6,6 +6,7 @@ that any web server over the folder will do. A wheel that several releases have 
 
 import html
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from aotforge.formats.wheel import WheelName, is_own_project, parse_wheel_name, 
 
 FOLDER = "simple"
 _REQUIRES = "Requires-Python: "
+_VERSIONS = re.compile(r"[0-9A-Za-z.*+!<>=~, -]{0,100}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +58,19 @@ def read_wheels(folder: Path, *, yanked: str = "") -> list[IndexedWheel]:
                 hint="remove it, or fetch the release again",
             )
         lines = metadata.decode("utf-8", "replace").splitlines()
+        requires = next((line.removeprefix(_REQUIRES) for line in lines if line.startswith(_REQUIRES)), "")
+        if not _VERSIONS.fullmatch(requires):
+            raise ReleaseError(
+                f"{path}: its Requires-Python is not a list of version specifiers",
+                hint="fetch the release again",
+            )
         found.append(
             IndexedWheel(
                 release=folder.name,
                 name=name,
                 size=path.stat().st_size,
                 sha256=sha256_file(path),
-                requires_python=next(
-                    (line.removeprefix(_REQUIRES) for line in lines if line.startswith(_REQUIRES)), ""
-                ),
+                requires_python=requires,
                 yanked=yanked,
             )
         )

@@ -62,9 +62,12 @@ def check_holes(file: FileIO) -> None:
         raise OSError(errno.EINVAL, reason, str(file.name))
 
 
-def check_folder_size(folder: Path) -> None:
-    """Raises OSError when a folder is not the size of a release: more than FILES_LIMIT files, or FOLDER_LIMIT bytes of them together,
-    without those of folders below it; for a file with holes; and for a link: what it leads to may have no end."""
+def check_folder_size(folder: Path) -> int:
+    """Bytes of the files in a folder, without those of folders below it.
+
+    Raises OSError when it is not the size of a release, which has at most FILES_LIMIT files and FOLDER_LIMIT bytes; for a file with holes;
+    and for a link: what it leads to may have no end.
+    """
     total = 0
     for number, path in enumerate(folder.iterdir(), 1):
         found = path.lstat()
@@ -83,6 +86,7 @@ def check_folder_size(folder: Path) -> None:
                     check_holes(file)
                 except OSError as error:
                     raise OSError(error.errno, f"{path.name}: {error.strerror}") from None
+    return total
 
 
 def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:

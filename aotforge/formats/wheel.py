@@ -18,7 +18,7 @@ from typing import BinaryIO
 from aotforge.errors import ContainerError, ReleaseError
 from aotforge.formats.zip_archive import open_zip, read_member, write_zip
 
-_METADATA_LIMIT = 4 * 1024**2
+_METADATA_LIMIT = 256 * 1024
 """Bytes of METADATA and of WHEEL: a line of one byte takes 60 of memory."""
 _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
 ATTENTION = "aotforge-attention"

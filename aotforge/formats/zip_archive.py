@@ -25,7 +25,7 @@ from aotforge.formats.untrusted_file import check_holes, open_regular
 _FIRST, _LAST = 315532800, 4354819199
 """1980-01-01 and 2107-12-31: the range of the format's times."""
 
-_FREE, _RATIO, _MOST, _MOST_MEMBERS = 16 * 1024**2, 40, 2 * 1024**3, 10_000
+_FREE, _RATIO, _MOST, _MOST_MEMBERS = 1024**2, 40, 2 * 1024**3, 10_000
 """Bounds of what is read: bytes of all members, free and per byte of the file and at most, and the number of members."""
 
 _HEADER = struct.Struct("<4s5H3I2H")

@@ -20,7 +20,7 @@ from aotforge.formats.untrusted_tar import NoSink, Sink, UnsafeArchiveError, fil
 from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.pack.model import ImagePack
 from aotforge.release.layout import TOP, check_names, entry_violation
-from aotforge.release.model import MANIFEST
+from aotforge.release.model import MANIFEST, PACKS_LIMIT
 
 _RESOURCES_LIMIT = 64 * 1024**2
 """Bytes of resources.json, which has about 400 per image: one character can make seven of each in memory."""
@@ -57,6 +57,8 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
             found.setdefault((parts.pack, parts.release), {})[parts.kind] = name
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
+    if len(found) > PACKS_LIMIT:
+        raise _unusable(f"{folder} has {len(found)} image packs, {PACKS_LIMIT} are allowed")
     digests = [(kind, sums[name]) for names in found.values() for kind, name in names.items()]
     if len(digests) != len(set(digests)):  # a name costs nothing, and to read the archive minutes
         raise _unusable(

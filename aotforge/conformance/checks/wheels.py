@@ -26,7 +26,7 @@ _OURS = "aotforge-"
 
 @dataclass(frozen=True, kw_only=True)
 class _Wheel:
-    """A wheel without its bytes: SHA-256 of each file, and METADATA as text."""
+    """A wheel without its bytes: SHA-256 of each file, and METADATA of the library's wheel as text."""
 
     name: WheelName
     files: Mapping[str, str]
@@ -61,7 +61,9 @@ def check_wheels(context: CheckContext) -> list[Finding]:
             findings.append(
                 failed("wheels", "one wheel per project", f"{path.name} and {wheels[name.name].name}")
             )
-        metadata = members.get(f"{name.info}/METADATA", b"").decode("utf-8", "replace")
+        metadata = ""
+        if name.name == ATTENTION:
+            metadata = members.get(f"{name.info}/METADATA", b"").decode("utf-8", "replace")
         wheels[name.name] = _Wheel(name=name, files=_digests(members), metadata=metadata)
         findings.append(finding_from("wheels", f"metadata of {path.name}", _metadata_faults(name, members)))
         if name.name.startswith(_OURS):

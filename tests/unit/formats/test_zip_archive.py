@@ -317,7 +317,7 @@ def test_members_that_no_release_has(tmp_path: Path) -> None:
 
 def test_bounds_of_what_is_read() -> None:
     bounds = (zip_archive._FREE, zip_archive._RATIO, zip_archive._MOST, zip_archive._MOST_MEMBERS)
-    assert bounds == (16_777_216, 40, 2_147_483_648, 10_000)
+    assert bounds == (1_048_576, 40, 2_147_483_648, 10_000)
 
 
 def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,8 +384,8 @@ def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(ReleaseError, match="is not a valid wheel"):
         read_metadata(path, name)
-    path = write_wheel(tmp_path, name, {}, {"METADATA": bytes((4 << 20) + 1)}, epoch=0)
-    with pytest.raises(ReleaseError, match="its METADATA has 4194305 bytes"):
+    path = write_wheel(tmp_path, name, {}, {"METADATA": bytes((1 << 18) + 1)}, epoch=0)
+    with pytest.raises(ReleaseError, match="its METADATA has 262145 bytes"):
         read_metadata(path, name)
 
 
@@ -393,10 +393,10 @@ def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
 def test_texts_of_a_wheel_that_are_read_by_lines_are_bounded(file: str, tmp_path: Path) -> None:
     """A line of one byte takes 60 of memory, and megabytes of lines some kilobytes of the file."""
     name = WheelName(name="aotforge-attention", version="1")
-    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 21)}, epoch=0)
-    assert len(read_wheel(path)[f"{name.info}/{file}"]) == 1 << 22
-    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 21) + b"x"}, epoch=0)
-    with pytest.raises(ReleaseError, match=f"its {file} has 4194305 bytes"):
+    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 17)}, epoch=0)
+    assert len(read_wheel(path)[f"{name.info}/{file}"]) == 1 << 18
+    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 17) + b"x"}, epoch=0)
+    with pytest.raises(ReleaseError, match=f"its {file} has 262145 bytes"):
         read_wheel(path)
 
 

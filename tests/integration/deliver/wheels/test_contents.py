@@ -316,6 +316,17 @@ def test_an_altered_console_script_is_found(context: CheckContext, site: Site, t
     assert "aotforge/__init__.py has other content" in violations(context, folder)
 
 
+@pytest.mark.parametrize("text", ["a" * 101, "\U0001f600", ">=3.10; <script>"])
+def test_the_index_has_no_requirement_of_any_text(text: str, tmp_path: Path) -> None:
+    """It is in each page twice, and 430 kB of wheels made 800 MB."""
+    right = WheelName(name="aotforge-attention", version="1")
+    write_wheel(tmp_path, right, {}, {"METADATA": b"Requires-Python: >=3.10,!=3.12.*\n"}, epoch=0)
+    assert [one.requires_python for one in read_wheels(tmp_path)] == [">=3.10,!=3.12.*"]
+    write_wheel(tmp_path, right, {}, {"METADATA": f"Requires-Python: {text}\n".encode()}, epoch=0)
+    with pytest.raises(ReleaseError, match="its Requires-Python is not a list of version specifiers"):
+        read_wheels(tmp_path)
+
+
 def test_the_index_lists_no_other_project(site: Site, tmp_path: Path) -> None:
     folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
     write_wheel(folder, WheelName(name="numpy", version="99.0"), {}, {"METADATA": b"Name: numpy"}, epoch=0)
