@@ -1,4 +1,4 @@
-"""Files of archives in memory, and bounds that keep what is made of a release in proportion to its bytes."""
+"""Files of archives in memory, and bounds of what is made of a release, in proportion to its bytes."""
 
 import os
 import resource
