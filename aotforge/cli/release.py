@@ -84,10 +84,15 @@ def diff(
     json: Json = False,
 ) -> None:
     """Differences of two releases: tools, packs, images, resources, verdicts, files."""
+    from aotforge.formats.memory_sink import limited_memory
     from aotforge.release.compare import compare_documents
     from aotforge.release.release_json import load_release_json
 
-    found = compare_documents(*(load_release_json(Path(folder)) for folder in (before, after)))
+    documents = []
+    for folder in (Path(before), Path(after)):
+        with limited_memory(folder):
+            documents.append(load_release_json(folder))
+    found = compare_documents(*documents)
     lines = [
         f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
         for one in found
