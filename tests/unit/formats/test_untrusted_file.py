@@ -166,16 +166,47 @@ def test_a_hole_at_the_end_counts(tmp_path: Path) -> None:
     check_folder_size(tmp_path)
 
 
+def test_a_file_of_holes_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs a call, and a file can have millions."""
+    path = _with_holes(tmp_path / "file", *((n << 19, b"x") for n in range(1000)))
+    calls: list[int] = []
+    seek = os.lseek
+
+    def counted(handle: int, at: int, whence: int) -> int:
+        calls.append(whence)
+        return seek(handle, at, whence)
+
+    monkeypatch.setattr(os, "lseek", counted)
+    with open_regular(path) as file, pytest.raises(OSError, match="its file is sparse"):
+        check_holes(file)
+    assert len(calls) < 20
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_number_of_files_in_a_folder_is_limited(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted_file, "FILES_LIMIT", 3)
+    for number in range(count):
+        (tmp_path / f"{number}").write_bytes(b"xx")
+    if count == 3:
+        assert check_folder_size(tmp_path) == 6
+        return
+    with pytest.raises(OSError, match="this folder has more than 3 files, a release has fewer"):
+        check_folder_size(tmp_path)
+
+
+@pytest.mark.parametrize("whences", [{os.SEEK_HOLE, os.SEEK_DATA}, {os.SEEK_DATA}])
 @pytest.mark.parametrize(
     ("number", "right"), [(errno.EINVAL, True), (errno.EOPNOTSUPP, True), (errno.EIO, False)]
 )
 def test_a_file_system_that_does_not_state_holes(
-    number: int, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whences: set[int], number: int, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seek = os.lseek
 
     def without(handle: int, at: int, whence: int) -> int:
-        if whence in {os.SEEK_HOLE, os.SEEK_DATA}:
+        if whence in whences:
             raise OSError(number, os.strerror(number))
         return seek(handle, at, whence)
 
