@@ -276,6 +276,7 @@ void Taker::take_pack(int folder, const std::string& name, const std::string& sh
   for (const std::string& file : names) {
     const Fd opened = is_pack_file(file) ? open_file(folder, file, Links::refuse) : Fd();
     if (!opened) throw Stop(kOddPack);
+    refuse_holes(opened.get(), shown + "/" + file);
     writer.begin(file);
     read_all(opened.get(), shown + "/" + file, budget_, [&](const uint8_t* data, size_t size) { writer.content(data, size); });
     writer.end();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.acl import set_acl
 from tests.support.other_user import USER
 from tests.support.runtime import ROOT
 
-SCRIPT = ROOT / "cmake" / "check_folders.sh"
+SCRIPT = ROOT / "runtime" / "cmake" / "check_folders.sh"
 FOLDERS = ("lib/aotriton.images", "include/aotriton")
 BUILD = Path("/")
 """Of root, as the sources of this checkout in CI."""
@@ -61,11 +62,32 @@ def test_nothing_is_installed_into_a_folder_of_another_user(
     assert f"nothing was installed: {lib} belongs to user {USER}, who could exchange what is" in printed
     assert "or into another prefix (CMAKE_INSTALL_PREFIX, DESTDIR)" in printed
     assert not list(lib.iterdir())
+    refused = made.run("cmake", "--install", "runtime", check=False)  # a target of ninja executes that, too
+    assert "nothing was installed" in made.output(refused)
+    home = made.run("cmake", "--install", ".", "--component", "images", check=False, DESTDIR="~/stage")
+    assert home.returncode and "DESTDIR=~/stage would be another folder for CMake" in made.output(home)
     if component == "images":
         made.run(*command, DESTDIR=str(tmp_path / "staged"))
         assert [path.name for path in (tmp_path / "staged" / made.prefix.relative_to("/")).iterdir()] == [
             "lib"
         ]
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+def test_the_library_alone(route: Make, tmp_path: Path) -> None:
+    """docs/runtime.md: cmake -S runtime."""
+    zstd = tmp_path / "zstd"
+    zstd.mkdir()
+    for name in ("zstd.c", "zstd.h", "zstd_errors.h"):
+        (zstd / name).write_text("")
+    made = replace(route(), source=ROOT / "runtime")
+    made.configure(f"-DAOTFORGE_ZSTD_DIR={zstd}")
+    (made.prefix / "include").mkdir(parents=True)
+    os.chown(made.prefix / "include", USER, USER)
+    refused = made.run("cmake", "--install", ".", check=False)
+    assert refused.returncode
+    assert f"{made.prefix}/include belongs to user {USER}" in made.output(refused)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
@@ -92,6 +114,65 @@ def test_who_can_exchange_the_build_is_trusted(prefix: Path, tmp_path: Path) -> 
     assert not check(prefix, build=build)
     os.chown(prefix / "include", USER + 1, -1)
     assert f"belongs to user {USER + 1}" in check(prefix, build=build)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+@pytest.mark.parametrize(
+    "name", ["lib/libaotriton_v2.so.0.11.2", "lib/libaotforge_ops.a", "include/aotriton/inner/flash.h"]
+)
+def test_files_that_cmake_leaves_as_they_are(name: str, prefix: Path) -> None:
+    """One with the time of its own is up to date, whatever it has: who could write the folder may have left it."""
+    path = prefix / name
+    path.write_text("of another user")
+    assert not check(prefix)
+    os.chown(path, USER, -1)
+    assert f"{path} belongs to user {USER}" in check(prefix)
+    os.chown(path, 0, -1)
+    path.chmod(0o646)
+    assert f"{path} has the mode -rw-r--rw-" in check(prefix)
+    path.unlink()
+    path.symlink_to("/etc/hosts")
+    assert (f"{path} -> /etc/hosts is a link" in check(prefix)) == ("inner" in name)
+    os.chown(path, USER, -1, follow_symlinks=False)
+    assert f"belongs to user {USER}" in check(prefix)
+    (prefix / "lib" / "libother.so").touch()
+    os.chown(prefix / "lib" / "libother.so", USER, -1)
+    path.unlink()
+    assert not check(prefix)
+
+
+def test_a_link_among_headers(prefix: Path, tmp_path: Path) -> None:
+    """It may have been made while others could write the folder; CMake writes headers to where it leads."""
+    (prefix / "include" / "aotriton" / "v2").symlink_to(tmp_path)
+    assert f"v2 -> {tmp_path} is a link, and no installation makes one there" in check(prefix)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+def test_a_group_that_an_acl_keeps_from_writing_is_not_trusted(prefix: Path, tmp_path: Path) -> None:
+    """The mode shows the most that the ACL gives to anyone, and not what the group has."""
+    build = tmp_path / "build"
+    build.mkdir()
+    os.chown(build, 0, USER)
+    build.chmod(0o775)
+    os.chown(prefix / "lib", 0, USER)
+    (prefix / "lib").chmod(0o775)
+    assert not check(prefix, build=build)
+    set_acl(build, USER)
+    assert "other users can write it" in check(prefix, build=build)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+def test_unknown_groups_of_a_user_namespace_are_several(prefix: Path, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    build.mkdir()
+    for folder, group in ((build, USER + 1), (prefix / "lib", USER)):
+        os.chown(folder, 0, group)
+        folder.chmod(0o775)
+    command = ["unshare", "-Ur", "sh", SCRIPT, build, prefix, *FOLDERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("this machine permits no user namespaces")
+    assert done.returncode == 1 and "the group 65534: other users can write it" in done.stdout
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])

@@ -255,6 +255,16 @@ def test_packs_with_holes_are_refused(size: int, tmp_path: Path) -> None:
     assert done.returncode and "more than 8589934592 bytes" in done.stderr and not output.exists()
 
 
+def test_an_image_with_a_hole_is_refused(tmp_path: Path) -> None:
+    """Its copy would have all of its bytes: 24 kB were 3 GB."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    path = next(made.glob("*.aoti"))
+    with path.open("r+b") as file:
+        file.truncate(2 << 20)
+    done, output = take(tmp_path, [made])
+    assert done.returncode and f"{path.name} is sparse" in done.stderr and not output.exists()
+
+
 def test_thousands_of_files_or_packs_are_refused(tmp_path: Path) -> None:
     made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
     for number in range(200):

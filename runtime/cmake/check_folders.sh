@@ -12,9 +12,11 @@ export LC_ALL
 me=$(id -u)
 my_name=$(id -un 2>/dev/null)
 
-unknown= # in a user namespace, the number of all users that it does not know
+unknown= # in a user namespace, the number of all users that it does not know, and that of all groups
+unknown_group=
 if read -r first second count 2>/dev/null </proc/self/uid_map && [ "$first $second $count" != "0 0 4294967295" ]; then
   unknown=$(cat /proc/sys/kernel/overflowuid)
+  unknown_group=$(cat /proc/sys/kernel/overflowgid)
 fi
 
 refuse() {
@@ -26,8 +28,8 @@ owners=" 0 $me " writers=' '
 trust() {
   owners="$owners$3 "
   case $1 in
-    d????????[tT]*) ;;
-    d????w*) writers="$writers$4 " ;;
+    d????????[tT]* | d????w*+) ;; # with an ACL the group may have fewer rights
+    d????w*) [ "$4" = "$unknown_group" ] || writers="$writers$4 " ;;
   esac
 }
 for start in "$1" "${0%/*}"; do
@@ -67,21 +69,22 @@ is_private() {
   done
 }
 
-# KIND SHOWN, then a line of ls -ldn. KIND is `above` for what only leads to a folder: there the sticky bit protects the next one, which is checked, too.
+# KIND SHOWN, then a line of ls -ldn. KIND is `above` for what only leads to a folder: there the sticky bit protects the next one, which is checked, too;
+# `end` for a folder that is written to; `below` for what was found there, where nothing is a link; `file` for a file that CMake may leave as it is.
 check() {
   kind=$1 shown=$2 mode=${3:-} owner=${5:-} group=${6:-}
   is_trusted "$owner" "$kind" || refuse "$shown belongs to user ${owner:-?}, who could exchange what is installed" \
     "Next step: install as that user, or into another prefix (CMAKE_INSTALL_PREFIX, DESTDIR)"
-  case $mode in
-    l*) return ;;
-    d????????[tT]*) [ "$kind" != above ] || return 0 ;;
-    d*) ;;
+  case "$kind $mode" in
+    "below l"*) refuse "$shown is a link, and no installation makes one there" "Next step: look at what it leads to, and remove it" ;;
+    *" l"* | "above d"????????[tT]*) return ;;
+    *" d"* | "below -"* | "file -"*) ;;
     *) refuse "$shown is not a folder" "Next step: remove it, or install into another prefix (CMAKE_INSTALL_PREFIX, DESTDIR)" ;;
   esac
   case $mode in
     # with an ACL (+) these bits are the most that its users and groups may do
-    d???????w* | d????w*+) ;;
-    d????w*) if [ "${writers#* "$group" }" != "$writers" ] || is_private "$group"; then return; fi ;;
+    ????????w* | ?????w*+) ;;
+    ?????w*) if [ "${writers#* "$group" }" != "$writers" ] || is_private "$group"; then return; fi ;;
     *) return ;;
   esac
   refuse "$shown has the mode $mode and the group $group: other users can write it, and could exchange what is installed" \
@@ -140,7 +143,20 @@ for folder in "$@"; do
     [ -n "$at" ] || break
     check end "$path" $(ls -ldn "$at")
   done
-  [ -z "$at" ] || find "$at" -type d -exec ls -ldn {} + | while read -r line; do
-    check end "a folder in $path" $line
+  [ -n "$at" ] || continue
+  case $folder in
+    lib/*images*) set -- -type d ;; # packs are compared, and replaced as folders
+    *) set -- ;;
+  esac
+  find "$at" "$@" -exec ls -ldn {} + | while read -r line; do
+    check below "/${line#* /}" $line
+  done || exit 1
+done
+# CMake leaves a file with the time of its own as it is
+for folder in lib include; do
+  follow "$prefix/$folder" find
+  [ -z "$at" ] || find "$at" -maxdepth 1 "(" -name "*aotriton_v2.*" -o -name "libaotforge_ops.*" -o -name "dl.*" -o -name "libdl.*" -o -name dlfcn.h ")" \
+    -exec ls -ldn {} + | while read -r line; do
+    check file "/${line#* /}" $line
   done || exit 1
 done

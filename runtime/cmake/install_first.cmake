@@ -1,4 +1,7 @@
-# Of cmake --install, before all else.
+# Of cmake --install, before all else. On Windows the prefix's access rights decide.
+if(CMAKE_HOST_WIN32)
+  return()
+endif()
 
 # CMake makes files with the modes of the umask and sets their modes afterwards. Where others could open a file meanwhile, and write it later,
 # AOTFORGE_SCRIPT is executed with another umask, and AOTFORGE_INSTALLED is set.
@@ -27,7 +30,12 @@ function(aotforge_check_folders)
   endif()
 endfunction()
 
-if(NOT AOTFORGE_INSTALLED AND NOT AOTFORGE_CHECKED)  # every component begins with this script
+# file(INSTALL) replaces a ~ at the start, and a backslash
+if("$ENV{DESTDIR}" MATCHES "^~|\\\\")
+  message(FATAL_ERROR "DESTDIR=$ENV{DESTDIR} would be another folder for CMake.\nNext step: name a folder without ~ at the start and without backslashes")
+endif()
+
+if(NOT AOTFORGE_INSTALLED AND NOT AOTFORGE_CHECKED)  # every component of every project begins with this script
   aotforge_check_folders(lib/aotriton.images lib/cmake/aotriton lib/cmake/aotforge_ops include/aotriton include/aotforge share/licenses/aotriton)
   set(AOTFORGE_CHECKED TRUE)
 endif()
