@@ -27,7 +27,8 @@ def run(*words: str | Path) -> None:
 def test_the_bytes_do_not_depend_on_the_folder(tmp_path: Path) -> None:
     """Import libraries and the static library included."""
     elsewhere = tmp_path / "a much longer folder, тест" / "clone"
-    shutil.copytree(ROOT / "runtime" / "dl", elsewhere / "runtime" / "dl")
+    for folder in ("dl", "cmake"):
+        shutil.copytree(ROOT / "runtime" / folder, elsewhere / "runtime" / folder)
     again = build_dl(elsewhere, output=tmp_path / "again", cache=tmp_path, manifest=DlManifest(schema=1))
     first = dl_programs().dl
     assert {name for name, _ in again.digests} == {
