@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import ReleaseBounds
+from aotforge.formats.memory_sink import ReleaseBounds, limited_memory
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.release.layout import TOP, check_names
+from aotforge.release.model import PACKS_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +61,20 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 
 @contextmanager
 def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
-    """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
+    """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images. The block has a limit of memory.
 
     Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is taken for one.
     """
+    with limited_memory(path), _image_packs(path) as packs:
+        if len(packs) > PACKS_LIMIT:
+            raise ReleaseError(
+                f"{path} has {len(packs)} image packs, {PACKS_LIMIT} are allowed", hint="name one of them"
+            )
+        yield packs
+
+
+@contextmanager
+def _image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
     if path.is_dir():
         packs = sorted(found.parent for found in path.glob(f"*/{SIGNATURE_FILE}"))
         tarballs = sorted(path.glob(str(ArtifactName(release="*", kind="images", pack="*"))))

@@ -16,7 +16,7 @@ from aotforge.rules import DTYPE_NUMBERS
 
 _LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?[0-9]{1,20})*)$")
 _REFUSED = re.compile(r"^aotriton: warn: (?P<function>[\w ]+): (?P<what>[\w, ()]+): (?P<reason>.+)$")
-_WORD = re.compile(r"(?P<name>\w+)=(?P<value>-?\w+)")
+_WORD = re.compile(r"\b(?P<name>\w+)=(?P<value>-?\w+)")
 _NON_NEUTRAL = ("varlen_bits", "lse_packed")
 """Values that some kernel must use when they are not 0, and are not keys."""
 

@@ -25,11 +25,14 @@ _FREE_MEMORY, _MEMORY_RATIO = 1024**3, 64
 
 
 @contextmanager
-def limited_memory(folder: Path) -> Iterator[None]:
-    """The block reads a release of others: this process, and those that it starts, get at most 1 GiB and 64 bytes for each byte in the
-    folder. Each reader has bounds for what it keeps, but there are many of them. Raises ReleaseError when that is not enough."""
+def limited_memory(path: Path) -> Iterator[None]:
+    """The block reads a release of others, its archive, or a folder of packs: this process, and those that it starts, get at most 1 GiB
+    and 64 bytes for each byte of it. Each reader has bounds for what it keeps, but there are many of them. Raises ReleaseError when that
+    is not enough."""
     try:
-        most = _FREE_MEMORY + _MEMORY_RATIO * check_folder_size(folder)
+        folders = [one for one in path.iterdir() if one.is_dir()] if path.is_dir() else []
+        sizes = map(check_folder_size, [path, *folders]) if path.is_dir() else [path.stat().st_size]
+        most = _FREE_MEMORY + _MEMORY_RATIO * sum(sizes)
     except OSError:  # the reader in the block reports it
         most = _FREE_MEMORY
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -42,7 +45,7 @@ def limited_memory(folder: Path) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise ReleaseError(
-            f"{folder} takes more than {most >> 20} MiB of memory",
+            f"{path} takes more than {most >> 20} MiB of memory",
             cause="releases take less in proportion to their bytes: its files were made for this, or were not made by the build",
             hint="fetch the release again from its publisher",
         ) from error

@@ -57,11 +57,13 @@ class WheelName:
 
 
 def parse_wheel_name(file: str) -> WheelName | None:
-    """None for another file name, and for a wheel with compiled Python modules."""
+    """None for another file name, also one that is spelled otherwise, and for a wheel with compiled Python modules."""
     found = _NAME.fullmatch(file)
-    return found and WheelName(
-        name=found["name"].lower().replace("_", "-"), version=found["version"], platform=found["platform"]
-    )
+    if not found:
+        return None
+    name = found["name"].lower().replace("_", "-")
+    made = WheelName(name=name, version=found["version"], platform=found["platform"])
+    return made if str(made) == file else None
 
 
 def is_own_project(name: str) -> bool:

@@ -12,7 +12,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.memory_sink import MemorySink, archive_bounds
+from aotforge.formats.memory_sink import MemorySink, archive_bounds, limited_memory
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
@@ -158,7 +158,8 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
     """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError, also for those of others."""
     check_own_tree(source, ReleaseError)
     if (source / SUMS).is_file():
-        return tuple(released.pack for released in read_release(source))
+        with limited_memory(source):
+            return tuple(released.pack for released in read_release(source))
     if (source / DISPATCH_FILE).is_file():
         return (read_pack(source.resolve()),)
     if source.is_file():

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <set>
+#include <utility>
 
 #include "image_tar.h"
 
@@ -273,9 +275,12 @@ void Taker::take_pack(int folder, const std::string& name, const std::string& sh
     }
     if (bytes > budget_.left()) budget_.add_bytes(bytes);
   }
+  std::set<std::pair<dev_t, ino_t>> copied;
   for (const std::string& file : names) {
     const Fd opened = is_pack_file(file) ? open_file(folder, file, Links::refuse) : Fd();
-    if (!opened) throw Stop(kOddPack);
+    struct stat found;
+    if (!opened || ::fstat(opened.get(), &found) != 0) throw Stop(kOddPack);
+    if (!copied.emplace(found.st_dev, found.st_ino).second) throw Stop(shown + "/" + file + " is the same file as another one of the pack");
     refuse_holes(opened.get(), shown + "/" + file);
     writer.begin(file);
     read_all(opened.get(), shown + "/" + file, budget_, [&](const uint8_t* data, size_t size) { writer.content(data, size); });

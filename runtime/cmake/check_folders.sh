@@ -70,7 +70,8 @@ is_private() {
 }
 
 # KIND SHOWN, then a line of ls -ldn. KIND is `above` for what only leads to a folder: there the sticky bit protects the next one, which is checked, too;
-# `end` for a folder that is written to; `below` for what was found there, where nothing is a link; `file` for a file that CMake may leave as it is.
+# `end` for a folder that is written to; `below` for what was found there, where nothing is a link; `pack` for image packs, which are replaced where they
+# differ, and others stay; `file` for a file that CMake may leave as it is.
 check() {
   kind=$1 shown=$2 mode=${3:-} owner=${5:-} group=${6:-}
   is_trusted "$owner" "$kind" || refuse "$shown belongs to user ${owner:-?}, who could exchange what is installed" \
@@ -78,8 +79,8 @@ check() {
   case "$kind $mode" in
     "below l"*) refuse "$shown is a link, and no installation makes one there" "Next step: look at what it leads to, and remove it" ;;
     *" l"* | "above d"????????[tT]*) return ;;
-    *" d"* | "below -"* | "file -"*) ;;
-    *) refuse "$shown is not a folder" "Next step: remove it, or install into another prefix (CMAKE_INSTALL_PREFIX, DESTDIR)" ;;
+    *" d"* | "below -"* | "file -"* | "pack "*) ;;
+    *) refuse "$shown is neither a file nor a folder that an installation makes" "Next step: remove it, or install into another prefix (CMAKE_INSTALL_PREFIX, DESTDIR)" ;;
   esac
   case $mode in
     # with an ACL (+) these bits are the most that its users and groups may do
@@ -134,6 +135,7 @@ esac
 shift
 follow "$prefix" make
 check end "$prefix" $(ls -ldn "${at:-/}")
+prefix=$at # what is missing below may be behind the user's own links to the prefix
 for folder in "$@"; do
   path=$prefix below=$folder/
   while [ -n "$below" ]; do
@@ -145,17 +147,18 @@ for folder in "$@"; do
   done
   [ -n "$at" ] || continue
   case $folder in
-    lib/*images*) set -- -type d ;; # packs are compared, and replaced as folders
-    *) set -- ;;
+    lib/.*) kind=below && set -- -type d ;; # what a killed installation has left: it is removed
+    lib/aotriton.images) kind=pack && set -- ;;
+    *) kind=below && set -- ;;
   esac
   find "$at" "$@" -exec ls -ldn {} + | while read -r line; do
-    check below "/${line#* /}" $line
+    check $kind "/${line#* /}" $line
   done || exit 1
 done
 # CMake leaves a file with the time of its own as it is
 for folder in lib include; do
   follow "$prefix/$folder" find
-  [ -z "$at" ] || find "$at" -maxdepth 1 "(" -name "*aotriton_v2.*" -o -name "libaotforge_ops.*" -o -name "dl.*" -o -name "libdl.*" -o -name dlfcn.h ")" \
+  [ -z "$at" ] || find "$at" -maxdepth 1 "(" -name "*aotriton_v2.*" -o -name "libaotforge_ops.*" -o -name "dl.*" -o -name "libdl.*" -o -name dlfcn.h -o -name .aotriton.images.lock ")" \
     -exec ls -ldn {} + | while read -r line; do
     check file "/${line#* /}" $line
   done || exit 1

@@ -119,6 +119,11 @@ def _losses(report: str, status: int) -> list[str]:
     """Removed and changed things; an addition is not a loss."""
     lines = [line.strip() for line in report.splitlines() if line.strip()]
     removed = [line for line in lines if re.match(r"\[[DC]\]", line)]
-    changed = r"(type size|offset) changed|deletion|member function.* was removed"
-    found = list(dict.fromkeys([*removed, *(line for line in lines if re.search(changed, line))]))
+    changed = [
+        line
+        for line in lines
+        if any(words in line for words in ("type size changed", "offset changed", "deletion"))
+        or ("member function" in line and " was removed" in line)
+    ]
+    found = list(dict.fromkeys([*removed, *changed]))
     return found or (lines[:5] or ["an incompatible change without a name"] if status & _INCOMPATIBLE else [])

@@ -161,6 +161,27 @@ def test_a_home_that_another_user_can_write_by_an_acl_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("kind", ["pipe", "link", "file", "another name"])
+def test_a_lock_that_another_user_left_is_refused(tmp_path: Path, kind: str) -> None:
+    """A pipe was waited for by every command; the mode of the file behind a link was changed."""
+    home = planted_home(tmp_path)
+    lock, mine = home / ".dev.lock", tmp_path / "mine"
+    mine.touch(0o644)
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "link":
+        lock.symlink_to(mine)
+    elif kind == "another name":
+        lock.hardlink_to(mine)
+    else:
+        lock.touch()
+    if kind != "another name":
+        os.chown(lock, USER, USER, follow_symlinks=False)
+    assert f"{lock} is not a file of this user alone" in refusal(home, "plan")
+    assert mine.stat().st_mode & 0o777 == 0o644 and not (tmp_path / "executed").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 @pytest.mark.parametrize(
     "place",
     ["", "..", "venv-*", "venv-*/bin/python", "venv-*/lib/*/site-packages", "venv-*/lib/*/*/x.pth", "venv-*/pyvenv.cfg",

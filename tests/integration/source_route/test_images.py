@@ -56,6 +56,7 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     assert {made.prefix.joinpath(*below).stat().st_mode & 0o777 for below in [(), ("lib",), (IMAGES,)]} == {
         0o755
     }
+    _check_private_umask(made, tmp_path)
     target = made.prefix / IMAGES / "amd-gfx908"
     assert files(target) == files(made.build / "images" / "amd-gfx908")
     assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o644}
@@ -64,6 +65,8 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     assert "Up-to-date" in made.run(*install).stdout
     assert times(target) == before
     (target / "dispatch.aotd").chmod(0o666)
+    assert "dispatch.aotd has the mode -rw-rw-rw-" in made.output(made.run(*install, check=False))
+    (target / "dispatch.aotd").chmod(0o600)
     made.run(*install)
     assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o644}
     elsewhere = target.rename(tmp_path / "elsewhere")
@@ -90,6 +93,14 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     shutil.copytree(release(tmp_path / "newer", {"amd-gfx90a": "gfx90a"}), given, dirs_exist_ok=True)
     made.ninja("aotforge_images")
     assert sorted(path.name for path in (made.build / "images").iterdir()) == ["amd-gfx90a"]
+
+
+def _check_private_umask(made: Route, tmp_path: Path) -> None:
+    """CMake makes the folders that lead to others with it."""
+    command = "umask 077 && exec cmake --install . --component images"
+    made.run("sh", "-c", command, DESTDIR=str(tmp_path / "private"))
+    private = tmp_path / "private" / made.prefix.relative_to("/")
+    assert {(private / below).stat().st_mode & 0o777 for below in ("lib", IMAGES)} == {0o755}
 
 
 def _check_installations_at_once(made: Route, tmp_path: Path) -> None:

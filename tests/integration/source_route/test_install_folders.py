@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,7 +66,9 @@ def test_nothing_is_installed_into_a_folder_of_another_user(
     refused = made.run("cmake", "--install", "runtime", check=False)  # a target of ninja executes that, too
     assert "nothing was installed" in made.output(refused)
     home = made.run("cmake", "--install", ".", "--component", "images", check=False, DESTDIR="~/stage")
-    assert home.returncode and "DESTDIR=~/stage would be another folder for CMake" in made.output(home)
+    assert home.returncode and "of DESTDIR or the prefix, would be another folder for CMake" in made.output(
+        home
+    )
     if component == "images":
         made.run(*command, DESTDIR=str(tmp_path / "staged"))
         assert [path.name for path in (tmp_path / "staged" / made.prefix.relative_to("/")).iterdir()] == [
@@ -139,6 +142,31 @@ def test_files_that_cmake_leaves_as_they_are(name: str, prefix: Path) -> None:
     os.chown(prefix / "lib" / "libother.so", USER, -1)
     path.unlink()
     assert not check(prefix)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for files of another user")
+@pytest.mark.parametrize("kind", ["link", "file", "pipe"])
+@pytest.mark.parametrize("name", [f"{IMAGES}/aaa", f"{IMAGES}/inner/x.aoti", "lib/.aotriton.images.lock"])
+def test_what_another_user_left_while_they_could_write(kind: str, name: str, prefix: Path) -> None:
+    """The library reads every pack, in the order of names; the lock would be waited for."""
+    path = prefix / name
+    if kind == "link":
+        path.symlink_to("/tmp")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.touch()
+    os.chown(path, USER, USER, follow_symlinks=False)
+    assert f"belongs to user {USER}" in check(prefix)
+
+
+def test_a_prefix_behind_a_link_of_this_user(prefix: Path, tmp_path: Path) -> None:
+    """/opt/rocm is a link; in what it leads to, folders may be missing."""
+    (tmp_path / "rocm").symlink_to(prefix)
+    shutil.rmtree(prefix / "include")
+    assert not check(tmp_path / "rocm")
+    assert not check(tmp_path / "rocm" / "new" / "one")
+    assert (prefix / "new" / "one").is_dir()
 
 
 def test_a_link_among_headers(prefix: Path, tmp_path: Path) -> None:
@@ -243,7 +271,7 @@ def test_folders_behind_links(prefix: Path, tmp_path: Path) -> None:
     assert "link to itself" in check(prefix)
     (others / "images").unlink()
     (others / "images").touch()
-    assert "is not a folder" in check(prefix)
+    assert "is neither a file nor a folder" in check(prefix)
     if os.geteuid() == 0:
         (others / "images").unlink()
         (others / "images").symlink_to(prefix)

@@ -255,6 +255,15 @@ def test_packs_with_holes_are_refused(size: int, tmp_path: Path) -> None:
     assert done.returncode and "more than 8589934592 bytes" in done.stderr and not output.exists()
 
 
+def test_names_of_one_file_are_refused(tmp_path: Path) -> None:
+    """400 kB under 19,000 names were 7.6 GB."""
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    path = next(made.glob("*.aoti"))
+    path.with_name("z.aoti").hardlink_to(path)
+    done, output = take(tmp_path, [made])
+    assert done.returncode and "z.aoti is the same file as another one" in done.stderr and not output.exists()
+
+
 def test_an_image_with_a_hole_is_refused(tmp_path: Path) -> None:
     """Its copy would have all of its bytes: 24 kB were 3 GB."""
     made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 from aotforge.conformance.checks import names
 from aotforge.conformance.checks.baseline import _compare
+from aotforge.conformance.checks.calls import Program, explain_failure
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
-from aotforge.conformance.compilers import Compiler
+from aotforge.conformance.compilers import Compiler, _shortened
 from aotforge.conformance.findings import finding_from
 from aotforge.sandbox.release_programs import ProgramResult
 
@@ -111,3 +113,14 @@ def test_a_comparison_without_a_report_passes_only_when_nothing_is_lost(status: 
     (tmp_path / "symbols.xml").touch()
     found = _compare(context(programs), "symbols", tmp_path / "symbols.xml", tmp_path / "lib.so")
     assert (found.status == "passed") == (status in (0, 4))
+
+
+def test_lines_of_a_compiler_are_bounded() -> None:
+    """Patterns that are quadratic in the length of a line computed for hours: a header decides what a message has."""
+    text = _shortened("x" * 10**6 + "\n" + "y\n" * 2000)
+    assert text.splitlines() == ["x" * 2000, *["y"] * 999]
+    began = time.process_time()
+    explained = explain_failure(
+        Program(name="p", source="", uses={}), _shortened("undefined reference to `" * 50_000)
+    )
+    assert explained and time.process_time() - began < 60  # it took 266 s

@@ -327,6 +327,12 @@ def test_the_index_has_no_requirement_of_any_text(text: str, tmp_path: Path) -> 
         read_wheels(tmp_path)
 
 
+def test_a_name_that_is_spelled_otherwise_is_not_a_wheel_s() -> None:
+    """The index linked to the normalised name, which is another file or none."""
+    assert parse_wheel_name("aotforge_attention-1-py3-none-any.whl") is not None
+    assert parse_wheel_name("AOTFORGE_attention-1-py3-none-any.whl") is None
+
+
 def test_the_index_lists_no_other_project(site: Site, tmp_path: Path) -> None:
     folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
     write_wheel(folder, WheelName(name="numpy", version="99.0"), {}, {"METADATA": b"Name: numpy"}, epoch=0)
