@@ -196,7 +196,7 @@ def test_unknown_groups_of_a_user_namespace_are_several(prefix: Path, tmp_path: 
     for folder, group in ((build, USER + 1), (prefix / "lib", USER)):
         os.chown(folder, 0, group)
         folder.chmod(0o775)
-    command = ["unshare", "-Ur", "sh", SCRIPT, build, prefix, *FOLDERS]
+    command = ["unshare", "-Ur", "sh", str(SCRIPT), str(build), str(prefix), *FOLDERS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "unshare" in done.stderr:
         pytest.skip("this machine permits no user namespaces")
