@@ -18,7 +18,7 @@ Sleep = Callable[[float], None]
 """Pauses for a number of seconds; replaced in tests."""
 
 CHUNK = 1024 * 1024
-_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{0,30}://(?:(?![a-zA-Z][a-zA-Z0-9+.-]{0,30}://)\S)*)")
+_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://(?:(?![a-zA-Z][a-zA-Z0-9+.-]*://)\S)*)")
 ADDRESSES = "s3://, http(s)://, file:// or a folder"
 
 
