@@ -2,9 +2,15 @@
 # replaced in two renames: running programs keep the files that they have open, and no program ever reads a half-written one.
 # install_first.cmake has checked all folders: no other user can write them.
 
-set(images "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/aotriton.images")
-set(staged "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/.aotriton.images.new")
-set(lock "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/.aotriton.images.lock")
+# file(LOCK) takes `..` behind a link for the folder above the link, which nothing has checked
+execute_process(COMMAND sh -c "CDPATH= cd -P \"$1\" && pwd -P" sh "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib" RESULT_VARIABLE failed OUTPUT_VARIABLE lib
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(failed)
+  message(FATAL_ERROR "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib cannot be entered")
+endif()
+set(images "${lib}/aotriton.images")
+set(staged "${lib}/.aotriton.images.new")
+set(lock "${lib}/.aotriton.images.lock")
 
 execute_process(COMMAND id -u OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 

@@ -163,7 +163,7 @@ def images_ls(pack: Pack, json: Json = False) -> None:
 
     with image_packs(Path(pack).absolute()) as packs:
         images = [image for one in packs for image in list_images(one)]
-    print_result((listing_json(images) if json else listing_text(images)).rstrip("\n"))
+        print_result((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
 @cli_command("coverage", positional=["pack"])

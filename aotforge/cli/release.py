@@ -92,12 +92,15 @@ def diff(
     for folder in (Path(before), Path(after)):
         with limited_memory(folder):
             documents.append(load_release_json(folder))
-    found = compare_documents(*documents)
-    lines = [
-        f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
-        for one in found
-    ]
-    print_either([asdict(one) for one in found], lines or ["nothing differs"], json=json)
+    with limited_memory(Path(after)):  # differences repeat what documents have once
+        found = compare_documents(*documents)
+        lines = [
+            f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace(
+                "\n", "\\n"
+            )
+            for one in found
+        ]
+        print_either([asdict(one) for one in found], lines or ["nothing differs"], json=json)
 
 
 @cli_command("release.verify", positional=["folder"])

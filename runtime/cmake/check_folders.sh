@@ -155,6 +155,15 @@ for folder in "$@"; do
     check $kind "/${line#* /}" $line
   done || exit 1
 done
+follow "$prefix/lib/" find
+lock=$at/.aotriton.images.lock # file(LOCK) makes the file empty that it opens
+if [ -n "$at" ] && { [ -e "$lock" ] || [ -h "$lock" ]; }; then
+  set -- $(ls -ldn "$lock")
+  case "$1 $2" in
+    -*" 1") ;;
+    *) refuse "$lock is not a file of one name" "Next step: remove it" ;;
+  esac
+fi
 # CMake leaves a file with the time of its own as it is
 for folder in lib include; do
   follow "$prefix/$folder" find

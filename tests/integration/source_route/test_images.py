@@ -101,6 +101,24 @@ def _check_private_umask(made: Route, tmp_path: Path) -> None:
     made.run("sh", "-c", command, DESTDIR=str(tmp_path / "private"))
     private = tmp_path / "private" / made.prefix.relative_to("/")
     assert {(private / below).stat().st_mode & 0o777 for below in ("lib", IMAGES)} == {0o755}
+    _check_parent_of_a_link(made, tmp_path)
+
+
+def _check_parent_of_a_link(made: Route, tmp_path: Path) -> None:
+    """`..` behind a link is the folder above what it leads to; another user could make the other one."""
+    (tmp_path / "home" / "build").mkdir(parents=True)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "build").symlink_to(tmp_path / "home" / "build")
+    wrong = tmp_path / "open" / "stage" / made.prefix.relative_to("/") / "lib"
+    wrong.mkdir(parents=True)
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (wrong / ".aotriton.images.lock").symlink_to(mine)
+    stage = tmp_path / "open" / "build" / ".." / "stage"
+    made.run("cmake", "--install", ".", "--component", "images", DESTDIR=str(stage))
+    assert mine.read_text() == "mine" and [path.name for path in wrong.iterdir()] == [".aotriton.images.lock"]
+    right = tmp_path / "home" / "stage" / made.prefix.relative_to("/") / IMAGES / "amd-gfx908"
+    assert files(right) == files(made.build / "images" / "amd-gfx908")
 
 
 def _check_installations_at_once(made: Route, tmp_path: Path) -> None:
