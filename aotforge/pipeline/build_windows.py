@@ -133,7 +133,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
         fresh = path.is_symlink() or not is_own_file(path) or sha256_file(path) != sha256
         if fresh:
             staged.replace(path)
-        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip")}
+        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip") if is_own_file(file)}
     write_atomic(path.parent / SUMS, sums_bytes(sums))
     return fresh, sha256
 
@@ -142,15 +142,15 @@ def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
     """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
-        for pack in read_packs(source):
-            if pack.name in found and found[pack.name] != pack:
-                raise ReleaseError(
-                    f"there are two image packs named {pack.name}", hint="pass one of them with --images"
-                )
-            found[pack.name] = pack
-    for pack in found.values():
-        check_pack(pack)
-        _check_interface(request.root, pack)
+        with limited_memory(source):
+            for pack in read_packs(source):
+                if pack.name in found and found[pack.name] != pack:
+                    raise ReleaseError(
+                        f"there are two image packs named {pack.name}", hint="pass one of them with --images"
+                    )
+                check_pack(pack)
+                _check_interface(request.root, pack)
+                found[pack.name] = pack
     return tuple(found[name] for name in sorted(found))
 
 
@@ -158,8 +158,7 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
     """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError, also for those of others."""
     check_own_tree(source, ReleaseError)
     if (source / SUMS).is_file():
-        with limited_memory(source):
-            return tuple(released.pack for released in read_release(source))
+        return tuple(released.pack for released in read_release(source))
     if (source / DISPATCH_FILE).is_file():
         return (read_pack(source.resolve()),)
     if source.is_file():

@@ -6,6 +6,7 @@
 // A folder may be another user's, who can change it meanwhile: the copy is checked, and the copy is installed.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -137,6 +138,7 @@ int main(int count, char** words) {
     std::fprintf(stderr, "usage: take_images SETTINGS\n");
     return 2;
   }
+  ::umask(::umask(022) | 022);  // another user could write what is installed later
   try {
     const Settings settings = read_settings(words[1]);
     const std::string lock = settings.output + ".lock";

@@ -113,7 +113,8 @@ def read_prefix(prefix: Path, *, release: str) -> UnpackedRelease:
             cause="the image tarballs of the release were not unpacked, or only in part",
             hint="`./dev install --prefix DIR --arch ARCH` unpacks library and images together",
         )
-    names = sorted(path.name for path in (prefix / "lib").glob(f"{PLAIN_NAME}*") if path.resolve() == real)
+    links = (path for path in (prefix / "lib").glob(f"{PLAIN_NAME}*") if path.exists())  # not one to itself
+    names = sorted(path.name for path in links if path.resolve() == real)
     return UnpackedRelease(
         release=release, prefix=prefix, soname=soname, names=tuple(names), packs=tuple(packs)
     )

@@ -43,7 +43,7 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     early = made.run(*install, check=False)
     assert early.returncode != 0
     assert "holds no image packs. Next step: build before installing" in made.output(early)
-    made.ninja("aotforge_images")
+    _build_with_an_open_umask(made)
     program = tmp_path / "bin" / "id"  # executed while files are installed
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\numask >> "{tmp_path}/umasks"\nexec {shutil.which("id")} "$@"\n')
@@ -93,6 +93,12 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
     shutil.copytree(release(tmp_path / "newer", {"amd-gfx90a": "gfx90a"}), given, dirs_exist_ok=True)
     made.ninja("aotforge_images")
     assert sorted(path.name for path in (made.build / "images").iterdir()) == ["amd-gfx90a"]
+
+
+def _build_with_an_open_umask(made: Route) -> None:
+    made.run("sh", "-c", "umask 000 && exec ninja aotforge_images")
+    left = [path for path in made.build.glob("images*") if path.name != "images.settings"]
+    assert len(left) > 2 and not any(path.stat().st_mode & 0o022 for path in left)
 
 
 def _check_private_umask(made: Route, tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 import tasks  # noqa: F401 - registers every task
+from aotforge.cli import devtools, release
 from aotforge.cli.command import TASKS, make_request, pairs
 from aotforge.cli.examples import EXAMPLES, example_lines
 from aotforge.cli.flags import parse_flags
 from aotforge.cli.program import find_task, task_help
 from aotforge.cli.task_page import PAGE, task_page
-from aotforge.errors import UnknownNameError, UnsupportedError, UsageError
+from aotforge.errors import ReleaseError, UnknownNameError, UnsupportedError, UsageError
+from aotforge.formats import memory_sink
 from aotforge.pipeline.requests import BuildRequest
+from tests.support.publishing import make_release
 
 FLAGS = {
     **dict.fromkeys(("cache_from", "cache_to", "cache_root", "cache_keys")), "cache_limit": 20.0,
@@ -72,3 +75,27 @@ def test_every_example_of_a_task_is_a_valid_call(name: str) -> None:
         assert (dev, own) == ("./dev", name) and f"  {line}\n" in f"{shown}\n"
         if not task.forwards:
             parse_flags(task, words)
+
+
+@pytest.mark.parametrize("task", ["release.diff", "images.ls"])
+def test_what_is_printed_of_releases_of_others_is_in_their_limit_of_memory(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows repeat values that the files have once: the text took gigabytes where the rows did not."""
+
+    def printed(*_: object, **__: object) -> None:
+        bytearray(192 << 20)
+
+    monkeypatch.setattr(memory_sink, "_FREE_MEMORY", 64 << 20)
+    made = make_release(tmp_path / "release")
+    if task == "release.diff":
+        monkeypatch.setattr(release, "print_either", printed)
+        monkeypatch.setattr("aotforge.release.release_json.load_release_json", lambda folder: {})
+        monkeypatch.setattr("aotforge.release.compare.compare_documents", lambda before, after: ())
+        with pytest.raises(ReleaseError, match="takes more than"):
+            release.diff(str(made), str(made))
+    else:
+        monkeypatch.setattr(devtools, "print_result", printed)
+        monkeypatch.setattr("aotforge.pack.listing.list_images", lambda pack: [])
+        with pytest.raises(ReleaseError, match="takes more than"):
+            devtools.images_ls(str(made))

@@ -34,6 +34,7 @@ def prefix(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copyfile(objects.library, folder / "lib" / objects.library.name)
     for name in ("libaotriton_v2.so", *OLD_NAMES[:2]):
         (folder / "lib" / name).symlink_to(objects.library.name)
+    (folder / "lib" / "libaotriton_v2.so.9").symlink_to("libaotriton_v2.so.9")  # to itself
     pack = folder / "lib" / "aotriton.images" / "amd-gfx908"
     write(spy_pack(), pack)
     if not (

@@ -71,7 +71,9 @@ def test_what_is_in_it(windows: WindowsObjects, tmp_path: Path) -> None:
     notes = found["aotriton/share/doc/aotriton/windows.txt"].decode()
     assert "cannot be guaranteed" in notes and "Microsoft's linker" in notes and "@" not in notes
     assert (tmp_path / NAME / "SHA256SUMS").read_text() == f"{report.sha256}  {report.file.name}\n"
+    (tmp_path / NAME / "none.zip").symlink_to("/dev/null")
     again = build(tmp_path)
+    assert "none.zip" not in (tmp_path / NAME / "SHA256SUMS").read_text()
     assert not again.fresh and again.sha256 == report.sha256 and "up to date" in again.lines()[0]
     report.file.rename(tmp_path / "moved")
     report.file.symlink_to(tmp_path / "moved")  # to where another user may write
