@@ -2,10 +2,9 @@
 # replaced in two renames: running programs keep the files that they have open, and no program ever reads a half-written one.
 # install_first.cmake has checked all folders: no other user can write them.
 
-# file(LOCK) takes `..` behind a link for the folder above the link, which nothing has checked
-execute_process(COMMAND sh -c "CDPATH= cd -P \"$1\" && pwd -P" sh "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib" RESULT_VARIABLE failed OUTPUT_VARIABLE lib
-  OUTPUT_STRIP_TRAILING_WHITESPACE)
-if(failed)
+include(${CMAKE_CURRENT_LIST_DIR}/../runtime/cmake/real_folder.cmake)
+aotforge_real_folder(lib "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib")
+if(NOT lib)
   message(FATAL_ERROR "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib cannot be entered")
 endif()
 set(images "${lib}/aotriton.images")

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
@@ -24,6 +24,7 @@ from aotforge.base.progress import Report
 from aotforge.base.progress_events import write_event
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, OutputError, UnsupportedError, UsageError
+from aotforge.formats.memory_sink import limited_memory
 from aotforge.pipeline.requests import ONLY
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
@@ -65,14 +66,19 @@ _MACHINE = {
 _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
+_PIECE = 1 << 24
+"""Characters of a result that are written at once: of more than 2 GiB Linux writes 2 GiB, and Python reports no error."""
+
 TASKS: dict[str, Task] = {}
 """Every task by its name: `task` or `group.task`."""
 
 
 def cli_command(
-    name: str, *, positional: Sequence[str] = (), forwards: bool = False
+    name: str, *, positional: Sequence[str] = (), forwards: bool = False, reads: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function the task `name`; `positional` and `forwards` are those of `Task`.
+
+    `reads` are the parameters that name releases of others, or parts of them: the memory of the complete task is limited by their bytes.
 
     A parameter annotated with `Annotated[type, help]` is a flag. A parameter annotated with a request (a dataclass of
     `aotforge.pipeline.requests`) is replaced by the flags of its annotated fields.
@@ -93,7 +99,8 @@ def cli_command(
         @wraps(body)
         def run(**values: Any) -> None:
             made = {one: make_request(kind, values) for one, kind in requests.items()}
-            body(**made, **{flag: value for flag, value in values.items() if flag in own})
+            with limited_memory(*(Path(values[one]) for one in reads)) if reads else nullcontext():
+                body(**made, **{flag: value for flag, value in values.items() if flag in own})
 
         TASKS[name] = Task(
             name=name, body=run, flags=tuple(flags.values()), positional=tuple(positional), forwards=forwards
@@ -163,7 +170,10 @@ def print_either(values: object, lines: Iterable[str], *, json: bool) -> None:
 
 def print_result(text: str) -> None:
     """A result, on standard output."""
-    sys.stdout.write(f"{printable(_named(text), styled=True)}\n")
+    shown = printable(_named(text), styled=True)
+    for start in range(0, len(shown), _PIECE):
+        sys.stdout.write(shown[start : start + _PIECE])
+    sys.stdout.write("\n")
     sys.stdout.flush()
 
 

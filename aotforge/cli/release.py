@@ -77,33 +77,25 @@ def reproduce(
     print_report(done, json=json)
 
 
-@cli_command("release.diff", positional=["before", "after"])
+@cli_command("release.diff", positional=["before", "after"], reads=["before", "after"])
 def diff(
     before: Annotated[str, "a finished release's folder"],
     after: Annotated[str, "another"],
     json: Json = False,
 ) -> None:
     """Differences of two releases: tools, packs, images, resources, verdicts, files."""
-    from aotforge.formats.memory_sink import limited_memory
     from aotforge.release.compare import compare_documents
     from aotforge.release.release_json import load_release_json
 
-    documents = []
-    for folder in (Path(before), Path(after)):
-        with limited_memory(folder):
-            documents.append(load_release_json(folder))
-    with limited_memory(Path(after)):  # differences repeat what documents have once
-        found = compare_documents(*documents)
-        lines = [
-            f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace(
-                "\n", "\\n"
-            )
-            for one in found
-        ]
-        print_either([asdict(one) for one in found], lines or ["nothing differs"], json=json)
+    found = compare_documents(load_release_json(Path(before)), load_release_json(Path(after)))
+    lines = [
+        f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
+        for one in found
+    ]
+    print_either([asdict(one) for one in found], lines or ["nothing differs"], json=json)
 
 
-@cli_command("release.verify", positional=["folder"])
+@cli_command("release.verify", positional=["folder"], reads=["folder"])
 def verify(
     folder: Annotated[str, "a finished release's folder"],
     key: Annotated[str | None, "the publisher's public key, PEM: also check the signatures"] = None,

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import ReleaseBounds, limited_memory
+from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.release.layout import TOP, check_names
@@ -61,11 +61,11 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 
 @contextmanager
 def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
-    """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images. The block has a limit of memory.
+    """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
 
     Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is taken for one.
     """
-    with limited_memory(path), _image_packs(path) as packs:
+    with _image_packs(path) as packs:
         if len(packs) > PACKS_LIMIT:
             raise ReleaseError(
                 f"{path} has {len(packs)} image packs, {PACKS_LIMIT} are allowed", hint="name one of them"

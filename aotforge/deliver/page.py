@@ -107,19 +107,19 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
     compat = load_matrix(checkout)
     releases: list[ReleasePage] = []
     wheels: list[IndexedWheel] = []
-    for path in found:
-        with limited_memory(path):
+    with limited_memory(*found):
+        for path in found:
             releases.append(read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")))
             wheels += read_wheels(path, yanked=yanked.get(path.name, ""))
-    page = make_page(
-        releases,
-        matrix=matrix_html(compat),
-        on_hardware=bool(compat.hardware),
-        docs=f"{DOCS}/{INDEX}" if (folder / DOCS / INDEX).is_file() else "",
-    )
-    write_atomic(folder / INDEX, page)
-    if wheels:
-        write_index(folder, wheels)
+        page = make_page(
+            releases,
+            matrix=matrix_html(compat),
+            on_hardware=bool(compat.hardware),
+            docs=f"{DOCS}/{INDEX}" if (folder / DOCS / INDEX).is_file() else "",
+        )
+        write_atomic(folder / INDEX, page)
+        if wheels:
+            write_index(folder, wheels)
     return folder / INDEX
 
 

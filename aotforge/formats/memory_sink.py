@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
-from aotforge.errors import ReleaseError
+from aotforge.errors import ReleaseError, listed
 from aotforge.formats.untrusted_file import check_folder_size, check_holes, open_regular
 from aotforge.formats.untrusted_tar import ArchiveBounds, ArchiveFacts
 
@@ -25,14 +25,13 @@ _FREE_MEMORY, _MEMORY_RATIO = 1024**3, 64
 
 
 @contextmanager
-def limited_memory(path: Path) -> Iterator[None]:
-    """The block reads a release of others, its archive, or a folder of packs: this process, and those that it starts, get at most 1 GiB
-    and 64 bytes for each byte of it. Each reader has bounds for what it keeps, but there are many of them. Raises ReleaseError when that
-    is not enough."""
+def limited_memory(*paths: Path) -> Iterator[None]:
+    """The block reads releases of others, their archives, or folders of packs: this process, and those that it starts, get at most 1 GiB
+    and 64 bytes for each byte that was given. Each reader has bounds for what it keeps, but there are many of them. Raises ReleaseError
+    when that is not enough."""
+    known: set[tuple[int, int]] = set()
     try:
-        folders = [one for one in path.iterdir() if one.is_dir()] if path.is_dir() else []
-        sizes = map(check_folder_size, [path, *folders]) if path.is_dir() else [path.stat().st_size]
-        most = _FREE_MEMORY + _MEMORY_RATIO * sum(sizes)
+        most = _FREE_MEMORY + _MEMORY_RATIO * sum(_given(path, known) for path in paths)
     except OSError:  # the reader in the block reports it
         most = _FREE_MEMORY
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -45,12 +44,26 @@ def limited_memory(path: Path) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise ReleaseError(
-            f"{path} takes more than {most >> 20} MiB of memory",
+            f"{listed(list(map(str, paths)))} takes more than {most >> 20} MiB of memory",
             cause="releases take less in proportion to their bytes: its files were made for this, or were not made by the build",
             hint="fetch the release again from its publisher",
         ) from error
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _given(path: Path, known: set[tuple[int, int]]) -> int:
+    """Bytes of a file, or of a folder and those in it. Raises OSError."""
+    if not path.is_dir():
+        return _size(path)
+    folders = [one for one in path.iterdir() if one.is_dir()]
+    return sum(check_folder_size(one, known) for one in (path, *folders))
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file without its holes. Raises OSError."""
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_size - check_holes(file)
 
 
 def _used_memory() -> int:
@@ -63,10 +76,8 @@ def _used_memory() -> int:
 
 def archive_bounds(path: Path, *, free: int = _FREE) -> ArchiveBounds:
     """Bounds of a release archive: a small file cannot fill memory or disk. Raises OSError."""
-    with open_regular(path) as file:
-        check_holes(file)
-        size = min(_MOST, free + _RATIO * os.fstat(file.fileno()).st_size)
-    return ArchiveBounds(sha256="", size=size, members=_MEMBERS, free=free, ratio=_RATIO)
+    most = min(_MOST, free + _RATIO * _size(path))
+    return ArchiveBounds(sha256="", size=most, members=_MEMBERS, free=free, ratio=_RATIO)
 
 
 class ReleaseBounds:
@@ -75,11 +86,13 @@ class ReleaseBounds:
 
     def __init__(self) -> None:
         self._free = self._taken = _FREE
+        self._proportion = 0
         self._members = self._taken_members = _MEMBERS
 
     def archive(self, path: Path) -> ArchiveBounds:
         """Bounds of the next archive, which has taken all that was left unless `used` is called. Raises OSError."""
         bounds = replace(archive_bounds(path, free=self._free), members=self._members)
+        self._proportion = bounds.size - self._free
         self._taken, self._free = self._free, 0
         self._taken_members, self._members = self._members, 0
         return bounds
@@ -87,7 +100,7 @@ class ReleaseBounds:
     def used(self, facts: ArchiveFacts) -> None:
         """The archive was read."""
         self._members = max(0, self._taken_members - facts.tar.members)
-        self._free = max(0, self._taken - max(0, facts.tar.size - _RATIO * facts.size))
+        self._free = max(0, self._taken - max(0, facts.tar.size - self._proportion))
 
 
 @dataclass(frozen=True, kw_only=True)

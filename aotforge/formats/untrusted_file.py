@@ -21,6 +21,9 @@ HOLES_LIMIT = 1 << 20
 """Bytes of a file in holes. What is compressed has no such run of zeros, and a hole costs its author nothing: limits in proportion to
 bytes that were read would have no meaning."""
 
+_PAGE = 4096
+"""Bytes: no file system has smaller holes."""
+
 VALUE_LIMIT = 1 << 23
 """Values of a document at most; release.json has some 70 per image."""
 
@@ -38,8 +41,8 @@ def open_regular(path: Path) -> FileIO:
     return FileIO(handle, "rb")
 
 
-def check_holes(file: FileIO) -> None:
-    """Raises OSError for a file with more than HOLES_LIMIT bytes in holes. Some file systems have none, or do not state them."""
+def check_holes(file: FileIO) -> int:
+    """The bytes of a file in holes; some file systems have none, or do not state them. Raises OSError for more than HOLES_LIMIT."""
     handle, at, holes = file.fileno(), 0, 0
     size = os.fstat(handle).st_size
     try:
@@ -60,15 +63,18 @@ def check_holes(file: FileIO) -> None:
     if holes > HOLES_LIMIT:
         reason = "its file is sparse, as no compressed one is: copy it with cp --sparse=never"
         raise OSError(errno.EINVAL, reason, str(file.name))
+    return holes
 
 
-def check_folder_size(folder: Path) -> int:
-    """Bytes of the files in a folder, without those of folders below it.
+def check_folder_size(folder: Path, known: set[tuple[int, int]] | None = None) -> int:
+    """Bytes that the author of the files in a folder gave: without holes, further names of a file, and folders below it.
 
+    Files that are in `known` (device and inode) do not count, and those of this folder are added.
     Raises OSError when it is not the size of a release, which has at most FILES_LIMIT files and FOLDER_LIMIT bytes; for a file with holes;
     and for a link: what it leads to may have no end.
     """
-    total = 0
+    total = given = 0
+    known = set() if known is None else known
     for number, path in enumerate(folder.iterdir(), 1):
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
@@ -80,13 +86,21 @@ def check_folder_size(folder: Path) -> int:
             )
         if number > FILES_LIMIT:
             raise OSError(errno.EFBIG, f"this folder has more than {FILES_LIMIT} files, a release has fewer")
-        if found.st_size > HOLES_LIMIT and stat.S_ISREG(found.st_mode):
-            with open_regular(path) as file:
-                try:
-                    check_holes(file)
-                except OSError as error:
-                    raise OSError(error.errno, f"{path.name}: {error.strerror}") from None
-    return total
+        identity = found.st_dev, found.st_ino
+        if stat.S_ISREG(found.st_mode) and identity not in known:
+            known.add(identity)
+            given += found.st_size - _holes(path, found.st_size)
+    return given
+
+
+def _holes(path: Path, size: int) -> int:
+    if size < _PAGE:
+        return 0
+    with open_regular(path) as file:
+        try:
+            return check_holes(file)
+        except OSError as error:
+            raise OSError(error.errno, f"{path.name}: {error.strerror}") from None
 
 
 def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:

@@ -93,10 +93,10 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """
     with ExitStack() as opened:
         file = opened.enter_context(open_regular(path))
-        check_holes(file)
+        holes = check_holes(file)
         _check_end(file)
         archive = opened.enter_context(zipfile.ZipFile(file))
-        infos, size = archive.infolist(), os.fstat(file.fileno()).st_size
+        infos, size = archive.infolist(), os.fstat(file.fileno()).st_size - holes
         if _names_clash(info.filename for info in infos):
             raise zipfile.BadZipFile("it has two members of one name, or one below another")
         if len(infos) > _MOST_MEMBERS or sum(one.file_size for one in infos) > min(

@@ -30,6 +30,7 @@ _REFUSED = {
     "msgget": 68,
     "ptrace": 101,
     "mount": 165,
+    "io_setup": 206,
     "mq_open": 240,
     "add_key": 248,
     "request_key": 249,
@@ -52,7 +53,7 @@ _REFUSED = {
 }
 """Numbers of Linux' arch/x86/entry/syscalls/syscall_64.tbl. glibc takes clone where there is no clone3, whose flags no filter can read."""
 
-_MMAP, _IOCTL, _CLONE, _FALLOCATE = 9, 16, 56, 285
+_MMAP, _IOCTL, _CLONE, _FCNTL, _FALLOCATE = 9, 16, 56, 72, 285
 _SHARED_ANONYMOUS = 0x01 | 0x20
 _NEW_USER = 0x10000000
 _SHARED_MEMORY, _VFORK_OR_THREAD = 0x100, 0x4000 | 0x10000
@@ -64,12 +65,16 @@ _MODES = (0x01, 0x08, 0x10, 0x20, 0x40)
 _RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)
 """FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE, which are fallocate with that flag."""
 
+_SET_LEASE = 1024
+"""Of fcntl: a process that opens the file, such as a program of this machine that is root's, waits for its holder."""
+
 _PARTLY_REFUSED = (
     (_MMAP, 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS),
     (_CLONE, 0, _NEW_USER, _NEW_USER),
     (_CLONE, 0, _SHARED_MEMORY | _VFORK_OR_THREAD, _SHARED_MEMORY),
     *((_FALLOCATE, 1, mode, mode) for mode in _MODES),
     *((_IOCTL, 1, 0xFFFFFFFF, number) for number in _RESERVATIONS),
+    (_FCNTL, 1, 0xFFFFFFFF, _SET_LEASE),
 )
 """Calls by number, argument, mask and the value that is refused."""
 
@@ -84,7 +89,8 @@ def refused_system_calls() -> bytes:
     """A seccomp filter, a `sock_filter` per 8 bytes: calls fail with ENOSYS that make memory which no process need have mapped (files in
     memory, shared memory, semaphores, messages, huge pages in pipes, sockets, file systems), or a user namespace, where such calls are
     permitted again; so do those that use the caller's keyrings, those that change or read another process, such as process 1, those that
-    reserve space beyond a file's end, and all calls of other instruction sets. Empty on a machine that is not x86-64.
+    reserve space beyond a file's end, asynchronous reads, of which the machine has a number, leases, and all calls of other instruction
+    sets. Empty on a machine that is not x86-64.
     """
     if platform.machine() != "x86_64":
         return b""

@@ -158,9 +158,9 @@ done
 follow "$prefix/lib/" find
 lock=$at/.aotriton.images.lock # file(LOCK) makes the file empty that it opens
 if [ -n "$at" ] && { [ -e "$lock" ] || [ -h "$lock" ]; }; then
-  set -- $(ls -ldn "$lock")
-  case "$1 $2" in
-    -*" 1") ;;
+  set -- $(ls -ldn "$lock" 2>/dev/null)
+  case "${1:-} ${2:-}" in
+    -*" 1" | " ") ;; # another installation may have ended, and removed it
     *) refuse "$lock is not a file of one name" "Next step: remove it" ;;
   esac
 fi

@@ -423,6 +423,15 @@ def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_w
     assert (home / ".dev.lock").stat().st_mode & 0o777 == 0o600, "others could hold the lock"
 
 
+def test_a_home_with_a_line_end_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """It was taken for a folder above the home, which may have mode 1777."""
+    home = tmp_path / "a\nb"
+    home.mkdir()
+    home.chmod(0o1777)
+    text = refusal(home, "--list")
+    assert "b can be written by any user" in text and list(home.iterdir()) == []
+
+
 def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
     """PATH would then have a part that starts at the current folder."""
     (tmp_path / "a:b").mkdir()

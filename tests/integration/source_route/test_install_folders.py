@@ -177,6 +177,16 @@ def test_a_lock_that_is_another_file(kind: str, prefix: Path, tmp_path: Path) ->
     assert not check(prefix)
 
 
+def test_a_lock_that_another_installation_removes_meanwhile(prefix: Path, tmp_path: Path) -> None:
+    lock = prefix / "lib" / ".aotriton.images.lock"
+    lock.touch()
+    program = tmp_path / "ls"
+    program.write_text(f'#!/bin/sh\ncase $2 in *.lock) rm -f "$2" ;; esac\nexec {shutil.which("ls")} "$@"\n')
+    program.chmod(0o755)
+    assert not check(prefix, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert not lock.exists()
+
+
 def test_a_prefix_behind_a_link_of_this_user(prefix: Path, tmp_path: Path) -> None:
     """/opt/rocm is a link; in what it leads to, folders may be missing."""
     (tmp_path / "rocm").symlink_to(prefix)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.checkouts import copy_checkout
+from tests.integration.source_route.ready_images import release
 from tests.integration.source_route.routes import PYTORCH, Route, environment
 from tests.support.runtime import ROOT
 
@@ -143,6 +144,28 @@ def test_an_archive_that_is_exchanged_after_its_check(route: Make, tmp_path: Pat
     )
     assert "z.tar.gz is not there, or not the pinned" in made.output(done)
     assert max(file.stat().st_size for file in made.build.rglob("*")) <= 64 << 20
+
+
+def test_the_folder_above_what_a_link_leads_to(route: Make, tmp_path: Path) -> None:
+    """`..` behind a link: CMake would take the sources and images of the folder that has the link, where another user may write."""
+    for place in ("mine", "open"):
+        (tmp_path / place / "below").mkdir(parents=True)
+        release(tmp_path / place / "release", {"amd-gfx908": "gfx908"})
+        (tmp_path / place / "zstd").mkdir()
+        for name in ("zstd.c", "zstd.h"):
+            (tmp_path / place / "zstd" / name).touch()
+    release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    (tmp_path / "open" / "link").symlink_to(tmp_path / "mine" / "below")
+    above = tmp_path / "open" / "link" / ".."
+    made = route()
+    options = [option for option in PYTORCH if "NOIMAGE" not in option]
+    made.configure(*options, f"-DAOTRITON_IMAGES={above}/release", f"-DAOTFORGE_ZSTD_DIR={above}/zstd")
+    settings = (made.build / "images.settings").read_text()
+    assert f"\nready {tmp_path}/mine/release\n" in settings
+    made.configure(*options, "-DAOTRITON_IMAGES=../release")
+    assert f"\nready {tmp_path}/release\n" in (made.build / "images.settings").read_text()
+    commands = (made.build / "build.ninja").read_text()
+    assert f"-I{tmp_path}/mine/zstd" in commands and f"{tmp_path}/open" not in commands
 
 
 def test_servers_and_indexes_that_send_without_end_are_bounded(route: Make, tmp_path: Path) -> None:

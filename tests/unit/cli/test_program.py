@@ -11,11 +11,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tasks  # noqa: F401 - registers every task
+from aotforge.cli import command
 from aotforge.cli.command import ROOT, TASKS
 from aotforge.cli.flags import REQUIRED, SHORT, Flag, Task, parse_flags
 from aotforge.cli.program import GROUPS, main
@@ -316,3 +318,12 @@ def test_errors_among_events_are_events(capsys: pytest.CaptureFixture[str], spel
     assert event["error"] == json.loads(out)["error"]
     _, _, plain = outcome(capsys, "release.mirror", "--form", "here")
     assert plain.startswith("error: ")
+
+
+def test_a_long_result_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 2 GiB at once Linux writes 2 GiB."""
+    written: list[str] = []
+    monkeypatch.setattr(command, "_PIECE", 4)
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
+    command.print_result("0123456789")
+    assert written == ["0123", "4567", "89", "\n"]

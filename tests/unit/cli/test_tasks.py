@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import tasks  # noqa: F401 - registers every task
-from aotforge.cli import devtools, release
 from aotforge.cli.command import TASKS, make_request, pairs
 from aotforge.cli.examples import EXAMPLES, example_lines
-from aotforge.cli.flags import parse_flags
+from aotforge.cli.flags import REQUIRED, parse_flags
 from aotforge.cli.program import find_task, task_help
 from aotforge.cli.task_page import PAGE, task_page
 from aotforge.errors import ReleaseError, UnknownNameError, UnsupportedError, UsageError
@@ -77,25 +76,51 @@ def test_every_example_of_a_task_is_a_valid_call(name: str) -> None:
             parse_flags(task, words)
 
 
-@pytest.mark.parametrize("task", ["release.diff", "images.ls"])
-def test_what_is_printed_of_releases_of_others_is_in_their_limit_of_memory(
-    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows repeat values that the files have once: the text took gigabytes where the rows did not."""
+READERS = {
+    "images.ls": "aotforge.cli.devtools.print_result",
+    "images.cat": "aotforge.pack.listing.cat_image",
+    "coverage": "aotforge.cli.devtools.print_either",
+    "release.diff": "aotforge.cli.release.print_either",
+    "release.verify": "aotforge.cli.release.print_result",
+    "compat.baseline": "aotforge.cli.conformance.print_result",
+}
+"""Tasks that read a release of others, or packs, with the last that each calls."""
 
-    def printed(*_: object, **__: object) -> None:
+
+@pytest.mark.parametrize("place", ["release", "tarball", "packs"])
+@pytest.mark.parametrize("name", READERS)
+def test_memory_of_tasks_that_read_releases_of_others(
+    name: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first read to the last line: a text repeats values that the files have once, and took gigabytes where its rows did not."""
+
+    def last(*_: object, **__: object) -> None:
         bytearray(192 << 20)
 
-    monkeypatch.setattr(memory_sink, "_FREE_MEMORY", 64 << 20)
     made = make_release(tmp_path / "release")
-    if task == "release.diff":
-        monkeypatch.setattr(release, "print_either", printed)
-        monkeypatch.setattr("aotforge.release.release_json.load_release_json", lambda folder: {})
-        monkeypatch.setattr("aotforge.release.compare.compare_documents", lambda before, after: ())
-        with pytest.raises(ReleaseError, match="takes more than"):
-            release.diff(str(made), str(made))
-    else:
-        monkeypatch.setattr(devtools, "print_result", printed)
-        monkeypatch.setattr("aotforge.pack.listing.list_images", lambda pack: [])
-        with pytest.raises(ReleaseError, match="takes more than"):
-            devtools.images_ls(str(made))
+    if place == "tarball":
+        made = next(made.glob("*-images-amd-gfx90a.tar.gz"))
+    elif place == "packs":
+        made = tmp_path / "packs"
+        (made / "amd-gfx908").mkdir(parents=True)
+        (made / "amd-gfx908" / "__signature__").touch()
+    for called, answer in (
+        ("release.release_json.load_release_json", {}),
+        ("release.compare.compare_documents", ()),
+        ("release.finalize.check_finalized_release", ()),
+        ("conformance.check_release.write_baselines", ("x",)),
+        ("pack.listing.list_images", []),
+        ("pack.reader.open_pack", None),
+        ("pack.coverage.pack_coverage", None),
+        ("devtools.coverage.coverage", ()),
+        ("devtools.coverage.coverage_lines", ()),
+    ):
+        monkeypatch.setattr(f"aotforge.{called}", lambda *_, answer=answer, **__: answer)
+    monkeypatch.setattr("dataclasses.asdict", lambda value: value)
+    monkeypatch.setattr(READERS[name], last)
+    monkeypatch.setattr(memory_sink, "_FREE_MEMORY", 64 << 20)
+    task = TASKS[name]
+    values = {flag.parameter: None if flag.default is REQUIRED else flag.default for flag in task.flags}
+    values |= {parameter: str(made) for parameter in task.positional}
+    with pytest.raises(ReleaseError, match=f"{made} takes more than"):
+        task.body(**values)

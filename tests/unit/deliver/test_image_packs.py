@@ -8,7 +8,6 @@ import pytest
 
 from aotforge.deliver.extract import image_packs
 from aotforge.errors import ReleaseError
-from aotforge.formats import memory_sink
 from aotforge.formats.archive import Member, write_tar_gz
 from tests.support.publishing import make_release
 
@@ -51,27 +50,6 @@ def test_the_number_of_packs_is_limited(count: int, tmp_path: Path) -> None:
         return
     with pytest.raises(ReleaseError, match="has 65 image packs, 64 are allowed"):
         names(tmp_path / "packs")
-
-
-@pytest.mark.parametrize("place", ["release", "tarball", "packs"])
-def test_what_reads_packs_has_a_limit_of_memory(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A listing has a row for each choice of dispatch data: 98 kB took 4.5 GB."""
-    path = make_release(tmp_path / "release")
-    if place == "tarball":
-        path = next(path.glob("*-images-amd-gfx90a.tar.gz"))
-    elif place == "packs":
-        path = tmp_path / "packs"
-        (path / "amd-gfx908").mkdir(parents=True)
-        (path / "amd-gfx908" / "__signature__").touch()
-    monkeypatch.setattr(memory_sink, "_FREE_MEMORY", 64 << 20)
-    with pytest.raises(ReleaseError, match=f"{path} takes more than"), image_packs(path):
-        bytearray(192 << 20)
-    if place == "packs":  # folders of packs count, too
-        (path / "amd-gfx908" / "images").write_bytes(b"x" * (4 << 20))
-        with image_packs(path):
-            bytearray(192 << 20)
 
 
 def test_what_holds_no_pack_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,8 +46,19 @@ def test_memory_is_in_proportion_to_the_folder(tmp_path: Path, small: int) -> No
         assert len(bytearray(small // 2)) == small // 2
     with pytest.raises(ReleaseError, match="takes more than 64 MiB of memory"), limited_memory(tmp_path):
         bytearray(small * 3)
-    (tmp_path / "file").write_bytes(b"x" * (4 << 20))
+    (tmp_path / "file").write_bytes(b"x" * (1 << 20))
+    for number in range(8):
+        (tmp_path / f"{number}").hardlink_to(tmp_path / "file")
+        with (tmp_path / f"hole-{number}").open("wb") as file:
+            file.truncate(1 << 20)
+    with pytest.raises(ReleaseError, match="takes more than 128 MiB of memory"), limited_memory(tmp_path):
+        bytearray(small * 4)
+    with pytest.raises(ReleaseError, match="more than 128 MiB"), limited_memory(tmp_path / "file"):
+        bytearray(small * 4)
+    (tmp_path / "more").write_bytes(b"x" * (3 << 20))
     with limited_memory(tmp_path):
+        assert len(bytearray(small * 3)) == small * 3
+    with limited_memory(tmp_path / "file", tmp_path / "more"):
         assert len(bytearray(small * 3)) == small * 3
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
@@ -103,10 +116,33 @@ def test_bounds_of_a_sparse_file(tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     path.write_bytes(implied(3))
     assert archive_bounds(path).size == (16 << 20) + 40 * path.stat().st_size
+    size = path.stat().st_size
+    data = -(-size // 4096) * 4096
+    os.truncate(path, data + (1 << 20))
+    assert archive_bounds(path).size == (16 << 20) + 40 * data
     os.truncate(path, 3 << 20)
     with pytest.raises(OSError, match="its file is sparse") as caught:
         archive_bounds(path)
     assert caught.value.errno == errno.EINVAL
+
+
+def test_bytes_of_holes_give_no_further_ones(tmp_path: Path) -> None:
+    """Each archive could take the bytes again that all have once, because the holes of its file counted."""
+    tar = tar_bytes((member("a", 14 << 20), bytes(14 << 20)))
+    stored, small = zlib.compressobj(0, wbits=-15), zlib.compressobj(9, wbits=-15)
+    data = b"\x1f\x8b\x08" + bytes(7) + stored.compress(tar[: 1 << 20]) + stored.flush(zlib.Z_FULL_FLUSH)
+    data += small.compress(tar[1 << 20 :]) + small.flush()
+    data += struct.pack("<II", zlib.crc32(tar), len(tar))
+    path = tmp_path / "a.tar.gz"
+    with path.open("wb") as file:
+        for start in range(0, len(data), 4096):
+            file.seek(start)
+            if any(piece := data[start : start + 4096]):
+                file.write(piece)
+    bounds = ReleaseBounds()
+    read(path, bounds)
+    with pytest.raises(UnsafeArchiveError, match="more than"):
+        read(path, bounds)
 
 
 Command = Callable[[Path, bool], object]
