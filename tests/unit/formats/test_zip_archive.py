@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import stat
 import struct
 import tracemalloc
 import zipfile
@@ -338,6 +339,30 @@ def test_members_are_bounded_also_of_a_large_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(zip_archive, "_FREE", 0)
     monkeypatch.setattr(zip_archive, "_RATIO", 1)
     assert path.stat().st_size > 101 and len(read(path)) == 2
+
+
+def test_holes_give_no_bytes(tmp_path: Path) -> None:
+    path, sparse = tmp_path / "a.zip", tmp_path / "sparse.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data, method in (
+            ("a", bytes(1 << 20), zipfile.ZIP_STORED),
+            ("b", bytes(9 << 20), zipfile.ZIP_DEFLATED),
+        ):
+            info = zipfile.ZipInfo(name)
+            info.compress_type = method
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, data)
+    content = path.read_bytes()
+    with sparse.open("wb") as file:
+        for start in range(0, len(content), 4096):
+            file.seek(start)
+            if any(piece := content[start : start + 4096]):
+                file.write(piece)
+    assert sparse.read_bytes() == content
+    assert len(read(path)) == 2
+    if sparse.stat().st_blocks * 512 < 1 << 19:
+        with pytest.raises(zipfile.BadZipFile, match="out of proportion"):
+            read(sparse)
 
 
 def test_a_directory_is_not_read_before_its_size_is_known(
