@@ -2,9 +2,11 @@
 # replaced in two renames: running programs keep the files that they have open, and no program ever reads a half-written one.
 # install_first.cmake has checked all folders: no other user can write them.
 
-include(${CMAKE_CURRENT_LIST_DIR}/../runtime/cmake/real_folder.cmake)
-aotforge_real_folder(lib "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib")
-if(NOT lib)
+# file(LOCK) takes `..` behind a link for the folder above the link, which nothing has checked. The dot keeps a line end of a folder's name.
+execute_process(COMMAND sh -c "CDPATH= cd -P -- \"$1\" && pwd -P && echo ." sh "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib" RESULT_VARIABLE failed
+  OUTPUT_VARIABLE lib)
+string(REGEX REPLACE "\n[.]\n$" "" lib "${lib}")
+if(failed)
   message(FATAL_ERROR "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib cannot be entered")
 endif()
 set(images "${lib}/aotriton.images")
@@ -12,6 +14,13 @@ set(staged "${lib}/.aotriton.images.new")
 set(lock "${lib}/.aotriton.images.lock")
 
 execute_process(COMMAND id -u OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+
+# Names in a folder. Its own path is not a pattern.
+function(files_of folder result)
+  string(REGEX REPLACE "([[*?])" "[\\1]" pattern "${folder}")
+  file(GLOB found RELATIVE "${folder}" "${pattern}/*")
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
 
 function(same_files one other result)
   set(${result} FALSE PARENT_SCOPE)
@@ -21,8 +30,8 @@ function(same_files one other result)
   if(failed OR odd)
     return()
   endif()
-  file(GLOB files RELATIVE "${one}" "${one}/*")
-  file(GLOB others RELATIVE "${other}" "${other}/*")
+  files_of("${one}" files)
+  files_of("${other}" others)
   if(NOT "${files}" STREQUAL "${others}")
     return()
   endif()
@@ -36,7 +45,7 @@ function(same_files one other result)
   set(${result} TRUE PARENT_SCOPE)
 endfunction()
 
-file(GLOB packs RELATIVE "${AOTFORGE_IMAGES}" "${AOTFORGE_IMAGES}/*")
+files_of("${AOTFORGE_IMAGES}" packs)
 if(NOT packs)
   message(FATAL_ERROR "${AOTFORGE_IMAGES} holds no image packs.\nNext step: build before installing; if the folder was removed, remove images.stamp beside it, too")
 endif()
@@ -79,7 +88,7 @@ foreach(pack IN LISTS packs)
     endif()
     file(RENAME "${new}" "${target}")
   endif()
-  file(GLOB files RELATIVE "${target}" "${target}/*")
+  files_of("${target}" files)
   foreach(file IN LISTS files)
     list(APPEND CMAKE_INSTALL_MANIFEST_FILES "${CMAKE_INSTALL_PREFIX}/lib/aotriton.images/${pack}/${file}")
   endforeach()

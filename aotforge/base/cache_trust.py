@@ -138,14 +138,20 @@ def read_own(path: Path) -> bytes:
         return file.read()
 
 
-def replaceable(path: Path) -> str:
-    """The reason why another user can replace `path`: a folder above it, or a link on the way. Empty when none can."""
+def replaceable(path: Path, *, needed: bool = False) -> str:
+    """The reason why another user can replace `path`: a folder above it, or a link on the way. Empty when none can.
+
+    With `needed` also a folder above it that is not there: who may add to a folder with the sticky bit, such as /tmp, could remove a link
+    for this look and make it again.
+    """
     ends = {path.absolute(), Path(os.path.realpath(path))}
     for step in _steps(path):
         try:
             status = step.lstat()
         except OSError:
-            continue  # not there yet
+            if needed and step not in ends:
+                return f"{step} is not there"
+            continue
         link = stat.S_ISLNK(status.st_mode)
         if step in ends and not link:
             continue
@@ -163,23 +169,29 @@ def replaceable(path: Path) -> str:
     return ""
 
 
-def changeable(path: Path) -> str:
-    """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can."""
-    return replaceable(path / "entry") or _end_fault(path)
+def changeable(path: Path, *, needed: bool = False) -> str:
+    """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can, and for one that is
+    not there and not `needed`."""
+    return replaceable(path / "entry", needed=needed) or _end_fault(path, needed=needed)
 
 
-def _end_fault(path: Path) -> str:
+def input_fault(path: Path) -> str:
+    """As `changeable`, for what is used as it is: when it is not there, another user may make it."""
+    return changeable(path, needed=True)
+
+
+def _end_fault(path: Path, *, needed: bool) -> str:
     """A user namespace shows all users that it does not know as one, who is trusted above only."""
     try:
         fault = _owner_fault(path.stat())
     except OSError:
-        return ""
+        return f"{path} is not there" if needed else ""
     return f"{path} {fault}" if fault else ""
 
 
 def is_own_file(path: Path) -> bool:
     """Whether there is a file that no other user can change or replace."""
-    return path.is_file() and not changeable(path)
+    return path.is_file() and not input_fault(path)
 
 
 def is_own_tree(folder: Path) -> bool:
@@ -227,11 +239,9 @@ def _steps(path: Path) -> Iterator[Path]:
             if step not in found:
                 found.add(step)
                 yield step
-                if step.is_symlink():
-                    left += [
-                        Path(os.path.normpath(step.parent / step.readlink())),
-                        Path(os.path.realpath(step)),
-                    ]
+                with suppress(OSError):  # no link, or removed meanwhile
+                    target = step.parent / step.readlink()
+                    left += [Path(os.path.normpath(target)), Path(os.path.realpath(step))]
 
 
 def _trusted_users() -> frozenset[int]:

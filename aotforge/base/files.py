@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from aotforge.base.cache_trust import DEFAULT_ACL, changeable, replaceable
+from aotforge.base.cache_trust import DEFAULT_ACL, input_fault, replaceable
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 PART = ".part-"
@@ -293,10 +293,11 @@ def lock_within(handle: int, seconds: float) -> bool:
         time.sleep(_POLL_SECONDS)
 
 
-def check_output_place(path: Path) -> None:
+def check_output_place(path: Path, *, needed: bool = False) -> None:
     """Raises OutputError when another user can replace folders beside `path`: what is staged there, or put aside, could be exchanged
-    by a link, whose target's files would be changed, or by a folder of this user, which would be removed."""
-    if fault := replaceable(path):
+    by a link, whose target's files would be changed, or by a folder of this user, which would be removed. `needed`: or when its folder is
+    not there."""
+    if fault := replaceable(path, needed=needed):
         raise OutputError(
             f"{path} is not written: {fault}",
             cause="they could exchange folders there while this program writes, so that other files of this user are changed",
@@ -310,7 +311,7 @@ def make_output_place(path: Path) -> None:
     if not path.parent.is_dir():
         with output_errors(path):
             make_folders(path.parent)
-        check_output_place(path)
+    check_output_place(path, needed=True)
 
 
 def check_own_input(path: Path, error: type[AotforgeError]) -> None:
@@ -318,7 +319,9 @@ def check_own_input(path: Path, error: type[AotforgeError]) -> None:
 
     For inputs whose code is executed or released as this user's own, and which have no signature.
     """
-    if fault := changeable(path):
+    if fault := input_fault(path):
+        if not os.path.lexists(path):
+            raise error(f"{path} does not exist", hint="check its name")
         raise error(
             f"{path} is not used: {fault}",
             cause="code of others would be executed or released as this user's own",
@@ -360,9 +363,11 @@ def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
+def staged_folder(path: Path, *, opened: bool = False, known: str = "*") -> Iterator[Path]:
     """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays
     as it was.
+
+    A folder that has files, and none of the pattern `known`, is not replaced: it is not an earlier result.
 
     To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed. Raises OutputError, also as
     `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked; and where
@@ -374,6 +379,12 @@ def staged_folder(path: Path, *, opened: bool = False) -> Iterator[Path]:
         raise OutputError(
             f"{path} is not a folder",
             hint="move it away, or choose another output folder; nothing was written",
+        )
+    if path.is_dir() and not any(path.glob(known)) and any(path.iterdir()):
+        raise OutputError(
+            f"{path} has other files than a result of this command",
+            cause="it would be replaced, and they would be lost",
+            hint="choose an empty or a new folder; nothing was written",
         )
     prefix = f".{path.name}.staged-"
     with output_errors(path):

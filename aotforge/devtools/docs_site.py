@@ -70,7 +70,7 @@ def build_site(root: Path, output: Path, *, home: Path, environment: Mapping[str
     epoch = load_release_manifest(root / "manifests" / "release.yaml").epoch
     with (
         output_lock(output),
-        staged_folder(output) as staged,
+        staged_folder(output, known="index.html") as staged,
         tempfile.TemporaryDirectory(prefix="aotforge-docs-") as scratch,
     ):
         work = Path(scratch)

@@ -123,7 +123,7 @@ def build_dl(
     with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work:
         folder = Path(work) / "original"
         source = dl_source(root, cache=cache, folder=folder, environment=env, manifest=manifest)
-        with staged_folder(output) as staged:
+        with staged_folder(output, known="lib/dl.dll") as staged:
             configure_and_build(
                 root / "runtime" / "dl",
                 Path(work) / "objects",

@@ -21,6 +21,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import PackError, VerifyError
 from aotforge.library.interface import check_interfaces
+from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
@@ -266,7 +267,7 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
         # the same bytes of another user could be exchanged later
         changed = not is_own_tree(request.output) or _files(request.output) != files
         if changed:
-            with staged_folder(request.output) as staged:
+            with staged_folder(request.output, known=f"*/{SIGNATURE_FILE}") as staged:
                 for name, data in files.items():
                     (staged / name).parent.mkdir(exist_ok=True)
                     (staged / name).write_bytes(data)

@@ -67,6 +67,6 @@ def _digest(path: Path, known: dict[tuple[int, int], str]) -> str:
     """The SHA-256 of a file; one that has several names, which cost their author nothing, is read once."""
     found = path.stat()
     identity = found.st_dev, found.st_ino
-    if identity not in known:
+    if found.st_nlink == 1 or identity not in known:
         known[identity] = sha256_file(path)
     return known[identity]

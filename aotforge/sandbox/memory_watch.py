@@ -18,6 +18,10 @@ _SECONDS = 0.05
 _RESERVE = 1 << 30
 """Bytes of the machine's memory that a program leaves free, or a quarter of what was free at its start."""
 
+_FIRST = os.SCHED_RR, os.sched_param(1)
+"""Before all processes that have no such class: a program can have thousands that can run. Root alone may give it, and only root's processes
+have no bound by the kernel."""
+
 _AUDIT_ARCH_X86_64 = 0xC000003E
 _X32 = 0x40000000
 """Bit of the numbers of x32's system calls, which are the same calls again."""
@@ -158,6 +162,8 @@ class MemoryWatch:
         if len(named) < 8:
             return
         (root,) = struct.unpack("=q", named)
+        with suppress(OSError):
+            os.sched_setscheduler(0, *_FIRST)
         try:
             self._bound(root)
         except BaseException:  # without the watch nothing bounds it
@@ -167,25 +173,26 @@ class MemoryWatch:
     def _bound(self, root: int) -> None:
         most, least = _kernel_bytes() + self._memory, min(_RESERVE, _available_bytes() // 4)
         while not self._ended.wait(_SECONDS):
-            found, threads = _with_descendants(root)
-            taken = sum(map(_bytes_of, found))
+            found, threads = _with_descendants(root, self._processes)
             if (
                 threads > self._processes
-                or taken > self._memory
+                or sum(map(_bytes_of, found)) > self._memory
                 or _kernel_bytes() > most
                 or _available_bytes() < least
             ):
                 _kill(found)
 
 
-def _with_descendants(process: int) -> tuple[list[int], int]:
-    """Processes, and the number of their threads."""
+def _with_descendants(process: int, most: int) -> tuple[list[int], int]:
+    """Processes, and the number of their threads; both are not complete for more than `most`, of which there can be new ones without end."""
     found, threads = [process], 0
     for parent in found:
         for task in _tasks(parent):
             threads += 1
             with suppress(OSError):
                 found += map(int, (task / "children").read_text(encoding="ascii").split())
+        if threads > most:
+            break
     return found, threads
 
 
@@ -201,6 +208,7 @@ def _kill(processes: Iterable[int]) -> None:
     for process in processes:
         with suppress(OSError):
             os.kill(process, signal.SIGKILL)
+            os.sched_setscheduler(process, *_FIRST)  # it can but end, and others wait for that of process 1
 
 
 def _kernel_bytes() -> int:

@@ -121,7 +121,7 @@ def _check_torch_lib(handle: int, folder: Path, shown: Path) -> None:
 def _check_tree(folder: Path, torch_lib: Path) -> None:
     """Raises as `_check_folder` for each folder of the tree; what is in one is entered after it was checked."""
     for path, _, _ in os.walk(folder, onerror=_refuse_unlisted):
-        _check_folder(Path(path), torch_lib)
+        _check_folder(Path(path), torch_lib, needed=False)  # another run may have removed it
 
 
 def _refuse_unlisted(error: OSError) -> None:
@@ -129,10 +129,11 @@ def _refuse_unlisted(error: OSError) -> None:
         raise DropInError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def _check_folder(folder: Path, torch_lib: Path) -> None:
-    """Raises DropInError when another user can add entries to a folder, or exchange them, it, or a folder above it."""
-    fault = changeable(folder)
-    with suppress(FileNotFoundError):  # another run has removed it
+def _check_folder(folder: Path, torch_lib: Path, *, needed: bool = True) -> None:
+    """Raises DropInError when another user can add entries to a folder, or exchange them, it, or a folder above it, and for one that is
+    `needed` and not there."""
+    fault = changeable(folder, needed=needed)
+    with suppress(FileNotFoundError):
         mode = stat.S_IMODE(folder.stat().st_mode)
         if mode & stat.S_ISVTX and mode & 0o022:  # others cannot exchange entries, but add some
             fault = f"{folder} has mode {mode:o}: others can add to what is in it"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.base.files import output_errors, output_lock, scratch_folder, staged_folder
+from aotforge.base.files import make_output_place, output_errors, output_lock, scratch_folder, staged_folder
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
@@ -89,6 +89,7 @@ def install(
     download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
     with install_errors():
         if request.prefix is not None:
+            make_output_place(request.prefix)  # before a link on the way is followed
             prefix = real_prefix(request.prefix)
             check_owner(request.prefix, prefix)
             with output_lock(prefix):

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aotforge.base.cache_trust import owner_fault
-from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
-from aotforge.errors import InstallError
+from aotforge.base.files import check_output_place, open_regular, output_errors, output_lock, write_atomic
+from aotforge.errors import InstallError, OutputError
 from aotforge.formats.untrusted_file import parse_json
 
 RECORD = ".aotforge-install.json"
@@ -144,13 +144,21 @@ def uninstall(prefix: Path) -> tuple[str, int]:
 
     Raises InstallError when it has other files, or when it or a link to it is of another user.
     """
-    named, prefix = prefix, real_prefix(prefix)
+    named = prefix
+    nothing = InstallError(f"nothing is installed in {named}", hint="check the folder")
+    try:
+        check_output_place(named, needed=True)  # before a link on the way is followed
+    except OutputError:
+        if named.parent.exists():
+            raise
+        raise nothing from None
+    prefix = real_prefix(named)
     check_owner(named, prefix)  # before the lock, a file beside the prefix
     with output_lock(prefix):
         record = read_record(prefix)
         check_owner(named, prefix, was_read=record is not None)
         if record is None:
-            raise InstallError(f"nothing is installed in {prefix}", hint="check the folder")
+            raise nothing
         check_other_files(prefix, record)
         with output_errors(prefix):
             aside = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.staged-", dir=prefix.parent))

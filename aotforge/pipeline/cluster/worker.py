@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.cache_trust import changeable, check_cache, module_path_fault
+from aotforge.base.cache_trust import check_cache, input_fault, module_path_fault
 from aotforge.base.files import make_folders, open_lock
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
@@ -98,7 +98,7 @@ def admit(text: str, resource: str) -> str:
 def check_scratch(folder: Path) -> None:
     """Dask puts this folder before all others where modules are searched; a worker of a LocalCluster also has its scheduler's. Raises
     CacheError."""
-    if fault := changeable(folder) or module_path_fault():
+    if fault := input_fault(folder) or module_path_fault():
         raise CacheError(
             f"other users can put modules where this worker finds them first: {fault}",
             cause="the folder of Dask's temporary files, /tmp/dask-scratch-space by default, is not this user's",

@@ -74,7 +74,7 @@ def _library_file(name: str, code: bytes) -> Iterator[Path]:
     kept = os.environ.get(_LIBRARIES)
     folder = Path(kept or tempfile.gettempdir())
     make_folders(folder)
-    if fault := replaceable(folder / name):
+    if fault := replaceable(folder / name, needed=True):
         raise CacheError(
             f"no kernel is loaded from {folder}: {fault}",
             cause="they could exchange the file before it is loaded, and their code would be executed",

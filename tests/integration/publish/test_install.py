@@ -164,7 +164,7 @@ def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path:
         place.symlink_to("own")
     os.chown(place, 64042, 64042, follow_symlinks=False)
     for act in (lambda: try_install(store, keys.roots[0], tmp_path), lambda: uninstall(place)):
-        with pytest.raises(InstallError, match="prefix belongs to user 64042, not to user 0"):
+        with pytest.raises((InstallError, OutputError), match="prefix belongs to user 64042, "):
             act()
     assert not (tmp_path / ".own.lock").exists()  # beside the end of another user's link
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,54 @@ def test_more_threads_than_permitted_are_ended() -> None:
     with MemoryWatch(memory_bytes=1 << 40, processes=20) as watch:
         done = subprocess.run([sys.executable, "-c", text], check=False, preexec_fn=watch.join(), timeout=50)
     assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose processes the kernel does not bound")
+def test_the_watch_and_the_end_come_before_processes_without_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that forks without end had 23,000 and the machine for 80 s: the watch had to wait among them, and so had process 1 to end."""
+    classes: list[int] = []
+
+    def looked() -> int:
+        classes.append(os.sched_getscheduler(0))
+        return 1 << 40
+
+    monkeypatch.setattr(memory_watch, "_available_bytes", looked)
+    monkeypatch.setattr(os, "kill", lambda process, number: None)
+    spinning = "i=0; while [ $i -lt 30 ]; do sleep 30 & i=$((i+1)); done; echo; wait"
+    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
+        run = subprocess.Popen(
+            ["/bin/sh", "-c", spinning],
+            preexec_fn=watch.join(),  # noqa: PLW1509 - it writes to a pipe alone
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            assert run.stdout and run.stdout.read(1)
+            while os.sched_getscheduler(run.pid) != os.SCHED_RR:
+                time.sleep(0.01)
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    assert set(classes) == {os.SCHED_RR} and os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_processes_are_counted_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list would grow as long as the program forks."""
+    children = {1: [2, 3], 2: [4], 3: [5], 4: [6], 5: [], 6: []}
+
+    class Task:
+        def __init__(self, process: int) -> None:
+            self.text = " ".join(map(str, children[process]))
+
+        def __truediv__(self, name: str) -> Task:
+            return self
+
+        def read_text(self, encoding: str) -> str:
+            return self.text
+
+    monkeypatch.setattr(memory_watch, "_tasks", lambda process: [Task(process)])
+    assert memory_watch._with_descendants(1, 6) == ([1, 2, 3, 4, 5, 6], 6)
+    assert memory_watch._with_descendants(1, 2) == ([1, 2, 3, 4, 5], 3)
 
 
 def test_memory_of_the_kernel_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_processes_with_few_descriptors(tmp_path: Path) -> None:
 
 def names_below(process: int) -> list[str]:
     names = []
-    for one in memory_watch._with_descendants(process)[0]:
+    for one in memory_watch._with_descendants(process, 1000)[0]:
         with suppress(OSError):
             names.append(Path(f"/proc/{one}/comm").read_text())
     return names
@@ -262,6 +262,28 @@ def test_a_release_that_others_can_change_is_not_this_checkouts_own(tmp_path: Pa
     assert not is_own_release(dist / "r1", tmp_path)
     (tmp_path / "circle").symlink_to("circle")
     assert not is_own_release(tmp_path / "circle", tmp_path)
+
+
+def test_a_link_that_is_removed_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder such as /tmp another user removes their link once it was followed, and then lets it lead to a release of theirs."""
+    made = tmp_path / "releases" / "dist" / "r1"
+    made.mkdir(parents=True)
+    link = tmp_path / "tmp" / "link"
+    link.parent.mkdir()
+    link.parent.chmod(0o1777)
+    link.symlink_to(made)
+    assert is_own_release(link, tmp_path)
+    followed = os.path.realpath
+
+    def removed(path: Path) -> str:
+        found = followed(path)
+        link.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(os.path, "realpath", removed)
+    assert not is_own_release(link, tmp_path)
 
 
 @needs_bubblewrap

@@ -108,6 +108,15 @@ def _check_private_umask(made: Route, tmp_path: Path) -> None:
     private = tmp_path / "private" / made.prefix.relative_to("/")
     assert {(private / below).stat().st_mode & 0o777 for below in ("lib", IMAGES)} == {0o755}
     _check_parent_of_a_link(made, tmp_path)
+    _check_pattern(made, tmp_path)
+
+
+def _check_pattern(made: Route, tmp_path: Path) -> None:
+    """The path of a prefix may match another folder."""
+    (tmp_path / "p1" / "lib" / "aotriton.images" / "amd-gfx908").mkdir(parents=True)
+    command = ("cmake", "--install", ".", "--component", "images", "--prefix", str(tmp_path / "p[1]"))
+    made.run(*command)
+    assert f"Up-to-date: {tmp_path}/p[1]/{IMAGES}/amd-gfx908" in made.output(made.run(*command))
 
 
 def _check_parent_of_a_link(made: Route, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,25 +148,41 @@ def test_an_archive_that_is_exchanged_after_its_check(route: Make, tmp_path: Pat
 
 
 def test_the_folder_above_what_a_link_leads_to(route: Make, tmp_path: Path) -> None:
-    """`..` behind a link: CMake would take the sources and images of the folder that has the link, where another user may write."""
+    """`..` behind a link: CMake would take the images of the folder that has the link, where another user may write."""
     for place in ("mine", "open"):
         (tmp_path / place / "below").mkdir(parents=True)
-        release(tmp_path / place / "release", {"amd-gfx908": "gfx908"})
-        (tmp_path / place / "zstd").mkdir()
-        for name in ("zstd.c", "zstd.h"):
-            (tmp_path / place / "zstd" / name).touch()
-    release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    (tmp_path / "open" / "link").symlink_to(tmp_path / "mine" / "below")
-    above = tmp_path / "open" / "link" / ".."
+    wanted = release(tmp_path / "mine" / "release", {"amd-gfx908": "gfx908"})
+    release(tmp_path / "open" / "release", {"amd-gfx90a": "gfx90a"})
+    link = tmp_path / "open" / "link"
+    link.symlink_to(tmp_path / "mine" / "below")
     made = route()
     options = [option for option in PYTORCH if "NOIMAGE" not in option]
-    made.configure(*options, f"-DAOTRITON_IMAGES={above}/release", f"-DAOTFORGE_ZSTD_DIR={above}/zstd")
-    settings = (made.build / "images.settings").read_text()
-    assert f"\nready {tmp_path}/mine/release\n" in settings
-    made.configure(*options, "-DAOTRITON_IMAGES=../release")
-    assert f"\nready {tmp_path}/release\n" in (made.build / "images.settings").read_text()
-    commands = (made.build / "build.ninja").read_text()
-    assert f"-I{tmp_path}/mine/zstd" in commands and f"{tmp_path}/open" not in commands
+    for path in (f"{link}/../release", "../open/link/../release"):
+        made.configure(*options, f"-DAOTRITON_IMAGES={path}")
+        made.ninja("aotforge_images")
+        assert [one.name for one in (made.build / "images").iterdir()] == ["amd-gfx908"]
+    link.unlink()  # a link to the newest release, for example
+    (tmp_path / "newer" / "below").mkdir(parents=True)
+    wanted.rename(tmp_path / "older")
+    release(tmp_path / "newer" / "release", {"amd-gfx908": "gfx908", "amd-gfx90a": "gfx90a"})
+    link.symlink_to(tmp_path / "newer" / "below")
+    made.ninja("aotforge_images")
+    assert len(list((made.build / "images").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a?", "a*", "a;b"])
+@pytest.mark.parametrize("folder", ["source", "build"])
+def test_paths_that_cmake_takes_for_patterns(name: str, folder: str, route: Make, tmp_path: Path) -> None:
+    """Another user may have made what they match: the names of its files were executed as CMake code."""
+    (tmp_path / name).symlink_to(ROOT)
+    made = route()
+    made = (
+        replace(made, source=tmp_path / name)
+        if folder == "source"
+        else replace(made, build=tmp_path / f"{name}b")
+    )
+    done = made.configure(*PYTORCH, check=False)
+    assert done.returncode and "has one of [ ] * ? ; in its path" in made.output(done)
 
 
 def test_servers_and_indexes_that_send_without_end_are_bounded(route: Make, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from aotforge.base.cache_trust import (
     changeable,
     check_cache,
     check_cache_folders,
+    input_fault,
     is_own_file,
     is_own_tree,
     module_path_fault,
@@ -380,3 +381,13 @@ def test_bytecode_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert module_path_fault() == ""
     tmp_path.chmod(0o777)
     assert "mode 777: others can replace" in module_path_fault()
+
+
+def test_what_is_not_there_may_be_made_by_others(tmp_path: Path) -> None:
+    """A link in a folder such as /tmp can be removed for the time of this look."""
+    assert not input_fault(tmp_path) and not replaceable(tmp_path / "file", needed=True)
+    assert input_fault(tmp_path / "none") == f"{tmp_path}/none is not there"
+    assert changeable(tmp_path / "none") == "" == replaceable(tmp_path / "none" / "file")
+    assert replaceable(tmp_path / "none" / "file", needed=True) == f"{tmp_path}/none is not there"
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    assert replaceable(tmp_path / "link" / "file", needed=True) == f"{tmp_path}/none is not there"

@@ -213,3 +213,21 @@ def test_a_link_in_the_place_of_a_folder(
             (staged / "f").write_bytes(text)
         assert tree(tmp_path) == {"elsewhere/f": b"kept", "out/f": text}
         assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]
+
+
+def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
+    """As a home that was named as the output."""
+    output = tmp_path / "output"
+    output.mkdir()
+    for _ in range(2):
+        with staged_folder(output, known="lib/*.dll") as staged:
+            (staged / "lib").mkdir()
+            (staged / "lib" / "dl.dll").touch()
+        assert (output / "lib" / "dl.dll").exists()
+    (output / "lib" / "dl.dll").rename(output / "notes")
+    with (
+        pytest.raises(OutputError, match="has other files than a result"),
+        staged_folder(output, known="lib/*.dll"),
+    ):
+        raise AssertionError
+    assert (output / "notes").exists()

@@ -16,9 +16,10 @@ from aotforge.deliver.install.prefix import (
     changed_files,
     check_other_files,
     read_record,
+    uninstall,
     write_record,
 )
-from aotforge.errors import InstallError
+from aotforge.errors import InstallError, OutputError
 from aotforge.formats.archive import sha256_file
 
 GOOD: dict[str, Any] = {"format": 2, "release": "0.11.2b-r1", "archs": {}, "archives": {}, "files": {}}
@@ -115,3 +116,22 @@ def test_deep_names_of_a_record_take_little_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5_000_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a link of another user")
+def test_a_link_of_another_user_on_the_way_is_not_followed(tmp_path: Path) -> None:
+    """Another installation of this user was removed, or replaced."""
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    (mine / "aotriton").mkdir(parents=True)
+    write_record(mine / "aotriton", InstallRecord(release="r", archs={}, archives={}, files={}))
+    others.mkdir()
+    (others / "x").symlink_to(mine)
+    os.chown(others / "x", 64042, 64042, follow_symlinks=False)
+    with pytest.raises(OutputError, match="belongs to user 64042"):
+        uninstall(others / "x" / "aotriton")
+    assert (mine / "aotriton" / RECORD).exists()
+    os.chown(others / "x", 0, 0, follow_symlinks=False)
+    assert uninstall(others / "x" / "aotriton") == ("r", 0)
+    for prefix in (mine / "aotriton", tmp_path / "none" / "aotriton"):
+        with pytest.raises(InstallError, match="nothing is installed"):
+            uninstall(prefix)
