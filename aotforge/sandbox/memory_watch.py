@@ -18,7 +18,7 @@ _SECONDS = 0.05
 _RESERVE = 1 << 30
 """Bytes of the machine's memory that a program leaves free, or a quarter of what was free at its start."""
 
-_FIRST = os.SCHED_RR, os.sched_param(1)
+_FIRST = os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1)
 """Before all processes that have no such class: a program can have thousands that can run. Root alone may give it, and only root's processes
 have no bound by the kernel."""
 
@@ -174,13 +174,18 @@ class MemoryWatch:
         most, least = _kernel_bytes() + self._memory, min(_RESERVE, _available_bytes() // 4)
         while not self._ended.wait(_SECONDS):
             found, threads = _with_descendants(root, self._processes)
-            if (
-                threads > self._processes
-                or sum(map(_bytes_of, found)) > self._memory
-                or _kernel_bytes() > most
-                or _available_bytes() < least
-            ):
+            if threads > self._processes or _kernel_bytes() > most or self._take_more(found, least):
                 _kill(found)
+
+    def _take_more(self, processes: Iterable[int], least: int) -> bool:
+        """Whether they have more memory than they may, or the machine has less than `least`: a look at one that shares much with others
+        takes milliseconds."""
+        taken = 0
+        for process in processes:
+            taken += _bytes_of(process)
+            if taken > self._memory or _available_bytes() < least:
+                return True
+        return False
 
 
 def _with_descendants(process: int, most: int) -> tuple[list[int], int]:

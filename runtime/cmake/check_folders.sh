@@ -135,6 +135,9 @@ esac
 shift
 follow "$prefix" make
 check end "$prefix" $(ls -ldn "${at:-/}")
+case $at in
+  *\\*) refuse "$prefix leads to $at, where CMake takes the backslash for a slash" "Next step: name another folder" ;;
+esac
 prefix=$at # what is missing below may be behind the user's own links to the prefix
 for folder in "$@"; do
   path=$prefix below=$folder/

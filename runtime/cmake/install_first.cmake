@@ -42,6 +42,16 @@ foreach(given "$ENV{DESTDIR}" "${CMAKE_INSTALL_PREFIX}")
   endif()
 endforeach()
 
+if(NOT "$ENV{DESTDIR}" STREQUAL "" AND CMAKE_INSTALL_PREFIX MATCHES "^[^/]")
+  message(FATAL_ERROR "the prefix \"${CMAKE_INSTALL_PREFIX}\" is relative: in DESTDIR, CMake would add the current folder.\n"
+    "Next step: name it from the root folder on")
+endif()
+# its own scripts remove files that such a path matches
+get_filename_component(given "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
+if(given MATCHES "[][*?;]")
+  message(FATAL_ERROR "${given} has one of [ ] * ? ; in its path, which CMake interprets.\nNext step: name another folder")
+endif()
+
 if(NOT AOTFORGE_INSTALLED AND NOT AOTFORGE_CHECKED)  # every component of every project begins with this script
   aotforge_check_folders(lib/aotriton.images lib/cmake/aotriton lib/cmake/aotforge_ops include/aotriton include/aotforge share/licenses/aotriton)
   set(AOTFORGE_CHECKED TRUE)

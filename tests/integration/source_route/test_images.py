@@ -112,11 +112,17 @@ def _check_private_umask(made: Route, tmp_path: Path) -> None:
 
 
 def _check_pattern(made: Route, tmp_path: Path) -> None:
-    """The path of a prefix may match another folder."""
+    """The path of a prefix may match another folder: for CMake's own scripts, which remove files, and for ours."""
     (tmp_path / "p1" / "lib" / "aotriton.images" / "amd-gfx908").mkdir(parents=True)
-    command = ("cmake", "--install", ".", "--component", "images", "--prefix", str(tmp_path / "p[1]"))
-    made.run(*command)
-    assert f"Up-to-date: {tmp_path}/p[1]/{IMAGES}/amd-gfx908" in made.output(made.run(*command))
+    (tmp_path / "p[1]").mkdir()
+    (tmp_path / "plain").symlink_to("p[1]")
+    command = ("cmake", "--install", ".", "--component", "images", "--prefix")
+    for name in ("p[1]", "p*", "p?", "p;1"):
+        refused = made.run(*command, str(tmp_path / name), check=False)
+        assert refused.returncode and "has one of [ ] * ? ; in its path" in made.output(refused)
+    made.run(*command, str(tmp_path / "plain"))
+    again = made.run(*command, str(tmp_path / "plain"))
+    assert f"Up-to-date: {tmp_path}/p[1]/{IMAGES}/amd-gfx908" in made.output(again)
 
 
 def _check_parent_of_a_link(made: Route, tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def test_nothing_is_installed_into_a_folder_of_another_user(
     assert home.returncode and "of DESTDIR or the prefix, would be another folder for CMake" in made.output(
         home
     )
+    relative = made.run(*command, "--prefix", "usr", check=False, DESTDIR=str(tmp_path / "staged"))
+    assert relative.returncode and "in DESTDIR, CMake would add the current folder" in made.output(relative)
     if component == "images":
         made.run(*command, DESTDIR=str(tmp_path / "staged"))
         assert [path.name for path in (tmp_path / "staged" / made.prefix.relative_to("/")).iterdir()] == [
@@ -194,6 +196,14 @@ def test_a_prefix_behind_a_link_of_this_user(prefix: Path, tmp_path: Path) -> No
     assert not check(tmp_path / "rocm")
     assert not check(tmp_path / "rocm" / "new" / "one")
     assert (prefix / "new" / "one").is_dir()
+
+
+def test_a_prefix_that_leads_to_a_name_with_a_backslash(prefix: Path, tmp_path: Path) -> None:
+    """CMake's lock was in another folder."""
+    (tmp_path / "x\\y").mkdir()
+    (tmp_path / "link").symlink_to("x\\y")
+    assert "where CMake takes the backslash for a slash" in check(tmp_path / "link")
+    assert "where CMake takes the backslash for a slash" in check(tmp_path / "link" / "below")
 
 
 def test_a_link_among_headers(prefix: Path, tmp_path: Path) -> None:
