@@ -48,6 +48,9 @@ _NESTED = (
 )
 """Starts of names of folders whose objects are in folders of their own, or that hold folders made one by one."""
 
+_LINKS = 40
+"""Of a path, as many as Linux follows."""
+
 _CAUSE = "native code there could be replaced, which this process would execute"
 
 
@@ -144,20 +147,33 @@ def replaceable(path: Path, *, needed: bool = False) -> str:
     With `needed` also a folder above it that is not there: who may add to a folder with the sticky bit, such as /tmp, could remove a link
     for this look and make it again.
     """
-    ends = {path.absolute(), Path(os.path.realpath(path))}
-    for step in _steps(path):
-        try:
-            status = step.lstat()
-        except OSError:
-            if needed and step not in ends:
-                return f"{step} is not there"
-            continue
+    return _fault_on_the_way(path, needed=needed, end=False)
+
+
+def changeable(path: Path, *, needed: bool = False) -> str:
+    """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can, and for one that is
+    not there and not `needed`."""
+    return _fault_on_the_way(path, needed=needed, end=True)
+
+
+def input_fault(path: Path) -> str:
+    """As `changeable`, for what is used as it is: when it is not there, another user may make it."""
+    return changeable(path, needed=True)
+
+
+def _fault_on_the_way(path: Path, *, needed: bool, end: bool) -> str:
+    """`end`: what the path leads to is looked at, too."""
+    for step, status, last in _way(path):
+        if status is None:
+            return f"{step} is not there" if needed and (end or not last) else ""
         link = stat.S_ISLNK(status.st_mode)
-        if step in ends and not link:
+        if last and not link and not end:
             continue
         # the folders above are the system's, whose users a namespace does not know
         if status.st_uid not in _trusted_users() | _unknown_users():
             return f"{step} belongs to user {status.st_uid}, who can replace it"
+        if last and not link and (fault := _owner_fault(status)):
+            return f"{step} {fault}"
         if link or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
             continue
         if status.st_mode & 0o002 or (
@@ -167,26 +183,6 @@ def replaceable(path: Path, *, needed: bool = False) -> str:
         ):
             return f"{step} has mode {stat.S_IMODE(status.st_mode):o}: others can replace what is in it"
     return ""
-
-
-def changeable(path: Path, *, needed: bool = False) -> str:
-    """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can, and for one that is
-    not there and not `needed`."""
-    return replaceable(path / "entry", needed=needed) or _end_fault(path, needed=needed)
-
-
-def input_fault(path: Path) -> str:
-    """As `changeable`, for what is used as it is: when it is not there, another user may make it."""
-    return changeable(path, needed=True)
-
-
-def _end_fault(path: Path, *, needed: bool) -> str:
-    """A user namespace shows all users that it does not know as one, who is trusted above only."""
-    try:
-        fault = _owner_fault(path.stat())
-    except OSError:
-        return f"{path} is not there" if needed else ""
-    return f"{path} {fault}" if fault else ""
 
 
 def is_own_file(path: Path) -> bool:
@@ -230,18 +226,31 @@ def module_path_fault() -> str:
     return next(filter(None, faults), "")
 
 
-def _steps(path: Path) -> Iterator[Path]:
-    """The path and everything that is read to find its end: folders above it, and those of every link."""
-    found, left = set[Path](), [path.absolute()]
+def _way(path: Path) -> Iterator[tuple[Path, os.stat_result | None, bool]]:
+    """Everything that is read to find the end of a path, with its status, and whether it is the end: folders above it, and those of every
+    link. Each is looked at once: what is found is what was looked at. Nothing follows what is not there (None), or the 40th link."""
+    step, links = Path("/"), 0
+    left = [*path.absolute().parts[1:]][::-1]
+    yield step, step.lstat(), not left
     while left:
-        one = left.pop()
-        for step in (one, *one.parents):
-            if step not in found:
-                found.add(step)
-                yield step
-                with suppress(OSError):  # no link, or removed meanwhile
-                    target = step.parent / step.readlink()
-                    left += [Path(os.path.normpath(target)), Path(os.path.realpath(step))]
+        name = left.pop()
+        if name == "..":  # this folder was looked at before
+            step = step.parent
+            continue
+        try:
+            status = (step / name).lstat()
+            target = (step / name).readlink() if stat.S_ISLNK(status.st_mode) else None
+        except OSError:
+            yield step / name, None, not left
+            return
+        yield step / name, status, not left and target is None
+        if target is None:
+            step /= name
+            continue
+        if (links := links + 1) > _LINKS:
+            return
+        step = Path("/") if target.is_absolute() else step
+        left += [part for part in target.parts if part != "/"][::-1]
 
 
 def _trusted_users() -> frozenset[int]:

@@ -275,14 +275,14 @@ def test_a_link_that_is_removed_while_it_is_looked_at(
     link.parent.chmod(0o1777)
     link.symlink_to(made)
     assert is_own_release(link, tmp_path)
-    followed = os.path.realpath
+    look = Path.lstat
 
-    def removed(path: Path) -> str:
-        found = followed(path)
-        link.unlink(missing_ok=True)
-        return found
+    def removed(path: Path) -> os.stat_result:
+        if path == link:
+            raise FileNotFoundError(path)
+        return look(path)
 
-    monkeypatch.setattr(os.path, "realpath", removed)
+    monkeypatch.setattr(Path, "lstat", removed)
     assert not is_own_release(link, tmp_path)
 
 

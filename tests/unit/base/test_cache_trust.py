@@ -18,6 +18,7 @@ from aotforge.base.cache_trust import (
     DEFAULT_ACL,
     _is_private,
     _unknown_users,
+    _way,
     acl_grants_write,
     changeable,
     check_cache,
@@ -391,3 +392,37 @@ def test_what_is_not_there_may_be_made_by_others(tmp_path: Path) -> None:
     assert replaceable(tmp_path / "none" / "file", needed=True) == f"{tmp_path}/none is not there"
     (tmp_path / "link").symlink_to(tmp_path / "none")
     assert replaceable(tmp_path / "link" / "file", needed=True) == f"{tmp_path}/none is not there"
+
+
+def test_names_in_a_folder_do_not_exempt_it(tmp_path: Path) -> None:
+    """A link to the folder itself was taken for its end, which is another check's."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    (folder / "entry").symlink_to(".")
+    assert not changeable(folder) and not replaceable(folder / "entry")
+    folder.chmod(0o777)
+    for found in (changeable(folder), replaceable(folder / "entry"), replaceable(folder / "entry" / "entry")):
+        assert found == f"{folder} has mode 777: others can replace what is in it"
+
+
+def test_the_way_to_a_file(tmp_path: Path) -> None:
+    """Each step once, as the system reads them: `..` behind a link is above what the link leads to."""
+    (tmp_path / "mine" / "below").mkdir(parents=True)
+    (tmp_path / "mine" / "file").touch()
+    (tmp_path / "open").mkdir(mode=0o777)
+    (tmp_path / "link").symlink_to("mine/below")
+    way = [(step, status is not None, last) for step, status, last in _way(tmp_path / "link" / ".." / "file")]
+    parents = [*tmp_path.parents][::-1]
+    steps = [
+        *parents,
+        tmp_path,
+        tmp_path / "link",
+        tmp_path / "mine",
+        tmp_path / "mine/below",
+        tmp_path / "mine/file",
+    ]
+    assert way == [(step, True, step == steps[-1]) for step in steps]
+    assert [*_way(tmp_path / "none" / "file")][-1] == (tmp_path / "none", None, False)
+    assert [*_way(tmp_path / "none")][-1] == (tmp_path / "none", None, True)
+    (tmp_path / "circle").symlink_to("circle")
+    assert len([*_way(tmp_path / "circle")]) == len(parents) + 1 + 41
