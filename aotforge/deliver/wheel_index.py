@@ -18,6 +18,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.wheel import WheelName, is_own_project, parse_wheel_name, read_metadata
 
 FOLDER = "simple"
+_INDEX = "index.json"
 _REQUIRES = "Requires-Python: "
 _VERSIONS = re.compile(r"[0-9A-Za-z.*+!<>=~, -]{0,100}")
 
@@ -82,7 +83,7 @@ def write_index(folder: Path, wheels: Iterable[IndexedWheel]) -> Path:
     projects: dict[str, dict[str, IndexedWheel]] = {}
     for wheel in wheels:
         projects.setdefault(wheel.name.name, {}).setdefault(str(wheel.name), wheel)
-    with output_lock(folder / FOLDER), staged_folder(folder / FOLDER) as staged:
+    with output_lock(folder / FOLDER), staged_folder(folder / FOLDER, known=_INDEX) as staged:
         anchors = [_anchor(name, f"{name}/") for name in sorted(projects)]
         _write(staged, "Projects", anchors, _root_json(projects))
         for project, files in projects.items():

@@ -3,24 +3,20 @@
 `refused_system_calls` keeps programs from memory that no process has mapped; `MemoryWatch` ends a program with too much of the rest.
 """
 
+import errno
 import os
 import platform
-import signal
 import struct
-import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from pathlib import Path
+import subprocess
+import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-_SECONDS = 0.05
-_RESERVE = 1 << 30
-"""Bytes of the machine's memory that a program leaves free, or a quarter of what was free at its start."""
+from aotforge.base.child_processes import start_child
+from aotforge.sandbox import watch_process
 
-_FIRST = os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1)
-"""Before all processes that have no such class: a program can have thousands that can run. Root alone may give it, and only root's processes
-have no bound by the kernel."""
+_COMMAND = (sys.executable, "-I", "-S", watch_process.__file__)
 
 _AUDIT_ARCH_X86_64 = 0xC000003E
 _X32 = 0x40000000
@@ -128,127 +124,33 @@ class MemoryWatch:
     whose owner is not known, has grown by `memory_bytes`, and when the machine has little memory left: processes
     that follow one another quickly are not all seen.
 
-    It looks every 50 ms. `join` is for `preexec_fn` of the process.
+    It looks every 50 ms, in a process of its own: a thread would need the interpreter's lock, whose holder may wait for a processor among
+    thousands of processes.
     """
 
     def __init__(self, *, memory_bytes: int, processes: int) -> None:
-        self._memory, self._processes = memory_bytes, processes
-        self._read, self._write = os.pipe()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._limits = memory_bytes, processes
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        os.close(self._write)
-        self._thread.join()
-        os.close(self._read)
+        if self._process is not None:
+            self._process.communicate()  # the end of its input ends it
 
     def join(self) -> Callable[[], None]:
-        """A function that names the calling process as the one to watch."""
+        """Starts the watch, and gives a function for `preexec_fn` that names the calling process as the one to watch. Raises OSError."""
+        command, pipe = [*_COMMAND, *map(str, self._limits)], subprocess.PIPE
+        self._process = start_child("memory watch", command, stdin=pipe, stdout=pipe)
+        assert self._process.stdin and self._process.stdout
+        if not self._process.stdout.read(1):
+            raise OSError(errno.ECHILD, "the watch of its memory does not start")
+        handle = self._process.stdin.fileno()
 
         def join() -> None:
-            os.write(self._write, struct.pack("=q", os.getpid()))
+            os.write(handle, struct.pack("=q", os.getpid()))
 
         return join
-
-    def _watch(self) -> None:
-        named = os.read(self._read, 8)
-        if len(named) < 8:
-            return
-        (root,) = struct.unpack("=q", named)
-        with suppress(OSError):
-            os.sched_setscheduler(0, *_FIRST)
-        try:
-            self._bound(root)
-        except BaseException:  # without the watch nothing bounds it
-            _kill([root])
-            raise
-
-    def _bound(self, root: int) -> None:
-        most, least = _kernel_bytes() + self._memory, min(_RESERVE, _available_bytes() // 4)
-        while not self._ended.wait(_SECONDS):
-            found, threads = _with_descendants(root, self._processes)
-            if threads > self._processes or _kernel_bytes() > most or self._take_more(found, least):
-                _kill(found)
-
-    def _take_more(self, processes: Iterable[int], least: int) -> bool:
-        """Whether they have more memory than they may, or the machine has less than `least`: a look at one that shares much with others
-        takes milliseconds."""
-        taken = 0
-        for process in processes:
-            taken += _bytes_of(process)
-            if taken > self._memory or _available_bytes() < least:
-                return True
-        return False
-
-
-def _with_descendants(process: int, most: int) -> tuple[list[int], int]:
-    """Processes, and the number of their threads; both are not complete for more than `most`, of which there can be new ones without end."""
-    found, threads = [process], 0
-    for parent in found:
-        for task in _tasks(parent):
-            threads += 1
-            with suppress(OSError):
-                found += map(int, (task / "children").read_text(encoding="ascii").split())
-        if threads > most:
-            break
-    return found, threads
-
-
-def _tasks(process: int) -> list[Path]:
-    """Empty for a process that ends meanwhile, which a program can repeat at will."""
-    try:
-        return [*Path(f"/proc/{process}/task").iterdir()]
-    except OSError:
-        return []
-
-
-def _kill(processes: Iterable[int]) -> None:
-    for process in processes:
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
-            os.sched_setscheduler(process, *_FIRST)  # it can but end, and others wait for that of process 1
-
-
-def _kernel_bytes() -> int:
-    """The kernel's memory that it cannot free: of semaphores, locks, mappings, stacks of threads."""
-    return _memory_of_machine("SUnreclaim:", "KernelStack:")
-
-
-def _available_bytes() -> int:
-    """Without the limits of control groups, whose use includes files that can be read again."""
-    return _memory_of_machine("MemAvailable:")
-
-
-def _memory_of_machine(*names: str) -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
-
-
-def _bytes_of(process: int) -> int:
-    """Its own memory with page tables, and its share of what it shares with others; 0 when it has ended.
-
-    What /proc has of a process is that of its first thread, which may have ended before others.
-    """
-    return next(
-        filter(None, map(_bytes_of_thread, (process, *(int(task.name) for task in _tasks(process))))), 0
-    )
-
-
-def _bytes_of_thread(process: int) -> int:
-    """As above. A process can hide its shares from others; then all that it shares counts."""
-    shares, complete = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:"), ("RssAnon:", "RssShmem:", "VmSwap:")
-    found = 0
-    for name, wanted in (("status", ("VmPTE:",)), ("smaps_rollup", shares), ("status", complete)):
-        with suppress(OSError):
-            text = Path(f"/proc/{process}/{name}").read_text(encoding="utf-8", errors="replace")
-            found += sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(wanted))
-            if name == "smaps_rollup":
-                break
-    return found

@@ -104,14 +104,9 @@ class ReleasePrograms:
             for file, content in ((given, text.encode()), (refused, calls)):
                 file.write(content)
                 file.seek(0)
-            options: dict[str, Any] = {
-                "stdin": given,
-                "stdout": out,
-                "stderr": err,
-                "timeout": seconds,
-                "preexec_fn": groups.join() or watch.join(),
-            }
+            options: dict[str, Any] = {"stdin": given, "stdout": out, "stderr": err, "timeout": seconds}
             try:
+                options["preexec_fn"] = groups.join() or watch.join()
                 if self.sandbox:
                     filtered = ["--seccomp", str(refused.fileno())] if calls else []
                     words = [

@@ -7,13 +7,25 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from aotforge.sandbox import memory_watch
+from aotforge.sandbox import watch_process
 from aotforge.sandbox.memory_watch import MemoryWatch
+
+
+def end_of_a_watched_process(memory: int) -> int:
+    """Its exit code. The watch is a thread here, whose functions a test can replace."""
+    ended = threading.Event()
+    with subprocess.Popen(["/bin/sleep", "30"]) as run, ThreadPoolExecutor(1) as pool:
+        pool.submit(watch_process.watch, run.pid, memory, 20, lambda: ended.wait(0.01))
+        try:
+            return run.wait(50)
+        finally:
+            ended.set()
 
 
 def test_more_processes_than_permitted_are_ended() -> None:
@@ -35,32 +47,18 @@ def test_more_threads_than_permitted_are_ended() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose processes the kernel does not bound")
 def test_the_watch_and_the_end_come_before_processes_without_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that forks without end had 23,000 and the machine for 80 s: the watch had to wait among them, and so had process 1 to end."""
-    classes: list[int] = []
-
-    def looked() -> int:
-        classes.append(os.sched_getscheduler(0))
-        return 1 << 40
-
-    monkeypatch.setattr(memory_watch, "_available_bytes", looked)
-    monkeypatch.setattr(os, "kill", lambda process, number: None)
-    spinning = "i=0; while [ $i -lt 30 ]; do sleep 30 & i=$((i+1)); done; echo; wait"
+    first = os.SCHED_RR | os.SCHED_RESET_ON_FORK
     with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        run = subprocess.Popen(
-            ["/bin/sh", "-c", spinning],
-            preexec_fn=watch.join(),  # noqa: PLW1509 - it writes to a pipe alone
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            assert run.stdout and run.stdout.read(1)
-            while not os.sched_getscheduler(run.pid) & os.SCHED_RR:
-                time.sleep(0.01)
-        finally:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-    assert (
-        set(classes) == {os.SCHED_RR | os.SCHED_RESET_ON_FORK} and os.sched_getscheduler(0) == os.SCHED_OTHER
-    )
+        watch.join()
+        assert watch._process and os.sched_getscheduler(watch._process.pid) == first
+    assert watch._process.returncode == 0
+    monkeypatch.setattr(os, "kill", lambda process, number: None)
+    with subprocess.Popen(["/bin/sleep", "30"]) as run:
+        watch_process._kill([run.pid])
+        assert os.sched_getscheduler(run.pid) == first
+        run.send_signal(signal.SIGSTOP)
+        monkeypatch.undo()
+        watch_process._kill([run.pid])
 
 
 def test_processes_are_counted_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,17 +75,15 @@ def test_processes_are_counted_to_their_limit(monkeypatch: pytest.MonkeyPatch) -
         def read_text(self, encoding: str) -> str:
             return self.text
 
-    monkeypatch.setattr(memory_watch, "_tasks", lambda process: [Task(process)])
-    assert memory_watch._with_descendants(1, 6) == ([1, 2, 3, 4, 5, 6], 6)
-    assert memory_watch._with_descendants(1, 2) == ([1, 2, 3, 4, 5], 3)
+    monkeypatch.setattr(watch_process, "_tasks", lambda process: [Task(process)])
+    assert watch_process._with_descendants(1, 6) == ([1, 2, 3, 4, 5, 6], 6)
+    assert watch_process._with_descendants(1, 2) == ([1, 2, 3, 4, 5], 3)
 
 
 def test_memory_of_the_kernel_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program can make it grow by locks of files, mappings and others, and no process has it."""
-    monkeypatch.setattr(memory_watch, "_kernel_bytes", iter([1 << 30, 5 << 29, 1 << 30, 4 << 30]).__next__)
-    with MemoryWatch(memory_bytes=2 << 30, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
+    monkeypatch.setattr(watch_process, "_kernel_bytes", iter([1 << 30, 5 << 29, 1 << 30, 4 << 30]).__next__)
+    assert end_of_a_watched_process(2 << 30) == -signal.SIGKILL
 
 
 def test_memory_of_a_process_whose_first_thread_has_ended_is_bounded() -> None:
@@ -106,10 +102,8 @@ def test_memory_of_a_process_whose_first_thread_has_ended_is_bounded() -> None:
 def test_a_machine_that_runs_out_of_memory_ends_the_program_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that passes from process to process quickly is not always seen."""
     looks = iter([8 << 30, 2 << 30, (1 << 30) - 1])
-    monkeypatch.setattr(memory_watch, "_available_bytes", lambda: next(looks))
-    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL and next(looks, None) is None
+    monkeypatch.setattr(watch_process, "_available_bytes", lambda: next(looks))
+    assert end_of_a_watched_process(1 << 50) == -signal.SIGKILL and next(looks, None) is None
 
 
 def test_processes_that_end_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,18 +115,13 @@ def test_processes_that_end_while_they_are_counted(monkeypatch: pytest.MonkeyPat
             raise error
         return [Path("/proc/0/task/0")] * 21
 
-    monkeypatch.setattr(memory_watch, "Path", type("Listed", (type(Path()),), {"iterdir": listed}))
-    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL and next(looks, "used") == "used"
+    monkeypatch.setattr(watch_process, "Path", type("Listed", (type(Path()),), {"iterdir": listed}))
+    assert end_of_a_watched_process(1 << 50) == -signal.SIGKILL and next(looks, "used") == "used"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_watch_that_fails_ends_what_it_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> int:
         raise OSError(errno.EMFILE, "no descriptor is left")
 
-    monkeypatch.setattr(memory_watch, "_kernel_bytes", fail)
-    with MemoryWatch(memory_bytes=1 << 50, processes=20) as watch:
-        done = subprocess.run(["/bin/sleep", "30"], check=False, preexec_fn=watch.join(), timeout=50)
-    assert done.returncode == -signal.SIGKILL
+    monkeypatch.setattr(watch_process, "_kernel_bytes", fail)
+    assert end_of_a_watched_process(1 << 50) == -signal.SIGKILL

@@ -15,7 +15,7 @@ import pytest
 
 from aotforge.conformance.compilers import CompilationCache, find_compilers
 from aotforge.errors import ExecutorError, ToolchainError
-from aotforge.sandbox import memory_watch, release_programs
+from aotforge.sandbox import memory_watch, release_programs, watch_process
 from aotforge.sandbox.release_programs import (
     ProgramResult,
     ReleasePrograms,
@@ -174,7 +174,7 @@ def test_processes_with_few_descriptors(tmp_path: Path) -> None:
 
 def names_below(process: int) -> list[str]:
     names = []
-    for one in memory_watch._with_descendants(process, 1000)[0]:
+    for one in watch_process._with_descendants(process, 1000)[0]:
         with suppress(OSError):
             names.append(Path(f"/proc/{one}/comm").read_text())
     return names
@@ -344,6 +344,13 @@ time.sleep(60)
 """
 
 
+def copy_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To where another user may execute it."""
+    shutil.copy(watch_process.__file__, folder / "watch.py")
+    command = ("/usr/bin/python3", "-I", "-S", str(folder / "watch.py"))
+    monkeypatch.setattr(memory_watch, "_COMMAND", command)
+
+
 @needs_bubblewrap
 @pytest.mark.parametrize("hidden", [False, True])
 def test_memory_of_all_processes_is_bounded_without_control_groups(
@@ -356,6 +363,9 @@ def test_memory_of_all_processes_is_bounded_without_control_groups(
         text = f"import ctypes\nctypes.CDLL(None).prctl(4, 0)\n{text}"
     run("true")  # loads what another user may not
 
+    def prepare(folder: Path) -> None:
+        copy_watch(folder, monkeypatch)
+
     def check(folder: Path) -> None:
         release_programs._sandbox.cache_clear()
         if not available_programs().sandbox:
@@ -364,7 +374,7 @@ def test_memory_of_all_processes_is_bounded_without_control_groups(
         done = programs.run(["/usr/bin/python3", "-c", text], environment={}, readable=(), seconds=50)
         assert done.status not in (0, None), done
 
-    as_other_user(check)
+    as_other_user(check, prepare=prepare)
     release_programs._sandbox.cache_clear()
 
 
@@ -447,6 +457,9 @@ def test_processes_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     forks = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        time.sleep(2)\n        os._exit(0)\nprint('all')"
     run("true")  # loads what another user may not
 
+    def prepare(folder: Path) -> None:
+        copy_watch(folder, monkeypatch)
+
     def check(folder: Path) -> None:
         release_programs._sandbox.cache_clear()
         if not available_programs().sandbox:
@@ -457,7 +470,7 @@ def test_processes_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         assert "BlockingIOError" in done.stderr or done.status == -signal.SIGKILL, done
         assert done.status and "all" not in done.stdout
 
-    as_other_user(check)
+    as_other_user(check, prepare=prepare)
     release_programs._sandbox.cache_clear()
 
 
