@@ -422,6 +422,8 @@ def test_the_way_to_a_file(tmp_path: Path) -> None:
         tmp_path / "mine/file",
     ]
     assert way == [(step, True, step == steps[-1]) for step in steps]
+    ends = [step for step, _, last in _way(tmp_path / "link") if last]
+    assert ends == [tmp_path / "mine" / "below"], "a link is not the end"
     assert [*_way(tmp_path / "none" / "file")][-1] == (tmp_path / "none", None, False)
     assert [*_way(tmp_path / "none")][-1] == (tmp_path / "none", None, True)
     (tmp_path / "circle").symlink_to("circle")
