@@ -57,10 +57,8 @@ _CAUSE = "native code there could be replaced, which this process would execute"
 def check_cache(folder: Path) -> None:
     """Raises CacheError when `folder` exists and belongs to another user, when others can write to it, or can replace it or a folder
     above it."""
-    try:
-        status = folder.stat()
-    except OSError:
-        status = None  # it is made later, or its use reports the reason
+    # without a status it is made later, or its use reports the reason
+    fault, status = _look(folder, needed=False, end=False)
     if status and status.st_uid not in _trusted_users():
         raise CacheError(
             f"cache folder {folder} belongs to user {status.st_uid}, not to user {os.geteuid()}",
@@ -73,13 +71,13 @@ def check_cache(folder: Path) -> None:
             cause=_CAUSE,
             hint=f"remove it and build again, or, if only users that you trust could write, chmod -R go-w {quote(str(folder))}",
         )
-    if status and acl_grants_write(folder, DEFAULT_ACL):
+    if not fault and status and acl_grants_write(folder, DEFAULT_ACL):
         raise CacheError(
             f"cache folder {folder} has an ACL that lets other users write to new files in it",
             cause=_CAUSE,
             hint=f"remove it and build again where no folder above has such an ACL, or setfacl -R -b {quote(str(folder))}",
         )
-    if fault := replaceable(folder):
+    if fault:
         raise CacheError(
             f"cache folder {folder} is not safe: {fault}",
             cause=_CAUSE,
@@ -147,13 +145,13 @@ def replaceable(path: Path, *, needed: bool = False) -> str:
     With `needed` also a folder above it that is not there: who may add to a folder with the sticky bit, such as /tmp, could remove a link
     for this look and make it again.
     """
-    return _fault_on_the_way(path, needed=needed, end=False)
+    return _look(path, needed=needed, end=False)[0]
 
 
 def changeable(path: Path, *, needed: bool = False) -> str:
     """The reason why another user can change a file, or the entries of a folder, or replace it. Empty when none can, and for one that is
     not there and not `needed`."""
-    return _fault_on_the_way(path, needed=needed, end=True)
+    return _look(path, needed=needed, end=True)[0]
 
 
 def input_fault(path: Path) -> str:
@@ -161,27 +159,32 @@ def input_fault(path: Path) -> str:
     return changeable(path, needed=True)
 
 
-def _fault_on_the_way(path: Path, *, needed: bool, end: bool) -> str:
-    """`end`: what the path leads to is looked at, too."""
+def _look(path: Path, *, needed: bool, end: bool) -> tuple[str, os.stat_result | None]:
+    """The reason as above, of the end as well if `end`, and the status of the end: both are of one look, between two of which another
+    user may exchange what is there."""
     for step, status, last in _way(path):
         if status is None:
-            return f"{step} is not there" if needed and (end or not last) else ""
-        link = stat.S_ISLNK(status.st_mode)
-        if last and not link and not end:
-            continue
-        # the folders above are the system's, whose users a namespace does not know
-        if status.st_uid not in _trusted_users() | _unknown_users():
-            return f"{step} belongs to user {status.st_uid}, who can replace it"
-        if last and not link and (fault := _owner_fault(status)):
-            return f"{step} {fault}"
-        if link or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-            continue
-        if status.st_mode & 0o002 or (
-            status.st_mode & 0o020
-            # with an ACL these bits are the most that its users and groups may do
-            and (not _is_private(status.st_gid, os.geteuid()) or acl_grants_write(step, ACCESS_ACL))
-        ):
-            return f"{step} has mode {stat.S_IMODE(status.st_mode):o}: others can replace what is in it"
+            return (f"{step} is not there" if needed and (end or not last) else ""), None
+        fault = "" if last and not end else _step_fault(step, status, end=last)
+        if fault or last:
+            return fault, status if last else None
+    return "", None
+
+
+def _step_fault(step: Path, status: os.stat_result, *, end: bool) -> str:
+    # the folders above are the system's, whose users a namespace does not know
+    if status.st_uid not in _trusted_users() | _unknown_users():
+        return f"{step} belongs to user {status.st_uid}, who can replace it"
+    if end and (fault := _owner_fault(status)):
+        return f"{step} {fault}"
+    if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+        return ""
+    if status.st_mode & 0o002 or (
+        status.st_mode & 0o020
+        # with an ACL these bits are the most that its users and groups may do
+        and (not _is_private(status.st_gid, os.geteuid()) or acl_grants_write(step, ACCESS_ACL))
+    ):
+        return f"{step} has mode {stat.S_IMODE(status.st_mode):o}: others can replace what is in it"
     return ""
 
 
@@ -239,14 +242,19 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result | None, bool]]:
             continue
         try:
             status = (step / name).lstat()
-            target = (step / name).readlink() if stat.S_ISLNK(status.st_mode) else None
         except OSError:
             yield step / name, None, not left
             return
-        yield step / name, status, not left and target is None
-        if target is None:
+        link = stat.S_ISLNK(status.st_mode)
+        yield step / name, status, not left and not link
+        if not link:
             step /= name
             continue
+        try:
+            target = (step / name).readlink()
+        except OSError:  # exchanged meanwhile
+            yield step / name, None, False
+            return
         if (links := links + 1) > _LINKS:
             return
         step = Path("/") if target.is_absolute() else step

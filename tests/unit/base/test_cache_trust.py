@@ -289,7 +289,7 @@ def test_users_of_a_namespace(
             assert (owner_fault(folder) == "") == (user == 0 or (user == 64000 and not unknown))
             monkeypatch.setattr(os, "geteuid", lambda: 1000)
             if fault:
-                with pytest.raises(CacheError, match=fault):
+                with pytest.raises(CacheError, match=f"belongs to user {user}, "):
                     check_cache(folder)
     finally:
         _unknown_users.cache_clear()
@@ -428,3 +428,43 @@ def test_the_way_to_a_file(tmp_path: Path) -> None:
     assert [*_way(tmp_path / "none")][-1] == (tmp_path / "none", None, True)
     (tmp_path / "circle").symlink_to("circle")
     assert len([*_way(tmp_path / "circle")]) == len(parents) + 1 + 41
+
+
+def test_a_link_that_is_exchanged_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner is a fault whether or not it can be read: another user exchanged it for a folder, and it passed for one that is not
+    there."""
+    link, folder = tmp_path / "link", tmp_path / "folder"
+    folder.mkdir()
+    link.symlink_to(folder)
+
+    def refused(path: Path) -> Path:
+        raise OSError(errno.EINVAL, "exchanged", str(path))
+
+    monkeypatch.setattr(Path, "readlink", refused)
+    assert input_fault(link) == f"{link} is not there"
+    look = Path.lstat
+
+    def of_another(path: Path) -> os.stat_result:
+        found = look(path)
+        return os.stat_result((*found[:4], 64042, *found[5:])) if path == link else found
+
+    monkeypatch.setattr(Path, "lstat", of_another)
+    for fault in (changeable(link), replaceable(link), replaceable(link / "below" / "file")):
+        assert fault == f"{link} belongs to user 64042, who can replace it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a folder of another user")
+def test_a_cache_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user let its name lead to a folder of this user for one look, and to theirs for the other."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    mine = tmp_path.stat()
+    monkeypatch.setattr(
+        Path, "stat", lambda path, *, follow_symlinks=True: mine if follow_symlinks else os.lstat(path)
+    )
+    check_cache(cache)
+    os.chown(cache, 64042, 64042)
+    with pytest.raises(CacheError, match="belongs to user 64042, not to user 0"):
+        check_cache(cache)
