@@ -194,7 +194,9 @@ def _shown(kernel: str, arch: str, keys: Mapping[str, str]) -> str:
 def open_folder(folder: Path) -> PreparedFolder:
     """A folder of `prepare`. Raises UnsupportedError for another one, and for one that others can change."""
     path = folder / _INDEX
-    check_own_input(path, UnsupportedError)
+    check_own_input(folder, UnsupportedError)  # after it no other user can add or exchange the file
+    if path.exists():
+        check_own_input(path, UnsupportedError)
     try:
         data = read_regular(path, limit=_LIMIT)
         parse_json(data, keys=_KEYS)
