@@ -231,14 +231,17 @@ def module_path_fault() -> str:
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result | None, bool]]:
     """Everything that is read to find the end of a path, with its status, and whether it is the end: folders above it, and those of every
-    link. Each is looked at once: what is found is what was looked at. Nothing follows what is not there (None), or the 40th link."""
+    link, once for each time that it is read: what is found is what was looked at. Nothing follows what is not there (None), or the 40th
+    link."""
     step, links = Path("/"), 0
     left = [*path.absolute().parts[1:]][::-1]
     yield step, step.lstat(), not left
     while left:
         name = left.pop()
-        if name == "..":  # this folder was looked at before
+        if name == "..":
             step = step.parent
+            if not left:
+                yield step, step.lstat(), True
             continue
         try:
             status = (step / name).lstat()
@@ -256,9 +259,12 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result | None, bool]]:
             yield step / name, None, False
             return
         if (links := links + 1) > _LINKS:
+            yield step / name, None, False
             return
         step = Path("/") if target.is_absolute() else step
         left += [part for part in target.parts if part != "/"][::-1]
+        if not left:  # / or .
+            yield step, step.lstat(), True
 
 
 def _trusted_users() -> frozenset[int]:

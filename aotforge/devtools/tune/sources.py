@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
@@ -194,10 +195,10 @@ def _shown(kernel: str, arch: str, keys: Mapping[str, str]) -> str:
 def open_folder(folder: Path) -> PreparedFolder:
     """A folder of `prepare`. Raises UnsupportedError for another one, and for one that others can change."""
     path = folder / _INDEX
-    check_own_input(folder, UnsupportedError)  # after it no other user can add or exchange the file
-    if path.exists():
-        check_own_input(path, UnsupportedError)
     try:
+        if not os.path.lexists(path):
+            raise FileNotFoundError("it is not there")
+        check_own_input(path, UnsupportedError)
         data = read_regular(path, limit=_LIMIT)
         parse_json(data, keys=_KEYS)
         index = _Index.model_validate_json(data)

@@ -427,7 +427,8 @@ def test_the_way_to_a_file(tmp_path: Path) -> None:
     assert [*_way(tmp_path / "none" / "file")][-1] == (tmp_path / "none", None, False)
     assert [*_way(tmp_path / "none")][-1] == (tmp_path / "none", None, True)
     (tmp_path / "circle").symlink_to("circle")
-    assert len([*_way(tmp_path / "circle")]) == len(parents) + 1 + 41
+    assert len([*_way(tmp_path / "circle")]) == len(parents) + 1 + 42
+    assert input_fault(tmp_path / "circle") == f"{tmp_path}/circle is not there"
 
 
 def test_a_link_that_is_exchanged_while_it_is_looked_at(
@@ -468,3 +469,20 @@ def test_a_cache_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     os.chown(cache, 64042, 64042)
     with pytest.raises(CacheError, match="belongs to user 64042, not to user 0"):
         check_cache(cache)
+
+
+@pytest.mark.parametrize("path", ["mine/..", "dot", "up", "mine/../mine/.."])
+def test_every_way_has_an_end(path: str, tmp_path: Path) -> None:
+    """A cache that is named by `..`, or by a link to `.`, was not looked at."""
+    cache = tmp_path / "cache"
+    (cache / "mine").mkdir(parents=True)
+    (cache / "dot").symlink_to(".")
+    (cache / "up").symlink_to("mine/..")
+    assert [step for step, _, last in _way(cache / path) if last] == [cache]
+    assert not changeable(cache / path)
+    check_cache(cache / path)
+    cache.chmod(0o1777)
+    with pytest.raises(CacheError, match="has mode 1777"):
+        check_cache(cache / path)
+    (cache / "root").symlink_to("/")
+    assert [step for step, _, last in _way(cache / "root") if last] == [Path("/")]
