@@ -259,7 +259,6 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result | None, bool]]:
             yield step / name, None, False
             return
         if (links := links + 1) > _LINKS:
-            yield step / name, None, False
             return
         step = Path("/") if target.is_absolute() else step
         left += [part for part in target.parts if part != "/"][::-1]

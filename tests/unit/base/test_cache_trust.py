@@ -427,8 +427,7 @@ def test_the_way_to_a_file(tmp_path: Path) -> None:
     assert [*_way(tmp_path / "none" / "file")][-1] == (tmp_path / "none", None, False)
     assert [*_way(tmp_path / "none")][-1] == (tmp_path / "none", None, True)
     (tmp_path / "circle").symlink_to("circle")
-    assert len([*_way(tmp_path / "circle")]) == len(parents) + 1 + 42
-    assert input_fault(tmp_path / "circle") == f"{tmp_path}/circle is not there"
+    assert len([*_way(tmp_path / "circle")]) == len(parents) + 1 + 41
 
 
 def test_a_link_that_is_exchanged_while_it_is_looked_at(
