@@ -103,7 +103,7 @@ def _write(folder: Path, title: str, anchors: Iterable[str], document: Mapping[s
     ]
     for name, text in (
         ("index.html", "\n".join(page)),
-        ("index.json", json.dumps(document, indent=1, sort_keys=True)),
+        (_INDEX, json.dumps(document, indent=1, sort_keys=True)),
     ):
         (folder / name).write_text(f"{text}\n", encoding="utf-8")
 
