@@ -177,7 +177,13 @@ def _step_fault(step: Path, status: os.stat_result, *, end: bool) -> str:
         return f"{step} belongs to user {status.st_uid}, who can replace it"
     if end and (fault := _owner_fault(status)):
         return f"{step} {fault}"
-    if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    # in such a folder others cannot replace what is not theirs, but they can add to it
+    return "" if sticky and not end else _mode_fault(step, status)
+
+
+def _mode_fault(step: Path, status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
         return ""
     if status.st_mode & 0o002 or (
         status.st_mode & 0o020
@@ -225,8 +231,17 @@ def acl_grants_write(path: Path, attribute: str) -> bool:
 def module_path_fault() -> str:
     """The reason why another user can put a module, or bytecode of one, where this process finds it. Empty when none can."""
     folders = [*sys.path, *([sys.pycache_prefix] if sys.pycache_prefix else [])]
-    faults = (replaceable(Path(folder).absolute() / "module.py") for folder in folders)
-    return next(filter(None, faults), "")
+    return next(filter(None, map(_addable, map(Path, folders))), "")
+
+
+def _addable(folder: Path) -> str:
+    """The reason why another user can put a module into a folder, or make it."""
+    path = folder.absolute() / "module.py"
+    *_, (step, _, _) = _way(path)
+    with suppress(OSError):
+        # others can add to a folder with the sticky bit, such as /tmp
+        return replaceable(path) or _mode_fault(step.parent, step.parent.lstat())
+    return ""
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result | None, bool]]:

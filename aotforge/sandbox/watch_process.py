@@ -13,6 +13,9 @@ _SECONDS = 0.05
 _RESERVE = 1 << 30
 """Bytes of the machine's memory that a program leaves free, or a quarter of what was free at its start."""
 
+_COUNTED = "RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"
+"""What processes share counts for each of them: a release's programs are one process, and a few small ones of the system."""
+
 _FIRST = os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1)
 """Before all processes that have no such class: a program can have thousands that can run. Root alone may give it, and only root's processes
 have no bound by the kernel."""
@@ -45,8 +48,7 @@ def watch(root: int, memory: int, processes: int, ended: Callable[[], bool]) -> 
 
 
 def _take_more(processes: Iterable[int], memory: int, least: int) -> bool:
-    """Whether they have more than `memory`, or the machine has less than `least` left: a look at a process that shares much with others
-    takes milliseconds."""
+    """Whether they have more than `memory`, or the machine has less than `least` left."""
     taken = 0
     for process in processes:
         taken += _bytes_of(process)
@@ -99,7 +101,7 @@ def _memory_of_machine(*names: str) -> int:
 
 
 def _bytes_of(process: int) -> int:
-    """Its own memory with page tables, and its share of what it shares with others; 0 when it has ended.
+    """Its memory with page tables, but for files that can be read again; 0 when it has ended.
 
     What /proc has of a process is that of its first thread, which may have ended before others.
     """
@@ -109,16 +111,12 @@ def _bytes_of(process: int) -> int:
 
 
 def _bytes_of_thread(process: int) -> int:
-    """As above. A process can hide its shares from others; then all that it shares counts."""
-    shares, complete = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:"), ("RssAnon:", "RssShmem:", "VmSwap:")
-    found = 0
-    for name, wanted in (("status", ("VmPTE:",)), ("smaps_rollup", shares), ("status", complete)):
-        with suppress(OSError):
-            text = Path(f"/proc/{process}/{name}").read_text(encoding="utf-8", errors="replace")
-            found += sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(wanted))
-            if name == "smaps_rollup":
-                break
-    return found
+    """As above. The counters of `status`: what walks a process's mappings, as smaps_rollup, takes seconds of one that has a file of the
+    system a thousand times."""
+    with suppress(OSError):
+        text = Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace")
+        return sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(_COUNTED))
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -27,6 +27,9 @@ _KEPT_LIMIT = 1024 * 1024
 
 _KEYS = 64
 """Keys of an object at most: each that a report does not have is an error of its own, of kilobytes."""
+
+_VALUES = 1 << 21
+"""Of a report with as many images as one can have: 1.1 million, and the commas in their labels."""
 
 _AGAIN = "repeat the check with ./dev hardware.check, and send its file as it is"
 
@@ -93,24 +96,32 @@ def _check_readable(text: str, run: HardwareRun, target: Path, path: Path) -> No
 def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> HardwareReport:
     """The report in a file's bytes. Raises ReportError, SignatureError when `key` did not sign it."""
     try:
-        document = parse_json(data, keys=_KEYS)
+        document = parse_json(data, keys=_KEYS, values=_VALUES)
         enveloped = isinstance(document, dict) and "payload" in document
         if key or enveloped:
             data = open_statement(data, key) if key else _payload(document)
-            document = parse_json(data, keys=_KEYS)
+            document = parse_json(data, keys=_KEYS, values=_VALUES)
         if (document["_type"], document["predicateType"]) != (STATEMENT, PREDICATE):
             raise ValueError(f"its type is {str(document['predicateType'])[:80]!r}")
-        return HardwareReport.model_validate_json(json.dumps(document["predicate"]))
+        # of a JSON text each error would have a copy
+        return HardwareReport.model_validate(_with_tuples(document["predicate"]))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"{error!s:.200}"
     raise ReportError(
         f"{name} is not a valid report of a check: {what}",
         cause="it is another file, was edited, or is of another version",
         hint=_AGAIN,
     )
+
+
+def _with_tuples(value: Any) -> Any:
+    """Values of JSON with tuples for its arrays, which strict models take."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(one) for key, one in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _payload(envelope: dict[str, object]) -> bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +21,8 @@ from tests.support.other_user import USER
 
 PYTHON = f"""#!/bin/sh
 for word; do
-    flags="$flags $word"
-    case $word in pip) ulimit -v >"${{0%/*}}/limits"; ulimit -f >>"${{0%/*}}/limits"; cat /proc/$PPID/comm >>"${{0%/*}}/limits" ;; esac
-    case $word in pip | venv) exec {sys.executable} $flags --help ;; esac
+    case $word in pip) ulimit -v >"${{0%/*}}/limits"; ulimit -f >>"${{0%/*}}/limits" ;; esac
+    case $word in pip | venv) exec {sys.executable} "$@" --help ;; esac
 done
 exec {sys.executable} "$@"
 """
@@ -416,11 +418,70 @@ def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_w
     assert "planted" not in run_dev(home, folder)  # it installs packages
     assert (made / ".build.sha256").exists()
     # an index may send without end
-    *limits, parent = (made / "bin" / "limits").read_text().split()
-    assert "unlimited" not in limits and parent == "timeout"
+    assert "unlimited" not in (made / "bin" / "limits").read_text().split()
     written = (home, home / ".dev.lock", made / ".build.sha256")
     assert [path for path in written if path.stat().st_mode & 0o022] == []
     assert (home / ".dev.lock").stat().st_mode & 0o777 == 0o600, "others could hold the lock"
+
+
+PIP = """\
+import os, pathlib, signal, time
+path = pathlib.Path(os.environ["AOTFORGE_HOME"]) / f"pip-{os.getpid()}"
+path.with_name("new").write_text(str(signal.alarm(0)))
+path.with_name("new").rename(path)
+time.sleep(300)
+"""
+
+
+def test_an_index_without_end_holds_up_only_those_who_install_and_as_long_as_its_own_run(
+    tmp_path: Path,
+) -> None:
+    """Its pip went on when `dev` was ended, and had the lock."""
+    home, modules = tmp_path / "home", tmp_path / "modules"
+    made = home / f"venv-{sys.version_info.major}.{sys.version_info.minor}"
+    (made / "bin").mkdir(parents=True)
+    (made / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (made / "bin" / "python").chmod(0o755)
+    (made / ".made").write_text(f"{sys.version_info.major}.{sys.version_info.minor}\n")
+    (modules / "pip").mkdir(parents=True)
+    (modules / "pip" / "__init__.py").touch()
+    (modules / "pip" / "__main__.py").write_text(PIP)
+    command = [str(PROJECT / "dev"), "plan", "--arch", "none"]
+    environment = os.environ | {"AOTFORGE_HOME": str(home), "PYTHONPATH": str(modules), "CI": "1"}
+    environment.pop("AOTFORGE_PYTHON", None)
+
+    def started(beside: Path | None = None) -> Path:
+        """The file of a pip that runs, but for that of another one."""
+        wait_until(lambda: {*home.glob("pip-*")} - {beside})
+        return ({*home.glob("pip-*")} - {beside}).pop()
+
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as first:
+        pip = started()
+        assert 7000 < int(pip.read_text()) <= 7200, "seconds that its alarm left"
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as second:
+            assert second.stderr and "waiting for another run" in second.stderr.readline()
+            (made / ".tools.sha256").write_text(stamp_of("tools"))
+            (made / ".build.sha256").write_text(stamp_of("build"))
+            third = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert "unknown arch none" in third.stderr and third.returncode
+            (made / ".build.sha256").unlink()
+            first.kill()
+            wait_until(lambda: not Path(f"/proc/{pip.name.removeprefix('pip-')}").exists())
+            started(pip)
+            second.terminate()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    pytest.fail("nothing happened for a minute")
+
+
+def stamp_of(name: str) -> str:
+    """What `dev` writes when a list is installed."""
+    return hashlib.sha256((PROJECT / "requirements" / f"{name}.txt").read_bytes()).hexdigest()
 
 
 def test_a_home_with_a_line_end_that_others_can_write_is_refused(tmp_path: Path) -> None:

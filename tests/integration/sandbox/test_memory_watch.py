@@ -99,6 +99,16 @@ def test_memory_of_a_process_whose_first_thread_has_ended_is_bounded() -> None:
     assert done.returncode == -signal.SIGKILL
 
 
+def test_memory_that_processes_share_counts_for_each() -> None:
+    """To divide it, the kernel walks all mappings of a process: seconds in which nothing was bounded."""
+    text = "import os, time\ntaken = bytearray(b'x') * (80 << 20)\nos.fork()\nos.fork()\ntime.sleep(30)"
+    for limit, code in ((300, -signal.SIGKILL), (1000, 0)):
+        with MemoryWatch(memory_bytes=limit << 20, processes=20) as watch:
+            command = ["/usr/bin/python3", "-c", text.replace("30", "30" if code else "1")]
+            done = subprocess.run(command, check=False, preexec_fn=watch.join(), timeout=50)
+        assert done.returncode == code
+
+
 def test_a_machine_that_runs_out_of_memory_ends_the_program_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that passes from process to process quickly is not always seen."""
     looks = iter([8 << 30, 2 << 30, (1 << 30) - 1])

@@ -384,6 +384,29 @@ def test_bytecode_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "mode 777: others can replace" in module_path_fault()
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o1775])
+def test_modules_in_a_folder_of_all(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that was started in /tmp imported zict.py from there, which another user had put in."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (tmp_path / "file").touch()
+    (own / "link").symlink_to(tmp_path)
+    tmp_path.chmod(mode)
+    if mode & 0o002 == 0:
+        _share_with_group(tmp_path)
+        tmp_path.chmod(mode)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    for path in (own, own / "none", tmp_path / "file", own / "none" / "none.zip"):
+        monkeypatch.setattr(sys, "path", [str(path)])
+        assert module_path_fault() == ""
+    for path in (tmp_path, own / "..", own / "link", tmp_path / "none", tmp_path / "none" / "none.zip"):
+        monkeypatch.setattr(sys, "path", [str(own), str(path)])
+        assert module_path_fault() == f"{tmp_path} has mode {mode:o}: others can replace what is in it"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [""])
+    assert module_path_fault() and input_fault(Path())
+
+
 def test_what_is_not_there_may_be_made_by_others(tmp_path: Path) -> None:
     """A link in a folder such as /tmp can be removed for the time of this look."""
     assert not input_fault(tmp_path) and not replaceable(tmp_path / "file", needed=True)
