@@ -41,7 +41,6 @@ READERS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/pack/signature.py", "model_validate_json", "a megabyte at most"),
     ("aotforge/conformance/candidate.py", "model_validate_json", "after check_json"),
     ("aotforge/deliver/dropin/apply.py", "model_validate_json", "after check_json"),
-    ("aotforge/deliver/hardware/import_report.py", "model_validate_json", "a part of what parse_json returned"),
     ("aotforge/devtools/tune/sources.py", "model_validate_json", "after parse_json"),
 )  # fmt: skip
 """The bounded readers themselves."""
