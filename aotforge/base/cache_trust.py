@@ -235,12 +235,16 @@ def module_path_fault() -> str:
 
 
 def _addable(folder: Path) -> str:
-    """The reason why another user can put a module into a folder, or make it."""
-    path = folder.absolute() / "module.py"
-    *_, (step, _, _) = _way(path)
-    with suppress(OSError):
+    """The reason why another user can put a module into a folder, or make it. One look at each step: between two of them the folder's owner
+    could remove it."""
+    seen: dict[Path, os.stat_result] = {}
+    for step, status, last in _way(folder):
+        if status is None:
+            return _mode_fault(step.parent, seen[step.parent])
         # others can add to a folder with the sticky bit, such as /tmp
-        return replaceable(path) or _mode_fault(step.parent, step.parent.lstat())
+        if fault := _step_fault(step, status, end=False) or (_mode_fault(step, status) if last else ""):
+            return fault
+        seen[step] = status
     return ""
 
 

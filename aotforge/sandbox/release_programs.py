@@ -348,6 +348,9 @@ def _limited(command: Sequence[str]) -> list[str]:
         "data": (resource.RLIMIT_DATA, _MEMORY),
         "nofile": (resource.RLIMIT_NOFILE, _OPEN_FILES),
         "nproc": (resource.RLIMIT_NPROC, own_tasks() + _PROCESSES),
+        # before the watch of its memory no program runs
+        "rtprio": (resource.RLIMIT_RTPRIO, 0),
+        "nice": (resource.RLIMIT_NICE, 0),
     }
     words = []
     for name, (number, limit) in wanted.items():

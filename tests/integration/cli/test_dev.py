@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -455,7 +456,12 @@ def test_an_index_without_end_holds_up_only_those_who_install_and_as_long_as_its
         wait_until(lambda: {*home.glob("pip-*")} - {beside})
         return ({*home.glob("pip-*")} - {beside}).pop()
 
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as first:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a caller's, which children keep
+    try:
+        first = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with first:
         pip = started()
         assert 7000 < int(pip.read_text()) <= 7200, "seconds that its alarm left"
         with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as second:

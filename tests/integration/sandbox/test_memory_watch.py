@@ -99,6 +99,22 @@ def test_memory_of_a_process_whose_first_thread_has_ended_is_bounded() -> None:
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("name", ["\fVmPTE: -999999", "\x1cRssAnon:", "\rVmPTE: 1", "\vVmSwap: -9999"])
+def test_a_name_of_a_process_has_no_part_in_its_memory(name: str) -> None:
+    """The name was read as lines of its status: memory below zero, or of a process whose first thread has ended."""
+    for taken, code in ((300, -signal.SIGKILL), (0, 0)):
+        text = (
+            f"import ctypes, os, threading, time\nlibc = ctypes.CDLL(None)\nlibc.prctl(15, {name.encode()!r}, 0, 0, 0)\n"
+            f"def take():\n    time.sleep(0.2)\n    taken = bytearray(b'x') * ({taken} << 20)\n"
+            "    time.sleep(20 if taken else 0.5)\n    os._exit(0)\n"
+            "threading.Thread(target=take, daemon=True).start()\nlibc.syscall(60, 0)"
+        )
+        with MemoryWatch(memory_bytes=200 << 20, processes=20) as watch:
+            command = ["/usr/bin/python3", "-c", text]
+            done = subprocess.run(command, check=False, preexec_fn=watch.join(), timeout=50)
+        assert done.returncode == code
+
+
 def test_memory_that_processes_share_counts_for_each() -> None:
     """To divide it, the kernel walks all mappings of a process: seconds in which nothing was bounded."""
     text = "import os, time\ntaken = bytearray(b'x') * (80 << 20)\nos.fork()\nos.fork()\ntime.sleep(30)"

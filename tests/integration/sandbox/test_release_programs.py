@@ -205,6 +205,14 @@ def test_capabilities_and_time_are_bounded() -> None:
     assert ended.status is None
 
 
+@needs_bubblewrap
+def test_no_program_has_a_class_of_priority() -> None:
+    """With one it runs before the watch of its memory, where the caller may give one."""
+    rows = run("grep -E 'priority' /proc/self/limits").stdout.splitlines()
+    assert [row.split()[-2:] for row in rows] == [["0", "0"]] * 2
+    assert run("exec python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))'").status
+
+
 def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_programs, "_sandbox", lambda: ())
     monkeypatch.setattr(os, "environ", {"PATH": os.defpath})

@@ -407,6 +407,31 @@ def test_modules_in_a_folder_of_all(mode: int, tmp_path: Path, monkeypatch: pyte
     assert module_path_fault() and input_fault(Path())
 
 
+@as_root
+def test_a_module_path_that_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner can remove it and make it again between two looks; then neither found a fault."""
+    folder, lstat = tmp_path / "folder", Path.lstat
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    looks: list[int] = []
+
+    def look(path: Path) -> os.stat_result:
+        if path == folder and folder.exists():
+            looks[0] -= 1
+            if looks[0] < 0:
+                folder.rmdir()
+        return lstat(path)
+
+    for there in range(4):
+        folder.mkdir(exist_ok=True)
+        _give(folder)
+        looks[:] = [there]
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "lstat", look)
+            assert module_path_fault()
+
+
 def test_what_is_not_there_may_be_made_by_others(tmp_path: Path) -> None:
     """A link in a folder such as /tmp can be removed for the time of this look."""
     assert not input_fault(tmp_path) and not replaceable(tmp_path / "file", needed=True)
