@@ -1,7 +1,6 @@
 """Attention by a release on virtual devices: builds it unless named, runs calls that it serves."""
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
 from aotforge.release.listed_files import check_listed_files
+from aotforge.sandbox.program_folder import program_folder
 from aotforge.sandbox.release_programs import find_release_programs
 from aotforge.verify.reader_process import readable_folders
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
@@ -54,8 +54,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
     problems = problems_of(plans)
-    with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as scratch:
-        folder = Path(scratch)
+    with program_folder("aotforge-demo-") as folder:
         extracted = extract_release(release, [plan.pack for plan in plans], folder)
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
