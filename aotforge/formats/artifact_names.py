@@ -47,6 +47,11 @@ class ArtifactName:
         return tuple(int(part) for part in self.rocm.split(".") if part)
 
     @property
+    def packs(self) -> frozenset[str]:
+        """Names of its image packs."""
+        return frozenset(filter(None, self.pack.split("+")))
+
+    @property
     def manylinux(self) -> Manylinux | None:
         """What the platform tag of a manylinux runtime requires."""
         return parse_manylinux(self.platform)

@@ -68,7 +68,7 @@ def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, l
     trees, files = _TREES.get(archive.kind, ()), _FILES.get(archive.kind)
     below = any(path.startswith(f"{tree}/") for tree in trees)
     packs = "share/aotriton/asm" if archive.kind == "asm" else "lib/aotriton.images"
-    flat = (*(f"{packs}/{one}" for one in archive.pack.split("+") if one), _LICENCES)
+    flat = (*(f"{packs}/{one}" for one in sorted(archive.packs)), _LICENCES)
     if folder:
         above = not path or any(f"{one}/".startswith(f"{path}/") for one in (*trees, *flat))
         holds = above or below

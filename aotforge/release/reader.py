@@ -108,6 +108,10 @@ def _check_other_archives(
 
 def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[ReleasedPack]) -> None:
     """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile, zlib.error."""
+    names = archive.packs if archive else frozenset[str]()
+    known = {one.pack.name: one.pack.files for one in packs}
+    # a library without the images that its archive is named for does nothing
+    missing = {f"{pack}/{name}" for pack in names for name in known.get(pack, ["dispatch.aotd"])}
     with open_zip(path) as file:
         for info in file.infolist():
             if archive and (violation := entry_violation(archive, info.filename)):
@@ -120,6 +124,9 @@ def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[Relea
                 raise UnsafeArchiveError(
                     f"{info.filename!r} is not that file of an image pack of the release"
                 )
+            missing.discard(inside)
+    if missing:
+        raise UnsafeArchiveError(f"{min(missing)} of an image pack in its name is not in it")
 
 
 def _listed(folder: Path, sums: Mapping[str, str]) -> dict[str, frozenset[str]] | None:

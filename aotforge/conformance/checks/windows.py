@@ -3,7 +3,7 @@
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from aotforge.conformance.checks.abi import function_name
@@ -59,6 +59,7 @@ def _check_archive(context: CheckContext, path: Path, seen: dict[str, str]) -> I
         return
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(path.name, members), path.name)
+    yield _naming(context, path.name, contents)
     traces = (
         f"{name}: {text}"
         for name, data in contents.items()
@@ -87,6 +88,15 @@ def _layout_violations(file: str, members: list[zipfile.ZipInfo]) -> Iterator[st
         yield from filter(None, (entry_violation(archive, name) for name in sorted(names)))
     if len({info.date_time for info in members}) > 1:
         yield "its members have several times"
+
+
+def _naming(context: CheckContext, file: str, contents: Iterable[str]) -> Finding:
+    """The layout has no other packs than the name."""
+    release, archive = context.candidate.name, parse_artifact_name(file)
+    held = {name.removeprefix(_IMAGES).partition("/")[0] for name in contents if name.startswith(_IMAGES)}
+    wrong = [] if archive and archive.release == release else [f"{file} is not of {release}"]
+    wrong += [f"{pack} is not in it" for pack in sorted(archive.packs - held if archive else ())]
+    return finding_from("windows", "the archive's name states its release and its packs", wrong, file)
 
 
 def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Finding]:

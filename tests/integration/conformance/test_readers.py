@@ -291,7 +291,9 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     write_zip(path, members, epoch=0)
     compat = load_matrix(ROOT)
     context = SimpleNamespace(
-        candidate=SimpleNamespace(windows=(path,), packs=dict), compat=compat, checkout=ROOT
+        candidate=SimpleNamespace(name="0.11.2b-r1", windows=(path,), packs=dict),
+        compat=compat,
+        checkout=ROOT,
     )
     findings = check_windows(cast(CheckContext, context))
     reported = "\n".join(f.evidence for f in findings if f.status == "failed")

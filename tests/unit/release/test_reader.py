@@ -138,6 +138,11 @@ def test_what_an_archive_of_its_kind_does_not_have_is_refused(
 
 
 WINDOWS = "aotriton-0.11.2b-r1-win_amd64-shared-amd-a+amd-b.zip"
+PACKED = {
+    f"aotriton/lib/aotriton.images/{pack}/{name}": data
+    for pack in ("amd-a", "amd-b")
+    for name, data in {"dispatch.aotd": b"data", "f.k.aoti": b"images"}.items()
+}
 
 
 @pytest.mark.parametrize(
@@ -157,16 +162,14 @@ WINDOWS = "aotriton-0.11.2b-r1-win_amd64-shared-amd-a+amd-b.zip"
     ],
 )
 def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: bool) -> None:
-    write_zip(
-        tmp_path / WINDOWS, {member_name: b"images" if member_name.endswith(".aoti") else b"data"}, epoch=0
-    )
+    write_zip(tmp_path / WINDOWS, {member_name: b"data", **PACKED}, epoch=0)
     folder = release(tmp_path, complete(**{WINDOWS: (tmp_path / WINDOWS).read_bytes()}))
     with (
         nullcontext() if holds else pytest.raises(ReleaseError, match=f"{member_name!r} is not of an archive")
     ):
         assert len(read_release(folder)) == 2
     checked = SimpleNamespace(
-        candidate=SimpleNamespace(windows=(folder / WINDOWS,), packs=dict), checkout=ROOT
+        candidate=SimpleNamespace(name="0.11.2b-r1", windows=(folder / WINDOWS,), packs=dict), checkout=ROOT
     )
     evidence = "".join(
         one.evidence for one in check_windows(cast(CheckContext, checked)) if "layout" in one.what
@@ -191,12 +194,54 @@ def test_images_of_other_archives_are_those_of_the_packs(
 ) -> None:
     """They are used on Windows and by pip, and nothing else verifies them."""
     below = "aotriton/lib" if file == WINDOWS else "aotforge_attention/lib"
-    write_zip(tmp_path / file, {f"{below}/aotriton.images/{name}": data}, epoch=0)
+    more = PACKED if file == WINDOWS else {}
+    write_zip(tmp_path / file, {**more, f"{below}/aotriton.images/{name}": data}, epoch=0)
     folder = release(tmp_path, complete(**{file: (tmp_path / file).read_bytes()}))
     reason = "is not that file of an image pack|is not of an archive"
     with nullcontext() if fits else pytest.raises(ReleaseError, match=reason):
         assert len(read_release(folder)) == 2
     assert len(read_release(folder, packs=["amd-a"])) == 1
+
+
+def findings_about_names(folder: Path, file: str) -> str:
+    """What `check` finds about the name of a Windows archive of this release."""
+    candidate = SimpleNamespace(name="0.11.2b-r1", windows=(folder / file,), packs=dict)
+    checked = cast(CheckContext, SimpleNamespace(candidate=candidate, checkout=ROOT))
+    return "".join(
+        one.evidence
+        for one in check_windows(checked)
+        if "states its release" in one.what and one.status == "failed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "left_out", "missing"),
+    [
+        (WINDOWS, "", ""),
+        (WINDOWS, "amd-b/f.k.aoti", "amd-b/f.k.aoti"),
+        (WINDOWS, "amd-b/", "amd-b"),
+        (WINDOWS.replace("amd-b", "amd-c"), "amd-b/", "amd-c"),
+        (WINDOWS.replace("-amd-a+amd-b", ""), "amd-", ""),
+        (WINDOWS.replace("0.11.2b-r1", "9.9.9b-r7"), "", "is not of 0.11.2b-r1"),
+    ],
+)
+def test_a_windows_archive_has_the_packs_of_its_name(
+    tmp_path: Path, file: str, left_out: str, missing: str
+) -> None:
+    """`check` passed one without images that was named for a pack, and one that was named for another release."""
+    held = {name: data for name, data in PACKED.items() if not left_out or f"/{left_out}" not in name}
+    write_zip(tmp_path / file, {"aotriton/lib/dl.dll": b"data", **held}, epoch=0)
+    release(tmp_path, complete(**{file: (tmp_path / file).read_bytes()}))
+    other = "r7" in file
+    with pytest.raises(ReleaseError, match=missing) if missing and not other else nullcontext():
+        assert len(read_release(tmp_path)) == 2
+    found = findings_about_names(tmp_path, file)
+    # the files of a pack that is there are compared one by one
+    assert (
+        found == ""
+        if left_out.endswith("aoti") or not missing
+        else missing.split("/", maxsplit=1)[0] in found
+    )
 
 
 def test_other_archives_of_a_release(tmp_path: Path) -> None:
