@@ -18,7 +18,7 @@ from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, Sink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.zip_archive import open_zip, read_member
-from aotforge.pack.model import ImagePack
+from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.release.layout import TOP, check_names, entry_violation
 from aotforge.release.model import MANIFEST, PACKS_LIMIT
 
@@ -111,7 +111,7 @@ def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[Relea
     names = archive.packs if archive else frozenset[str]()
     known = {one.pack.name: one.pack.files for one in packs}
     # a library without the images that its archive is named for does nothing
-    missing = {f"{pack}/{name}" for pack in names for name in known.get(pack, ["dispatch.aotd"])}
+    missing = {f"{pack}/{name}" for pack in names for name in known.get(pack, [DISPATCH_FILE])}
     with open_zip(path) as file:
         for info in file.infolist():
             if archive and (violation := entry_violation(archive, info.filename)):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -461,20 +462,23 @@ def test_an_index_without_end_holds_up_only_those_who_install_and_as_long_as_its
         first = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     finally:
         signal.signal(signal.SIGTERM, before)
-    with first:
+    with first, ExitStack() as ended:
+        ended.callback(first.kill)
         pip = started()
         assert 7000 < int(pip.read_text()) <= 7200, "seconds that its alarm left"
-        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as second:
-            assert second.stderr and "waiting for another run" in second.stderr.readline()
-            (made / ".tools.sha256").write_text(stamp_of("tools"))
-            (made / ".build.sha256").write_text(stamp_of("build"))
-            third = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            assert "unknown arch none" in third.stderr and third.returncode
-            (made / ".build.sha256").unlink()
-            first.kill()
-            wait_until(lambda: not Path(f"/proc/{pip.name.removeprefix('pip-')}").exists())
-            started(pip)
-            second.terminate()
+        second = ended.enter_context(
+            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        )
+        ended.callback(second.kill)
+        assert second.stderr and "waiting for another run" in second.stderr.readline()
+        (made / ".tools.sha256").write_text(stamp_of("tools"))
+        (made / ".build.sha256").write_text(stamp_of("build"))
+        third = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert "unknown arch none" in third.stderr and third.returncode
+        (made / ".build.sha256").unlink()
+        first.kill()
+        wait_until(lambda: not Path(f"/proc/{pip.name.removeprefix('pip-')}").exists())
+        started(pip)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

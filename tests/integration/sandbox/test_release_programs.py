@@ -206,11 +206,14 @@ def test_capabilities_and_time_are_bounded() -> None:
 
 
 @needs_bubblewrap
-def test_no_program_has_a_class_of_priority() -> None:
+def test_no_program_has_a_class_of_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one it runs before the watch of its memory, where the caller may give one."""
     rows = run("grep -E 'priority' /proc/self/limits").stdout.splitlines()
     assert [row.split()[-2:] for row in rows] == [["0", "0"]] * 2
     assert run("exec python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))'").status
+    # few machines let a test raise its own limits
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
+    assert {"--rtprio=0", "--nice=0"} <= {*release_programs._limited(["true"])}
 
 
 def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
