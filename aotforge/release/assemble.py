@@ -91,6 +91,7 @@ def release_contents(
     manifest: ReleaseManifest, packs: Sequence[PackInput], runtime: Path, *, licence: bytes
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
+    from aotforge.library.build_linux import OPERATOR_LIBRARY  # noqa: PLC0415 - as the next one
     from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms of a no-op build
 
     library = runtime / "lib" / manifest.soname
@@ -101,7 +102,8 @@ def release_contents(
             cause="the runtime was built for another API level",
             hint="build the runtime again: ./dev build",
         )
-    platform = measure_platform_tag(library, promised=manifest.manylinux)
+    libraries = [library, *runtime.glob(f"lib/{OPERATOR_LIBRARY}")]
+    platform = measure_platform_tag(*libraries, promised=manifest.manylinux)
     tree = runtime_tree(runtime, soname=manifest.soname, older_names=manifest.older_names, licence=licence)
     release = manifest.name
     contents: dict[str, Members] = {

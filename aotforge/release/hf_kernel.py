@@ -18,6 +18,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import read_elf
 from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.model import ReleaseManifest
 from aotforge.release.reader import read_release
 from aotforge.release.wheels import LICENCES, read_runtime
@@ -27,7 +28,7 @@ from aotforge.targets.backends import backend_of_arch
 
 NAME = "aotforge-ops"
 METADATA = "metadata.json"
-LIBRARY = "libaotforge_ops.so"
+
 _VERSION = 0
 """Of the functions, not of the release; 0 is Hugging Face's for those that may still change."""
 _TVM_FFI = "01"
@@ -87,7 +88,7 @@ def hf_variants(
     assert processor, platform
     shared = {
         "__init__.py": _module(manifest, functions).encode("ascii"),
-        LIBRARY: _library(runtime, functions),
+        OPERATOR_LIBRARY: _library(runtime, functions),
         **{
             f"licenses/{path.removeprefix(LICENCES)}": data
             for path, data in runtime.items()
@@ -110,14 +111,14 @@ def hf_variants(
 
 
 def _library(runtime: Mapping[str, bytes], functions: Iterable[Function]) -> bytes:
-    data = runtime.get(f"lib/{LIBRARY}", b"")
+    data = runtime.get(f"lib/{OPERATOR_LIBRARY}", b"")
     try:
         exported = {symbol.name for symbol in read_elf(data).symbols} if data else set()
     except CodeObjectError as error:
-        raise _unusable(f"lib/{LIBRARY}: {error}") from error
+        raise _unusable(f"lib/{OPERATOR_LIBRARY}: {error}") from error
     lacks = [one.name for one in functions if f"{_EXPORTED}{one.name}" not in exported]
     if lacks or not functions:
-        raise _unusable(f"the release's lib/{LIBRARY} has no function {', '.join(lacks)}".rstrip())
+        raise _unusable(f"the release's lib/{OPERATOR_LIBRARY} has no function {', '.join(lacks)}".rstrip())
     return data
 
 
@@ -173,7 +174,7 @@ def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:
     """Python 3.9 and later, with imports of the standard library and of TVM-FFI alone."""
     bodies = "".join(map(_wrapper, sorted(functions, key=lambda one: one.name)))
     names = ", ".join(f'"{one}"' for one in sorted(one.name for one in functions))
-    return _MODULE.format(release=manifest.name, names=names, library=LIBRARY, bodies=bodies)
+    return _MODULE.format(release=manifest.name, names=names, library=OPERATOR_LIBRARY, bodies=bodies)
 
 
 def _wrapper(function: Function) -> str:

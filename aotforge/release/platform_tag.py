@@ -1,5 +1,6 @@
-"""The platform tag of a shared library, measured over its symbol versions and dependencies."""
+"""The platform tag of shared libraries, measured over their symbol versions and dependencies."""
 
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from auditwheel.architecture import Architecture
@@ -15,41 +16,49 @@ MACHINE = "x86_64"
 _LOADER = "ld-linux"
 
 
-def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
-    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g. manylinux_2_28.
+def measure_platform_tag(*libraries: Path, promised: str) -> PlatformTag:
+    """Compares the libraries together with auditwheel's policies, oldest platform first. `promised` is e.g. manylinux_2_28.
 
-    A policy fits when it has every symbol version and every library that this one needs, and forbids none of its
-    symbols. Raises ReleaseError for anything but an x86-64 shared library.
+    A policy fits when it has every symbol version and every library that these need, and forbids none of its
+    symbols. Raises ReleaseError for anything but x86-64 shared libraries.
     """
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
     wanted = f"{promised}_{MACHINE}"
     try:
         target = policies.get_policy_by_name(wanted)
-        versions: dict[str, set[str]] = {}  # library name to symbol versions, e.g. libc.so.6 to {GLIBC_2.34}
-        found = read_shared_library(library)
-        if not found.tags:
-            raise ValueError("it has no dynamic section")
-        with open_elf(library) as elf:
-            for name, version in elf_find_versioned_symbols(elf):
-                versions.setdefault(name, set()).add(version)
-        needed = [name for name in found.needed if not name.startswith(_LOADER)]
     except LookupError as error:
         raise ReleaseError(
             f"auditwheel does not know the platform {promised}",
             hint="correct `manylinux` in manifests/release.yaml",
         ) from error
-    except (ValueError, OSError) as error:
-        raise ReleaseError(
-            f"{library} cannot be measured: {error}", cause="it is not a shared library"
-        ) from error
+    versions: dict[str, set[str]] = {}  # library name to symbol versions, e.g. libc.so.6 to {GLIBC_2.34}
+    needed: dict[str, None] = {}
+    for library in libraries:
+        try:
+            _add_needs(library, versions, needed)
+        except (ValueError, OSError) as error:
+            raise ReleaseError(
+                f"{library} cannot be measured: {error}", cause="it is not a shared library"
+            ) from error
     measured = next(
         policy.name
         for policy in sorted(policies, key=lambda policy: -policy.priority)
-        if not _obstacles(policy, library, versions, needed)
+        if not _obstacles(policy, libraries, versions, needed)
     )
-    reasons = tuple(_obstacles(target, library, versions, needed))
+    reasons = tuple(_obstacles(target, libraries, versions, needed))
     tag = measured if reasons else wanted
     return PlatformTag(measured=measured, promised=wanted, tag=tag, reaches=not reasons, reasons=reasons)
+
+
+def _add_needs(library: Path, versions: dict[str, set[str]], needed: dict[str, None]) -> None:
+    """Raises OSError, ValueError."""
+    found = read_shared_library(library)
+    if not found.tags:
+        raise ValueError("it has no dynamic section")
+    with open_elf(library) as elf:
+        for name, version in elf_find_versioned_symbols(elf):
+            versions.setdefault(name, set()).add(version)
+    needed |= dict.fromkeys(name for name in found.needed if not name.startswith(_LOADER))
 
 
 def read_soname(library: Path) -> str:
@@ -72,7 +81,9 @@ def _newest_first(version: str) -> tuple[str, list[int]]:
     return family, [-int(part) for part in number.split(".") if part.isdigit()]
 
 
-def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], needed: list[str]) -> list[str]:
+def _obstacles(
+    policy: Policy, libraries: Sequence[Path], versions: Mapping[str, set[str]], needed: Collection[str]
+) -> list[str]:
     """What the policy does not allow; generic linux allows everything."""
     if policy.name == f"linux_{MACHINE}":
         return []
@@ -85,7 +96,8 @@ def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], nee
     ]
     found += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
     forbidden = {name: symbols for name, symbols in policy.blacklist.items() if name in needed}
-    used = undefined_symbols(library) | {"*"} if forbidden else frozenset()  # "*": any use of the library
+    # "*": any use of the library
+    used = frozenset({"*"}).union(*map(undefined_symbols, libraries)) if forbidden else frozenset[str]()
     for name, symbols in sorted(forbidden.items()):
         found += [f"{symbol} of {name}" for symbol in sorted(symbols & used)]
     return found

@@ -17,6 +17,7 @@ from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
 from aotforge.formats.shared_library import LibraryFileError, open_elf
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 
 OURS = "<aotriton/flash.h>"
 EXTRA = frozenset({"aotforge_cpu_threads", "aotforge_launch"})
@@ -28,6 +29,7 @@ typedef struct ihipStream_t* hipStream_t;
 """
 """hip/hip_runtime.h, as far as the interface needs it."""
 
+_FUNCTION, _ERROR = re.compile(r"AOTFORGE_OPS_API int aotforge_(\w+)\("), "aotforge_ops_error"
 _SECONDS = 120
 
 
@@ -102,15 +104,16 @@ def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flag
 
 
 def check_symbols(context: CheckContext) -> list[Finding]:
-    """The library exports the API level's symbols, all of them and nothing else."""
+    """The library exports the API level's symbols, and the operator library its header's functions: all of them and nothing else."""
+    operators = [_operator_symbols(path) for path in [context.libraries.get(OPERATOR_LIBRARY)] if path]
     what = f"exactly the symbols of API level {context.compat.level}"
     if not context.compilers:
-        return [not_run("symbols", what, NO_COMPILER)]
+        return [not_run("symbols", what, NO_COMPILER), *operators]
     wanted = _wanted_symbols(context, context.compilers[-1])
     try:
         found = dynamic_symbols(context.library)
     except (OSError, LibraryFileError) as error:
-        return [failed("symbols", what, str(error))]
+        return [failed("symbols", what, str(error)), *operators]
     violations = [
         *(f"{name} is missing" for name in _demangled(context, sorted(wanted - found))),
         *(
@@ -119,8 +122,22 @@ def check_symbols(context: CheckContext) -> list[Finding]:
         ),
     ]
     return [
-        finding_from("symbols", what, violations, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}")
+        finding_from("symbols", what, violations, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}"),
+        *operators,
     ]
+
+
+def _operator_symbols(library: Path) -> Finding:
+    what = "exactly the functions of the operator library's header, and of TVM FFI for each"
+    try:
+        declared = _FUNCTION.findall((library.parent.parent / "include" / "aotforge" / "ops.h").read_text())
+        found = dynamic_symbols(library)
+    except (OSError, ValueError) as error:
+        return failed("symbols", what, str(error))
+    wanted = {*(f"aotforge_{name}" for name in declared), *(f"__tvm_ffi_{name}" for name in declared), _ERROR}
+    violations = [f"{name} is missing" for name in sorted(wanted - found)]
+    violations += [f"{name} is exported and not part of it" for name in sorted(found - wanted)]
+    return finding_from("symbols", what, violations, f"{len(declared)} functions")
 
 
 def check_layout(context: CheckContext) -> list[Finding]:

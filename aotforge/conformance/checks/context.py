@@ -1,5 +1,6 @@
 """The input of every check of a release, and groups of checks that run at the same time."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from aotforge.conformance.compilers import (
 )
 from aotforge.conformance.findings import Finding
 from aotforge.conformance.matrix import Compatibility
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.sandbox.release_programs import ReleasePrograms
 
 
@@ -52,6 +54,14 @@ class CheckContext:
     def library(self) -> Path:
         """The library's file."""
         return self.prefix / "lib" / self.compat.names[0]
+
+    @property
+    def libraries(self) -> dict[str, Path]:
+        """By SONAME: the library, and the operator library where the release has it, its headers or its CMake package."""
+        files, headers = self.prefix / "lib" / OPERATOR_LIBRARY, self.prefix / "include" / "aotforge"
+        parts = (files, files.with_suffix(".a"), headers / "ops.h", files.parent / "cmake" / "aotforge_ops")
+        found = {self.compat.names[0]: self.library}
+        return found | ({OPERATOR_LIBRARY: files} if any(map(os.path.lexists, parts)) else {})
 
     @property
     def compilations(self) -> CompilationCache:

@@ -1,4 +1,4 @@
-"""Checks of the library's file: names, links, platform, dependencies, hardening, build paths."""
+"""Checks of the libraries' files: names, links, platform, dependencies, hardening, build paths."""
 
 import re
 import socket
@@ -21,6 +21,8 @@ NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s
 """Libraries of every glibc system. Not libstdc++: it is linked statically, so that PyTorch's cannot conflict."""
 
 PLAIN_NAME = "libaotriton_v2.so"
+_STATIC = "lib/libaotforge_ops.a"
+_AR, _LOADED = b"!<arch>\n", (b"\x7fELF", b"!<arch>", b"!<thin>")
 DEVELOPMENT_FILES = (
     "include/aotriton/flash.h",
     "include/aotriton/config.h",
@@ -35,13 +37,11 @@ def check_sonames(context: CheckContext) -> list[Finding]:
     """SONAME, links of older point releases, and the files that PyTorch's CMake and find_package look for."""
     names = (PLAIN_NAME, *context.compat.names[1:])
     missing = [f"{name} is missing" for name in _MUST_EXIST if not (context.prefix / name).is_file()]
-    libraries = {path.name for path in (context.prefix / "lib").glob("*.so*")}
-    others = sorted(libraries - {*names, context.compat.names[0], OPERATOR_LIBRARY})
     return [
         _soname(context),
         *(finding for name in names for finding in _link(context, name)),
         finding_from("sonames", "what PyTorch's CMake and find_package look for", missing),
-        finding_from("sonames", "no other library", others),
+        finding_from("sonames", "no other library", _other_libraries(context)),
         *(
             finding_from("sonames", f"lib/aotriton.images/{pack}/__signature__", missing)
             for pack, folder in context.candidate.packs().items()
@@ -51,14 +51,26 @@ def check_sonames(context: CheckContext) -> list[Finding]:
 
 
 def _soname(context: CheckContext) -> Finding:
-    wanted = context.compat.names[0]
     try:
-        soname = read_soname(context.library)
+        found = {wanted: read_soname(path) for wanted, path in context.libraries.items()}
     except AotforgeError as error:
         return failed("sonames", "SONAME", error.what)
-    return finding_from(
-        "sonames", "SONAME", [f"is {soname}, not {wanted}"] if soname != wanted else [], soname
-    )
+    violations = [f"is {soname}, not {wanted}" for wanted, soname in found.items() if soname != wanted]
+    return finding_from("sonames", "SONAME", violations, ", ".join(found.values()))
+
+
+def _other_libraries(context: CheckContext) -> Iterator[str]:
+    """Files that programs load, or that linkers take, besides those of a build."""
+    names = {path.name for path in (context.prefix / "lib").glob("*.so*")}
+    yield from sorted(names - {PLAIN_NAME, *context.compat.names, OPERATOR_LIBRARY})
+    own = {*context.libraries.values(), *context.prefix.glob(_STATIC)}
+    for root in sorted({archive.root for archive in context.candidate.archives}):
+        for path in files_below(root):
+            with path.open("rb") as file:
+                start = file.read(len(_AR))
+            # a linker takes another file of this name for a script, and a thin archive for a list of others
+            if (path.match(_STATIC) and start != _AR) if path in own else start.startswith(_LOADED):
+                yield f"{path.relative_to(root)}"
 
 
 def _link(context: CheckContext, name: str) -> list[Finding]:
@@ -79,12 +91,12 @@ def check_platform(context: CheckContext) -> list[Finding]:
     """glibc and libstdc++ versions by auditwheel's policies; file names contain the measured platform."""
     promised = context.compat.release.manylinux
     try:
-        tag = measure_platform_tag(context.library, promised=promised)
+        tag = measure_platform_tag(*context.libraries.values(), promised=promised)
     except AotforgeError as error:
         return [failed("platform", f"runs on {promised}", error.what)]
     named = sorted({archive.platform for archive in context.candidate.runtimes})
     differing = (
-        [f"files are named {', '.join(named)}, the library is {tag.tag}"] if named != [tag.tag] else []
+        [f"files are named {', '.join(named)}, the libraries are {tag.tag}"] if named != [tag.tag] else []
     )
     return [
         finding_from("platform", "the file names' platform is the measured one", differing, tag.tag),
@@ -170,13 +182,22 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
 
 def check_elf(context: CheckContext) -> list[Finding]:
     """Dependencies, hardening, stripping, read from the ELF structure."""
-    try:
-        elf = read_shared_library(context.library)
-    except (OSError, LibraryFileError) as error:
-        return [failed("elf", "the library is a shared library", str(error))]
-    evidence = {"depends on nothing but glibc and libgcc": ", ".join(elf.needed)}
+    found: dict[str, SharedLibrary] = {}
+    for name, path in context.libraries.items():
+        try:
+            found[name] = read_shared_library(path)
+        except (OSError, LibraryFileError) as error:
+            return [failed("elf", f"{name} is a shared library", str(error))]
+    needed = dict.fromkeys(name for elf in found.values() for name in elf.needed)
+    evidence = {"depends on nothing but glibc and libgcc": ", ".join(needed)}
     return [
-        finding_from("elf", what, check(elf), evidence.get(what, "")) for what, check in _ELF_CHECKS.items()
+        finding_from(
+            "elf",
+            what,
+            [f"{name}: {text}" for name, elf in found.items() for text in check(elf)],
+            evidence.get(what, ""),
+        )
+        for what, check in _ELF_CHECKS.items()
     ]
 
 

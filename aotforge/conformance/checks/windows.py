@@ -93,7 +93,8 @@ def _layout_violations(file: str, members: list[zipfile.ZipInfo]) -> Iterator[st
 def _naming(context: CheckContext, file: str, contents: Iterable[str]) -> Finding:
     """The layout has no other packs than the name."""
     release, archive = context.candidate.name, parse_artifact_name(file)
-    held = {name.removeprefix(_IMAGES).partition("/")[0] for name in contents if name.startswith(_IMAGES)}
+    inside = (name.removeprefix(_IMAGES).partition("/") for name in contents if name.startswith(_IMAGES))
+    held = {pack for pack, _, file in inside if file}
     wrong = [] if archive and archive.release == release else [f"{file} is not of {release}"]
     wrong += [f"{pack} is not in it" for pack in sorted(archive.packs - held if archive else ())]
     return finding_from("windows", "the archive's name states its release and its packs", wrong, file)

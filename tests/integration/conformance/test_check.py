@@ -19,6 +19,7 @@ from aotforge.conformance.compilers import Compiler, find_compilers, standin_hip
 from aotforge.conformance.findings import CheckReport, Finding
 from aotforge.errors import ExecutorError
 from aotforge.formats.archive import Link, Member
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.sandbox.release_programs import ReleasePrograms
 from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, edit_bytes, edit_manifest, edit_text
 from tests.support.runtime import CACHE, ROOT
@@ -231,6 +232,67 @@ def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Pat
         "link libaotriton_v2.so: points to libaotriton_v2.so.0.11.1", "libstdc++.so.6", "aotritonConfig.cmake is missing", "/home/builder/aotforge",
     ):  # fmt: skip
         assert text in reported, (text, reported)
+
+
+def operators(
+    *flags: str, soname: str = OPERATOR_LIBRARY, code: str = "int x;", name: str = OPERATOR_LIBRARY
+) -> Callable[[Tree, Path], None]:
+    """Another operator library, as the build links its own but for `flags`."""
+
+    def change(tree: Tree, folder: Path) -> None:
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-s", "-nostdlib", f"-Wl,-z,relro,-z,now,--build-id=sha1,-soname,{soname}", "-x", "c", "-", "-x", "none",
+             "-o", folder / "x.so", *flags],
+            input=code.encode(), check=True,
+        )  # fmt: skip
+        tree[f"aotriton/lib/{name}"] = Member(content=(folder / "x.so").read_bytes())
+
+    return change
+
+
+def content(name: str, data: bytes) -> Callable[[Tree, Path], None]:
+    return lambda tree, _: tree.update({f"aotriton/lib/{name}": Member(content=data)})
+
+
+FUNCTIONS = " ".join(
+    f"int {prefix}{name};"
+    for name in ("add", "gemm", "rms_norm", "softmax")
+    for prefix in ("aotforge_", "__tvm_ffi_")
+)
+ALL_FUNCTIONS = f"int aotforge_ops_error; {FUNCTIONS}"
+OPERATORS: dict[str, tuple[Callable[[Tree, Path], None], set[str], str]] = {
+    "text": (content(OPERATOR_LIBRARY, b"not even an ELF file"), {"elf", "sonames", "platform", "symbols"}, "is a shared library"),
+    "none": (lambda tree, _: tree.pop(f"aotriton/lib/{OPERATOR_LIBRARY}"), {"elf", "sonames", "platform", "symbols"}, "No such file"),
+    "runpath": (operators("-Wl,-rpath,$ORIGIN/cmake/aotforge_ops", code=ALL_FUNCTIONS), {"elf"}, f"{OPERATOR_LIBRARY}: DT_RUNPATH"),
+    "audit": (operators("-Wl,--audit,libm.so.6", code=ALL_FUNCTIONS), {"elf"}, "dynamic tag DT_AUDIT"),
+    "name": (operators(soname="libother.so", code=ALL_FUNCTIONS), {"sonames"}, f"is libother.so, not {OPERATOR_LIBRARY}"),
+    "functions": (operators(code=ALL_FUNCTIONS + "int malloc;"), {"symbols"}, "malloc is exported and not part of it"),
+    "no functions": (operators(), {"symbols"}, "aotforge_gemm is missing"),
+    "platform": (operators("-Wl,--no-as-needed", "-lgomp", code=ALL_FUNCTIONS), {"elf", "platform"}, "the libraries are linux_x86_64"),
+    "hidden": (operators(name="cmake/aotforge_ops/x.dat"), {"sonames"}, "aotriton/lib/cmake/aotforge_ops/x.dat"),
+    "script": (content("libaotforge_ops.a", b"INPUT(/dev/shm/x.a)"), {"sonames"}, "aotriton/lib/libaotforge_ops.a"),
+    "thin archive": (content("libaotforge_ops.a", b"!<thin>\n"), {"sonames"}, "aotriton/lib/libaotforge_ops.a"),
+    "nothing": (operators(code=ALL_FUNCTIONS), set(), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OPERATORS)
+def test_a_fault_of_the_operator_library(release: Path, tmp_path: Path, what: str) -> None:
+    """Programs load it as they load the library itself."""
+    change, wanted, evidence = OPERATORS[what]
+    changed = altered(release, tmp_path / "r", RUNTIME, lambda tree: change(tree, tmp_path))
+    report = check(changed, "symbols", "sonames", "platform", "elf")
+    assert {kind for kind, _ in red(report)} == wanted, report.of("failed")
+    assert any(evidence in f"{f.what}: {f.evidence}" for f in report.findings), report.of("failed")
+
+
+def test_a_release_without_the_operator_library(release: Path, tmp_path: Path) -> None:
+    def change(tree: Tree) -> None:
+        for name in [name for name in tree if "aotforge_ops" in name or name.endswith("aotforge/ops.h")]:
+            del tree[name]
+
+    report = check(altered(release, tmp_path / "r", RUNTIME, change), "symbols", "sonames", "elf")
+    assert red(report) == set(), report.of("failed")
 
 
 def test_a_refusal_that_does_not_name_the_format(release: Path, tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ def elf(folder: Path, flags: list[str], *, code: str = "int zero() { return 0; }
     done = subprocess.run(command, input=code, text=True, capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"this linker does not make such a library: {done.stderr[:200]}")
-    return cast(CheckContext, SimpleNamespace(library=path))
+    return context_of(path)
+
+
+def context_of(path: Path) -> CheckContext:
+    return cast(CheckContext, SimpleNamespace(library=path, libraries={path.name: path}))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +80,7 @@ def test_nothing_wrong_and_not_stripped(tmp_path: Path) -> None:
     ]
     assert failed.what == "stripped" and ".debug_info" in failed.evidence
     (tmp_path / "libx.so").write_bytes(b"text")
-    assert [
-        f.status for f in check_elf(cast(CheckContext, SimpleNamespace(library=tmp_path / "libx.so")))
-    ] == ["failed"]
+    assert [f.status for f in check_elf(context_of(tmp_path / "libx.so"))] == ["failed"]
 
 
 def moved_dynamic(data: bytearray, headers: dict[str, int]) -> None:

@@ -19,6 +19,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_lock
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError, PublishError, ReleaseError
 from aotforge.formats.archive import Digests, Members, write_tar_gz
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import read_pack
 from aotforge.publish.release_dir import read_release_folder
@@ -95,10 +96,11 @@ NEW_GLIBC = "void *dlopen(const char *, int); void *open_it(void) { return dlope
 """dlopen moved into libc with glibc 2.34."""
 
 
+@pytest.mark.parametrize("name", [MANIFEST.soname, OPERATOR_LIBRARY])
 def test_a_library_that_needs_a_newer_glibc_than_promised_is_not_published(
-    runtime: Path, tmp_path: Path
+    runtime: Path, tmp_path: Path, name: str
 ) -> None:
-    library(runtime / "lib" / MANIFEST.soname, code=NEW_GLIBC, flags="-lc")
+    library(runtime / "lib" / name, soname=name, code=NEW_GLIBC, flags="-lc")
     folder = assemble(runtime, tmp_path / "dist").folder
     manifest = json.loads((folder / "MANIFEST.json").read_bytes())
     (reason,) = manifest["development"]

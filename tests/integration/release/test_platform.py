@@ -38,6 +38,16 @@ def test_new_symbols_do_not(tmp_path: Path) -> None:
     assert measure_platform_tag(tmp_path / "l.so", promised="manylinux_2_34").reaches
 
 
+def test_the_newest_of_several_libraries(tmp_path: Path) -> None:
+    old = library(tmp_path / "old.so", code=CODE, flags="-lc")
+    new = library(tmp_path / "new.so", code=NEW, flags="-lc")
+    for order in ((old, new), (new, old)):
+        tag = measure_platform_tag(*order, promised="manylinux_2_28")
+        assert (tag.tag, tag.reasons) == ("manylinux_2_34_x86_64", ("GLIBC_2.34 of libc.so.6",))
+    with pytest.raises(ReleaseError, match="nowhere cannot be measured"):
+        measure_platform_tag(old, tmp_path / "nowhere", promised="manylinux_2_28")
+
+
 def test_unknown_dependency_is_generic_linux(tmp_path: Path) -> None:
     library(tmp_path / "libother.so.3", soname="libother.so.3")
     built = library(tmp_path / "l.so", flags=f"-Wl,--no-as-needed {tmp_path}/libother.so.3")

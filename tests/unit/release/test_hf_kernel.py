@@ -13,8 +13,9 @@ import pytest
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.elf import ElfFile, Symbol
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release import hf_kernel
-from aotforge.release.hf_kernel import LIBRARY, METADATA, Variant, check_hf_kernel, hf_variants
+from aotforge.release.hf_kernel import METADATA, Variant, check_hf_kernel, hf_variants
 from aotforge.release.model import load_release_manifest
 from aotforge.rules import Form, Function, Option, OptionalInput, Parameter
 from tests.support.families import PROJECT
@@ -46,7 +47,11 @@ def variants(
 ) -> dict[str, Variant]:
     symbol = Symbol(name=f"__tvm_ffi_{exported}", value=0, size=0)
     monkeypatch.setattr(hf_kernel, "read_elf", lambda _: ElfFile(sections=(), symbols=(symbol,), memory=b""))
-    runtime = {f"lib/{LIBRARY}": b"library", "share/licenses/aotriton/LICENSE": b"MIT", "lib/other.so": b""}
+    runtime = {
+        f"lib/{OPERATOR_LIBRARY}": b"library",
+        "share/licenses/aotriton/LICENSE": b"MIT",
+        "lib/other.so": b"",
+    }
     images: Mapping[str, Mapping[str, bytes]] = {pack: {"dispatch": pack.encode() + image} for pack in PACKS}
     found = hf_variants(MANIFEST, PACKS, [FUNCTION], runtime, images, "manylinux_2_28_x86_64")
     return {one.name: one for one in found}
@@ -65,7 +70,7 @@ def test_variants_are_the_builds_of_frameworks(monkeypatch: pytest.MonkeyPatch) 
         "__init__.py",
         "aotriton.images/nvidia-sm_100/dispatch",
         "aotriton.images/nvidia-sm_90/dispatch",
-        LIBRARY,
+        OPERATOR_LIBRARY,
         "licenses/LICENSE",
     ]
 

@@ -244,6 +244,12 @@ def test_a_windows_archive_has_the_packs_of_its_name(
     )
 
 
+def test_a_file_that_has_the_name_of_a_pack_is_none(tmp_path: Path) -> None:
+    held = {name: data for name, data in PACKED.items() if "/amd-b/" not in name}
+    write_zip(tmp_path / WINDOWS, {**held, "aotriton/lib/aotriton.images/amd-b": b""}, epoch=0)
+    assert "amd-b is not in it" in findings_about_names(tmp_path, WINDOWS)
+
+
 def test_other_archives_of_a_release(tmp_path: Path) -> None:
     """A runtime that was not fetched is not needed; one that is there must be the listed one, unless a pack is named."""
     files = {**complete(), RUNTIME: archive({"lib/libaotriton_v2.so": b"data"}), WINDOWS: b"no zip"}
