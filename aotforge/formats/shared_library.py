@@ -1,6 +1,5 @@
 """A shared library's dynamic tags, segments, sections and symbol versions, read with pyelftools."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,20 +25,6 @@ _DAMAGED = (ELFError, ValueError, TypeError, LookupError, AttributeError, Arithm
 """What pyelftools raises for damaged files."""
 
 
-_PLACES = {
-    "DT_SYMTAB": ".dynsym",
-    "DT_STRTAB": ".dynstr",
-    "DT_VERSYM": ".gnu.version",
-    "DT_VERNEED": ".gnu.version_r",
-    "DT_VERDEF": ".gnu.version_d",
-    "DT_HASH": ".hash",
-    "DT_GNU_HASH": ".gnu.hash",
-}
-"""Dynamic tags whose value is a section's address."""
-_REPEATED = {"DT_NEEDED", "DT_NULL"}
-_ALLOCATED, _PAGE = 2, 4096
-
-
 class LibraryFileError(ValueError):
     """A file that is not a readable ELF file."""
 
@@ -47,14 +32,13 @@ class LibraryFileError(ValueError):
 @dataclass(frozen=True, kw_only=True)
 class SharedLibrary:
     """`tags` are values by dynamic tag (none in a file without a dynamic section), `segments` (type, flags) pairs, `versions` the
-    symbol versions that it needs, such as GLIBC_2.34, `differences` what the system's loader reads otherwise: it knows segments only."""
+    symbol versions that it needs, such as GLIBC_2.34. The system's loader may read others: see loaded_library.py."""
 
     machine: str
     tags: Mapping[str, list[Any]]
     segments: tuple[tuple[str, int], ...]
     sections: tuple[str, ...]
     versions: tuple[str, ...]
-    differences: tuple[str, ...]
 
     @property
     def needed(self) -> list[str]:
@@ -108,7 +92,6 @@ def read_shared_library(path: Path) -> SharedLibrary:
         return SharedLibrary(
             machine=elf["e_machine"],
             tags=tags,
-            differences=tuple(_differences(elf, tags)),
             segments=tuple((segment["p_type"], segment["p_flags"]) for segment in elf.iter_segments()),
             sections=tuple(section.name for section in elf.iter_sections()),
             versions=tuple(entry.name for _, group in entries for entry in group),
@@ -134,59 +117,3 @@ def _dynamic_tags(elf: Any) -> dict[str, list[Any]]:
         value = getattr(tag, "soname", None) or getattr(tag, "needed", None) or tag.entry.d_val
         tags.setdefault(tag.entry.d_tag, []).append(value)
     return tags
-
-
-def _differences(elf: Any, tags: Mapping[str, list[Any]]) -> Iterator[str]:
-    """Segments that overlap, sections that are loaded from other bytes, and tables that dynamic tags have elsewhere."""
-    segments, sections = list(elf.iter_segments()), list(elf.iter_sections())
-    loads = [one for one in segments if one["p_type"] == "PT_LOAD"]
-    for before, after in itertools.pairwise(loads):
-        end = before["p_vaddr"] + before["p_memsz"]
-        shared = _pages(after["p_vaddr"]) < _pages(end + _PAGE - 1)
-        same = before["p_vaddr"] - before["p_offset"] == after["p_vaddr"] - after["p_offset"]
-        if after["p_vaddr"] < end or (shared and not same):
-            yield f"the segments at {before['p_vaddr']:#x} and {after['p_vaddr']:#x} overlap"
-    named = {one.name: one for one in sections}
-    if len(named) != len(sections):
-        yield "two sections have one name"
-    for one in sections:
-        if (
-            one["sh_flags"] & _ALLOCATED
-            and one["sh_type"] != "SHT_NOBITS"
-            and not any(_loads(load, one) for load in loads)
-        ):
-            yield f"{one.name} is loaded from other bytes"
-    dynamic = [
-        (one["p_offset"], one["p_vaddr"], one["p_filesz"])
-        for one in segments
-        if one["p_type"] == "PT_DYNAMIC"
-    ]
-    if dynamic != [_place(one) for one in sections if one["sh_type"] == "SHT_DYNAMIC"] or len(dynamic) > 1:
-        yield "its dynamic segment is not its dynamic section"
-    repeated = [tag for tag, values in tags.items() if len(values) > 1 and tag not in _REPEATED]
-    yield from (f"{tag} is there twice" for tag in repeated)
-    for tag, name in _PLACES.items():
-        section = named.get(name)
-        if tags.get(tag, []) != ([section["sh_addr"]] if section else []):
-            yield f"{tag} is not the address of {name}"
-    texts = named.get(".dynstr")
-    if tags.get("DT_STRSZ", []) != ([texts["sh_size"]] if texts else []):
-        yield "DT_STRSZ is not the size of .dynstr"
-    for name in (".dynamic", ".dynsym", ".gnu.version_r", ".gnu.version_d"):
-        if name in named and sections[named[name]["sh_link"]] is not texts:
-            yield f"{name} has its names elsewhere"
-
-
-def _pages(address: int) -> int:
-    return address // _PAGE
-
-
-def _place(section: Any) -> tuple[int, int, int]:
-    return section["sh_offset"], section["sh_addr"], section["sh_size"]
-
-
-def _loads(segment: Any, section: Any) -> bool:
-    offset, address, size = _place(section)
-    first = segment["p_offset"]
-    inside = first <= offset and offset + size <= first + segment["p_filesz"]
-    return bool(inside and address - offset == segment["p_vaddr"] - first)

@@ -11,6 +11,7 @@ from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
 from aotforge.errors import AotforgeError
+from aotforge.formats.loaded_library import loader_differences
 from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.layout import TOP
@@ -162,7 +163,6 @@ def _debug_sections(elf: SharedLibrary) -> list[str]:
 
 
 _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
-    "the loader reads what these checks read": lambda elf: list(elf.differences),
     "depends on nothing but glibc and libgcc": lambda elf: [
         f"needs {name}" for name in elf.needed if not NEEDED.fullmatch(name)
     ],
@@ -171,7 +171,9 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
     "RELRO": lambda elf: [] if "PT_GNU_RELRO" in dict(elf.segments) else ["relocations stay writable"],
     "BIND_NOW": _lazy_binding,
     "no executable stack, no writable code": _executable_data,
-    "no text relocations": lambda elf: ["DT_TEXTREL"] if "DT_TEXTREL" in elf.tags else [],
+    "no text relocations": lambda elf: (
+        ["DT_TEXTREL"] if "DT_TEXTREL" in elf.tags or elf.flag("DT_FLAGS", 0x4) else []
+    ),
     "stripped": _debug_sections,
     "a build ID, for debuggers and crash reports": lambda elf: (
         [] if ".note.gnu.build-id" in elf.sections else ["has none"]
@@ -183,21 +185,26 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
 def check_elf(context: CheckContext) -> list[Finding]:
     """Dependencies, hardening, stripping, read from the ELF structure."""
     found: dict[str, SharedLibrary] = {}
+    differences: list[str] = []
     for name, path in context.libraries.items():
         try:
             found[name] = read_shared_library(path)
+            differences += [f"{name}: {text}" for text in loader_differences(path)]
         except (OSError, LibraryFileError) as error:
             return [failed("elf", f"{name} is a shared library", str(error))]
     needed = dict.fromkeys(name for elf in found.values() for name in elf.needed)
     evidence = {"depends on nothing but glibc and libgcc": ", ".join(needed)}
     return [
-        finding_from(
-            "elf",
-            what,
-            [f"{name}: {text}" for name, elf in found.items() for text in check(elf)],
-            evidence.get(what, ""),
-        )
-        for what, check in _ELF_CHECKS.items()
+        finding_from("elf", "the loader reads what these checks read", differences),
+        *(
+            finding_from(
+                "elf",
+                what,
+                [f"{name}: {text}" for name, elf in found.items() for text in check(elf)],
+                evidence.get(what, ""),
+            )
+            for what, check in _ELF_CHECKS.items()
+        ),
     ]
 
 
