@@ -84,10 +84,9 @@ def diff(
     json: Json = False,
 ) -> None:
     """Differences of two releases: tools, packs, images, resources, verdicts, files."""
-    from aotforge.release.compare import compare_documents
-    from aotforge.release.release_json import load_release_json
+    from aotforge.release.compare import compare_releases
 
-    found = compare_documents(load_release_json(Path(before)), load_release_json(Path(after)))
+    found = compare_releases(Path(before), Path(after))
     lines = [
         f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
         for one in found

@@ -311,10 +311,16 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
 
 def _tar_violations(candidate: Candidate) -> list[str]:
     digests = candidate.manifest.tarballs
+    found = {str(archive).removesuffix(".gz"): archive.tar for archive in candidate.archives}
+    packs = {pack.name for pack in candidate.manifest.packs}
     return [
-        f"{archive} holds another tar than {MANIFEST} lists"
-        for archive in candidate.archives
-        if digests.get(str(archive).removesuffix(".gz")) != archive.tar
+        *(
+            f"{tar}.gz holds another tar than {MANIFEST} lists"
+            for tar in found
+            if digests.get(tar) != found[tar]
+        ),
+        *(f"{tar}.gz is missing" for tar in sorted(digests.keys() - found.keys())),
+        *(f"the image pack {name} is missing" for name in sorted(packs - candidate.packs().keys())),
     ]
 
 

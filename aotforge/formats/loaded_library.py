@@ -1,4 +1,4 @@
-"""What the system's loader reads of a shared library otherwise than tools do: it knows segments only, tools read sections.
+"""Differences between a shared library as the loader reads it, by segments, and as tools do.
 
 Sources: the gABI (chapters 4 and 5), the x86-64 psABI, and what glibc does: of equal segments and tags the last one counts, lists of versions
 end where they state it, and symbols are found by DT_GNU_HASH alone. Tables must be where both look, and hold the same for both.
@@ -222,7 +222,7 @@ class _Loaded:
         section = self._named.get(".gnu.version_r")
         if (section["sh_info"] if section else 0) != self._tags.get("DT_VERNEEDNUM", 0):
             yield "DT_VERNEEDNUM is not the number of .gnu.version_r"
-        if not all(whole for whole, *_ in self._version_entries()):
+        if not all(ends for ends, *_ in self._version_entries()):
             yield "a list of versions does not end where its count does"
 
     def _relocations(self) -> Iterator[str]:

@@ -5,6 +5,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -12,8 +13,12 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.memory_sink import archive_bounds
+from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive, read_tar
 from aotforge.formats.zip_archive import open_zip, read_member
+from aotforge.release.listed_files import FETCH, check_listed_files
+from aotforge.release.model import COVERAGE, RELEASE_JSON, SBOM
+from aotforge.release.release_json import load_release_json
 
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
 """Damaged, encrypted, of another form, truncated."""
@@ -24,6 +29,9 @@ _ZIP_BYTES = 2**30
 _NAME, _VALUE, _FIELDS, _JOBS = 300, 2000, 1000, 1 << 16
 """Characters of a name and of a value, named values of origin or toolchain, and compile jobs of a release. A name is repeated for each
 value below it, a value for each job."""
+
+_LATER = {TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON}
+"""Files that are made after those that release.json describes."""
 
 _RESOURCES = (
     "registers",
@@ -55,10 +63,42 @@ class _Image:
     outcome: str
 
 
+def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
+    """Differences of two release folders, whose files are those that their sums and their release.json list. Raises ReleaseError."""
+    folders = (before, after)
+    listed = [check_listed_files(folder) for folder in folders]
+    documents = [load_release_json(folder) for folder in folders]
+    found = compare_documents(*documents)
+    with _document_errors():
+        files = [{_text(file["name"]): file for file in document["files"]} for document in documents]
+        for folder, sums, described in zip(folders, listed, files, strict=True):
+            wanted = {name: digest for name, digest in sums.items() if name not in _LATER}
+            if {name: file["sha256"] for name, file in described.items()} != wanted:
+                raise ReleaseError(
+                    f"{folder / RELEASE_JSON} describes other files than {SUMS} lists",
+                    cause="files of two releases were mixed",
+                    hint=FETCH,
+                )
+        # of these the comparison shows the tars, which are the same by the documents
+        for name in files[0].keys() & files[1].keys():
+            rows = [one[name] for one in files]
+            if rows[0]["sha256"] != rows[1]["sha256"] and rows[0]["tar_sha256"] == rows[1]["tar_sha256"]:
+                digests = [archive_digest(folder / name) for folder in folders]
+                if digests[0] != digests[1]:
+                    found += (Difference(kind="file", name=name, before=digests[0], after=digests[1]),)
+    return found
+
+
 def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Differences of two release.json documents, in the order of the kinds above. Raises ReleaseError for one that lacks a field."""
-    try:
+    with _document_errors():
         return _differences(before, after)
+
+
+@contextmanager
+def _document_errors() -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ReleaseError(
             f"a release.json cannot be compared: {type(error).__name__}: {error}",

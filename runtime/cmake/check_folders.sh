@@ -24,6 +24,14 @@ refuse() {
   exit 1
 }
 
+for start in "$1" "$1/cmake_install.cmake"; do
+  [ -e "$start" ] || continue
+  case $(ls -ldn "$start/." 2>/dev/null || ls -ldn "$start") in
+    ????????w*) refuse "$start can be changed by any user, and the installation executes what is there" \
+      "Likely cause: it was built with umask 000" "Next step: build again with umask 022, in a new folder" ;;
+  esac
+done
+
 owners=" 0 $me " writers=' '
 trust() {
   owners="$owners$3 "

@@ -102,7 +102,8 @@ class Killing:
         self.record(
             f"{turn}: {name}, {how} after {seconds:.1f} s, exit {code}, saw {len(watcher.seen)} processes"
         )
-        assert ended or code != 0, log.read_text()
+        # a signal that arrives while the build's process ends changes nothing
+        assert ended or code != 0 or "release in " in log.read_text(), log.read_text()
 
     def sweep(self) -> None:
         """The next command; then nothing is left."""

@@ -91,8 +91,10 @@ def _texts(pack: _Pack) -> Finding:
         return failed("images", what, "there is no archive of texts")
     folder = archive.root / TOP / "share" / "aotriton" / "asm" / pack.name
     texts = {path.stem for path in folder.glob("*.s")}
+    others = {path.name for path in folder.glob("*")} - {f"{name}.s" for name in texts} - {"resources.json"}
     unpaired = sorted(texts ^ pack.images.keys())
     violations = [f"{digest}: text without image, or image without text" for digest in unpaired]
+    violations += [f"{name} is neither" for name in sorted(others)]
     try:
         rows = parse_json(read_regular(folder / "resources.json"))["images"]
         listed = {str(row["digest"]) for row in rows}

@@ -23,7 +23,7 @@ NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s
 
 PLAIN_NAME = "libaotriton_v2.so"
 _STATIC = "lib/libaotforge_ops.a"
-_AR, _LOADED = b"!<arch>\n", (b"\x7fELF", b"!<arch>", b"!<thin>")
+_AR, LOADED = b"!<arch>\n", (b"\x7fELF", b"!<arch>", b"!<thin>")
 DEVELOPMENT_FILES = (
     "include/aotriton/flash.h",
     "include/aotriton/config.h",
@@ -70,7 +70,7 @@ def _other_libraries(context: CheckContext) -> Iterator[str]:
             with path.open("rb") as file:
                 start = file.read(len(_AR))
             # a linker takes another file of this name for a script, and a thin archive for a list of others
-            if (path.match(_STATIC) and start != _AR) if path in own else start.startswith(_LOADED):
+            if (path.match(_STATIC) and start != _AR) if path in own else start.startswith(LOADED):
                 yield f"{path.relative_to(root)}"
 
 

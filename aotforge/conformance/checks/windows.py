@@ -3,12 +3,12 @@
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from aotforge.conformance.checks.abi import function_name
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.checks.library import DEVELOPMENT_FILES, build_machine_traces
+from aotforge.conformance.checks.library import DEVELOPMENT_FILES, LOADED, build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.archive import sha256_file
@@ -60,6 +60,8 @@ def _check_archive(context: CheckContext, path: Path, seen: dict[str, str]) -> I
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(path.name, members), path.name)
     yield _naming(context, path.name, contents)
+    what = f"no other library or program in {path.name}"
+    yield finding_from("windows", what, _others(contents))
     traces = (
         f"{name}: {text}"
         for name, data in contents.items()
@@ -67,7 +69,7 @@ def _check_archive(context: CheckContext, path: Path, seen: dict[str, str]) -> I
     )
     yield finding_from("windows", f"no path or name of the build machine in {path.name}", traces)
     yield from _images(context, contents)
-    for name in (name for name in contents if name.endswith(".dll")):
+    for name in (name for name in contents if name.lower().endswith(".dll")):
         try:
             module = read_module(contents[name])
         except RuntimeBuildError as error:
@@ -98,6 +100,13 @@ def _naming(context: CheckContext, file: str, contents: Iterable[str]) -> Findin
     wrong = [] if archive and archive.release == release else [f"{file} is not of {release}"]
     wrong += [f"{pack} is not in it" for pack in sorted(archive.packs - held if archive else ())]
     return finding_from("windows", "the archive's name states its release and its packs", wrong, file)
+
+
+def _others(contents: Mapping[str, bytes]) -> Iterator[str]:
+    """The layout has no others in the folder lib, where archives are import libraries."""
+    for name, data in contents.items():
+        if data.startswith((b"MZ", *LOADED)) and name.rpartition("/")[0] != f"{TOP}/lib":
+            yield name
 
 
 def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Finding]:

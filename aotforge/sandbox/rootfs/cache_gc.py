@@ -1,5 +1,6 @@
 """Lists and prunes rootfs images in the cache."""
 
+import re
 import shutil
 import time
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from aotforge.sandbox.rootfs.image import image_id, image_tag
 from aotforge.sandbox.rootfs.rootfs_cache import is_verified, rootfs_image
 
 _DAY = 86400
+_OWN_NAME = re.compile(r"\.?[0-9a-f]{64}(\.|$)")
+"""A SHA-256, also of what was staged, or is being removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +103,8 @@ def lines(found: list[CacheEntry]) -> list[str]:
 
 
 def unreferenced(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
-    """Files and folders that no lock of the checkout references, with their size in bytes; recently staged files are not listed.
+    """Files and folders that no lock of the checkout references, with their size in bytes; recently staged files are not listed, and
+    neither are those of other names than this program gives: a folder that is taken for a cache may have others.
     Raises ManifestError, ContainerError."""
     paths = CachePaths(cache=cache)
     kept = set()
@@ -111,7 +115,12 @@ def unreferenced(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
         if entry.image.value:
             kept.add(paths.archive(image_id(entry.image).removeprefix("sha256:")))
     folders = {paths.store.folder, *(make("x").parent for make in (paths.tar, paths.tree, paths.archive))}
-    found = [path for folder in sorted(folders) for path in sorted(folder.glob("*")) if path not in kept]
+    found = [
+        path
+        for folder in sorted(folders)
+        for path in sorted(folder.glob("*"))
+        if path not in kept and _OWN_NAME.match(path.name)
+    ]
     return [(path, _size(path)) for path in found if not _is_being_staged(path)]
 
 

@@ -25,10 +25,10 @@ from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive, read_tar
 from aotforge.pipeline.shards.shard_file import ArtifactFile, ShardArtifact, decode, encode
 from aotforge.publish.release_dir import read_release_folder
-from aotforge.release.compare import compare_documents
+from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.reader import read_release
-from aotforge.release.release_json import FORMAT, load_release_json
+from aotforge.release.release_json import FORMAT
 from aotforge.targets.cpu.mlir import parse
 from aotforge.virtual_gpu.emulator.assembly import check_text
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
@@ -137,7 +137,7 @@ def _read_documents(release: Path, work: Path) -> None:
         lambda: read_release_folder(release),
         lambda: list_release(release),
         lambda: read_page(release, base_url="http://x"),
-        lambda: compare_documents(load_release_json(release), load_release_json(release)),
+        lambda: compare_releases(release, release),
     )
     try:
         for read in readers:

@@ -144,7 +144,7 @@ def fewer_versions(data: bytearray, path: Path) -> None:
 
 
 def hidden_version(data: bytearray, path: Path) -> None:
-    """The list goes on behind the count that tools use."""
+    """The list continues behind the count that tools use."""
     _, _, offset, _ = headers(path)[".gnu.version_r"]
     struct.pack_into("<I", data, offset + 16 + 12, 16)
 

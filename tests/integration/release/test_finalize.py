@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cyclonedx.model.bom import Bom
 
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
-from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.assemble import assemble_release
-from aotforge.release.compare import compare_archives, compare_documents
+from aotforge.release.compare import compare_archives, compare_documents, compare_releases
 from aotforge.release.finalize import check_finalized_release, finalize_release
 from aotforge.release.model import (
     COVERAGE,
@@ -263,6 +266,56 @@ def test_what_is_not_approved_takes_no_place(
     assert not [path for path in (tmp_path / "empty").iterdir() if path.is_dir()]
 
 
+def copied(done: Path, target: Path, change: Callable[[bytes], bytes]) -> Path:
+    """A copy with other bytes of the archive of images, and its digest in the sums; release.json is the same."""
+    shutil.copytree(done, target)
+    archive = next(path for path in target.iterdir() if "-images-" in path.name)
+    data = change(archive.read_bytes())
+    archive.unlink()
+    archive.write_bytes(data)
+    sums = {path.name: sha256_file(path) for path in target.iterdir() if path.name not in {SUMS, *UNSIGNED}}
+    (target / SUMS).unlink()
+    (target / SUMS).write_bytes(sums_bytes(sums))
+    return target
+
+
+def test_releases_are_compared_by_their_files(done: Path, tmp_path: Path) -> None:
+    """Who copies a release.json gives other files its differences: none."""
+    other = copied(done, tmp_path / "a", lambda data: data[:-1])
+    for pair in ((done, other), (other, done)):
+        with pytest.raises(ReleaseError, match=r"a/release.json describes other files than SHA256SUMS lists"):
+            compare_releases(*pair)
+    (other / RELEASE_JSON).unlink()
+    with pytest.raises(ReleaseError, match="not in both"):
+        compare_releases(done, other)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_archives_of_the_same_tar_are_compared_by_their_content(
+    done: Path, tmp_path: Path, same: bool
+) -> None:
+    """A release.json states the tar's digest; another compression of the same tar changes nothing."""
+
+    def again(data: bytes) -> bytes:
+        tar = gzip.decompress(data)
+        return gzip.compress(tar if same else tar.replace(b"MIT", b"TIM"), 1, mtime=0)
+
+    other = copied(done, tmp_path / "a", again)
+    document = load_release_json(other)
+    name = next(path.name for path in other.iterdir() if "-images-" in path.name)
+    (row,) = [row for row in document["files"] if row["name"] == name]
+    row["sha256"], row["size"] = (
+        sha256_file(other / name),
+        next(r["size"] for r in document["files"] if r["name"] == name),
+    )
+    (other / RELEASE_JSON).unlink()
+    (other / RELEASE_JSON).write_text(json.dumps(document))
+    sums = read_sums(other / SUMS) | {RELEASE_JSON: sha256_file(other / RELEASE_JSON)}
+    (other / SUMS).write_bytes(sums_bytes(sums))
+    found = compare_releases(done, other)
+    assert [(one.kind, one.name) for one in found] == ([] if same else [("file", name)])
+
+
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
     one = load_release_json(done)
     assert compare_documents(one, one) == ()
@@ -278,6 +331,7 @@ def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
     named = [difference.name for difference in compare_documents(one, two) if not difference.after]
     assert set(named) == {job["label"] for job in lost["jobs"]}
     archive = next(path for path in done.iterdir() if "images" in path.name)
+    assert compare_releases(done, done) == ()
     assert compare_archives(archive, archive) == ()
     other = next(path for path in done.iterdir() if "asm" in path.name)
     assert compare_archives(archive, other)

@@ -249,6 +249,19 @@ def test_folders_that_others_can_write(prefix: Path, below: str, mode: int) -> N
     (prefix / below).chmod(0o755)
 
 
+@pytest.mark.parametrize(("name", "mode"), [("", 0o777), ("cmake_install.cmake", 0o666)])
+def test_a_build_that_any_user_can_change_is_not_executed(
+    prefix: Path, tmp_path: Path, name: str, mode: int
+) -> None:
+    """With umask 000 CMake makes such folders and files."""
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "cmake_install.cmake").touch()
+    assert not check(prefix, build)
+    (build / name).chmod(mode)
+    assert "can be changed by any user" in check(prefix, build)
+
+
 def test_a_prefix_is_made(tmp_path: Path) -> None:
     """In /tmp another user could be the first to make it."""
     (tmp_path / "sticky").mkdir()

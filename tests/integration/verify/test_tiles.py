@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -188,6 +189,9 @@ def test_the_results_themselves_are_right(name: str) -> None:
     assert wrong == []
 
 
+_PLACES = 50
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_scaled_or_unwritten_tile_fails(name: str) -> None:
     found = results(name)
@@ -208,6 +212,9 @@ def test_a_scaled_or_unwritten_tile_fails(name: str) -> None:
     # the rule of indistinguishable tiles leaves most cases of every output
     assert set(seen) == {result.output for result in found}
     for output, cases in seen.items():
+        # of each case, however often it was drawn
+        left = (r for r in found if r.output == output and r.case not in cases)
+        cases |= {r.case for r in left if any(check(r, at) for at in islice(every_place(r), _PLACES))}
         assert len(cases) >= len({r.case for r in found if r.output == output}) / 2
 
 

@@ -22,6 +22,7 @@ from aotforge.cli.command import ROOT, TASKS
 from aotforge.cli.flags import REQUIRED, SHORT, Flag, Task, parse_flags
 from aotforge.cli.program import GROUPS, main
 from aotforge.errors import UsageError
+from aotforge.formats.archive import sha256_file
 from aotforge.release.model import load_release_manifest
 from aotforge.release.release_json import FORMAT
 
@@ -230,7 +231,9 @@ def test_a_value_of_a_release_is_one_line_of_differences(
         (tmp_path / name[:3]).mkdir()
         values = {"release": "1", "toolchain": {}, "packs": [], "files": [], "format": FORMAT}
         document = {"origin": {"commit": name}, **values}
-        (tmp_path / name[:3] / "release.json").write_text(json.dumps(document))
+        path = tmp_path / name[:3] / "release.json"
+        path.write_text(json.dumps(document))
+        path.with_name("SHA256SUMS").write_text(f"{sha256_file(path)}  release.json\n")
     code, out, err = outcome(capsys, "release.diff", str(tmp_path / "one"), str(tmp_path / "two"))
     assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out, err
 

@@ -9,12 +9,21 @@ import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from aotforge.conformance.candidate import ReportedManifest, check_folder, open_candidate, unpack
+from aotforge.conformance.candidate import (
+    Candidate,
+    ReportedManifest,
+    _tar_violations,
+    check_folder,
+    open_candidate,
+    unpack,
+)
 from aotforge.conformance.check_release import write_baselines
 from aotforge.conformance.findings import (
     CheckReport,
@@ -202,6 +211,29 @@ def test_files_that_no_release_has_are_named(tmp_path: Path, name: str, listed: 
     found = check_folder(open_candidate(tmp_path, tmp_path.parent / f"{tmp_path.name}-work"), ())[0]
     expected = "has not the name of a release's file" if listed else "is not listed"
     assert (found.status, found.evidence) == ("failed", f"{name} {expected}")
+
+
+class Listed(str):
+    """A tarball's name, with what its tar has."""
+
+    tar: str
+
+
+def test_what_the_manifest_lists_is_there(tmp_path: Path) -> None:
+    archive = Listed("a.tar.gz")
+    archive.tar = "1"
+    release = SimpleNamespace(
+        manifest=SimpleNamespace(tarballs={"a.tar": "1", "b.tar": "2"}, packs=[SimpleNamespace(name="amd-a"), SimpleNamespace(name="amd-b")]),
+        archives=[archive], packs=lambda: {"amd-a": tmp_path},
+    )  # fmt: skip
+    assert _tar_violations(cast(Candidate, release)) == [
+        "b.tar.gz is missing",
+        "the image pack amd-b is missing",
+    ]
+    archive.tar = "3"
+    assert (
+        _tar_violations(cast(Candidate, release))[0] == "a.tar.gz holds another tar than MANIFEST.json lists"
+    )
 
 
 def test_no_baseline_is_written_of_an_altered_release(tmp_path: Path) -> None:

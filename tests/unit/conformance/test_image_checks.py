@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +44,7 @@ class Candidate:
     texts: set[str]
     resources: list[str]
     planned: Callable[[], Plan]
+    others: set[str] = field(default_factory=set)
     archived: bool = True
     development: bool = False
 
@@ -75,6 +76,8 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     texts.mkdir(parents=True)
     for digest in given.texts:
         (texts / f"{digest}.s").write_text("")
+    for name in given.others:
+        (texts / name).touch()
     rows = [{"digest": digest} for digest in given.resources]
     (texts / "resources.json").write_text(json.dumps({"images": rows}))
     other = SimpleNamespace(kind="asm", pack="other", root=tmp_path)
@@ -144,6 +147,10 @@ def stray_text(given: Candidate) -> None:
     given.texts.add("f" * 64)
 
 
+def stray_file(given: Candidate) -> None:
+    given.others.add("install.sh")
+
+
 def not_in_resources(given: Candidate) -> None:
     given.resources.remove(given.images[0].digest)
 
@@ -204,6 +211,7 @@ DEFECTS: list[tuple[Callable[[Candidate], None], str, str]] = [
     (no_verdict, "verdicts", ": never executed"),
     (no_text, "texts", "text without image, or image without text"),
     (stray_text, "texts", "text without image, or image without text"),
+    (stray_file, "texts", "install.sh is neither"),
     (not_in_resources, "texts", "not the same in resources.json"),
     (stray_in_resources, "texts", "not the same in resources.json"),
     (no_texts, "texts", "there is no archive of texts"),
