@@ -15,12 +15,13 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import ReleaseBounds
-from aotforge.formats.sums import SUMS, parse_sums
+from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums, read_sums
 from aotforge.formats.untrusted_file import check_folder_size, check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP, entry_violation
 from aotforge.release.listed_files import is_release_file
-from aotforge.release.model import MANIFEST, PACKS_LIMIT, UNSIGNED
+from aotforge.release.model import MANIFEST, PACKS_LIMIT, RELEASE_JSON, UNSIGNED
+from aotforge.release.release_json import check_described_files, load_release_json
 
 _FAULTS = 100
 """Faults of an archive's form that are kept."""
@@ -255,6 +256,7 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
             f"ROCm {' '.join(rocms)}; {packs}",
         ),
         finding_from("folder", "the same library under every ROCm's name", differing),
+        finding_from("folder", f"{RELEASE_JSON} describes these files", _description_violations(candidate)),
         finding_from("folder", f"uncompressed tars as {MANIFEST} names them", _tar_violations(candidate)),
         finding_from(
             "archives",
@@ -322,6 +324,23 @@ def _tar_violations(candidate: Candidate) -> list[str]:
         *(f"{tar}.gz is missing" for tar in sorted(digests.keys() - found.keys())),
         *(f"the image pack {name} is missing" for name in sorted(packs - candidate.packs().keys())),
     ]
+
+
+def _description_violations(candidate: Candidate) -> list[str]:
+    """Of the documents of a finished release; a build's folder has the second one only."""
+    found = []
+    try:
+        if RELEASE_JSON in candidate.sums:
+            check_described_files(candidate.folder, load_release_json(candidate.folder), candidate.sums)
+        tars = {str(archive).removesuffix(".gz"): archive.tar for archive in candidate.archives}
+        zips = {path.name: candidate.sums.get(path.name) for path in candidate.windows}
+        if TAR_SUMS in candidate.sums and read_sums(candidate.folder / TAR_SUMS) != tars | zips | {
+            MANIFEST: candidate.sums.get(MANIFEST)
+        }:
+            found.append(f"{TAR_SUMS} lists other archives")
+    except ReleaseError as error:
+        found.append(error.what)
+    return found
 
 
 def files_below(root: Path) -> list[Path]:

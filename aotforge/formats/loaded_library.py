@@ -37,6 +37,8 @@ _BINDINGS, _KINDS, _OF_THREADS, _ABSOLUTE = {1, 2, 10}, {0, 1, 2, 5, 6, 10}, 6, 
 """Of symbols that are found: global, weak, unique; of no type, objects, functions, common, of threads, indirect functions. Those at 0 are not,
 and those of visibility hidden or internal."""
 _HIDDEN = {1, 2}
+_COPY, _DESCRIPTOR, _LONG = 5, 36, 16
+"""Relocations that write as many bytes as their symbol has, and 16."""
 _ALLOCATED, _PAGE, _WORD, _SYMBOL, _ENTRY = 2, 4096, 4, 24, 16
 _NAMES_LIMIT = 8 * 1024 * 1024
 _MOST_SEGMENTS = 64
@@ -136,6 +138,7 @@ class _Tags:
 
 _TAGS = {
     1: "DT_NEEDED", 2: "DT_PLTRELSZ", 4: "DT_HASH", 5: "DT_STRTAB", 6: "DT_SYMTAB", 7: "DT_RELA", 8: "DT_RELASZ", 9: "DT_RELAENT",
+    35: "DT_RELRSZ", 36: "DT_RELR",
     10: "DT_STRSZ", 11: "DT_SYMENT", 14: "DT_SONAME", 20: "DT_PLTREL", 23: "DT_JMPREL", 30: "DT_FLAGS", 0x6FFFFEF5: "DT_GNU_HASH",
     0x6FFFFFF0: "DT_VERSYM", 0x6FFFFFFB: "DT_FLAGS_1", 0x6FFFFFFC: "DT_VERDEF", 0x6FFFFFFE: "DT_VERNEED", 0x6FFFFFFF: "DT_VERNEEDNUM",
 }  # fmt: skip
@@ -152,6 +155,8 @@ class _Loaded:
         self._texts = self._read(self._tags["DT_STRTAB"], self._tags["DT_STRSZ"])
         self._count = named[".dynsym"]["sh_size"] // _SYMBOL
         self._left = _NAMES_LIMIT
+        tables = [named[name] for name in {*_TYPES, *_PLACES.values()} if name in named]
+        self._tables = [(one["sh_addr"], one["sh_addr"] + one["sh_size"]) for one in tables]
 
     def differences(self, entries: Sequence[tuple[int, int]], segments: Sequence[Any]) -> Iterator[str]:
         """Raises LibraryFileError."""
@@ -230,8 +235,36 @@ class _Loaded:
             data = self._read(self._tags[table], self._tags.get(size, 0)) if table in self._tags else b""
             if len(data) % _SYMBOL:
                 yield f"{size} is not a number of relocations"
-            elif any(info >> 32 >= self._count for _, info, _ in struct.iter_unpack("<QQQ", data)):
-                yield "a relocation has a symbol behind .dynsym"
+                continue
+            for place, info, _ in struct.iter_unpack("<QQQ", data):
+                if info >> 32 >= self._count:
+                    yield "a relocation has a symbol behind .dynsym"
+                    return
+                size_there = _LONG if info & 0xFFFFFFFF == _DESCRIPTOR else 8
+                if info & 0xFFFFFFFF == _COPY or self._in_tables(place, size_there):
+                    yield "a relocation changes tables of the loader"
+                    return
+        if any(self._in_tables(place, 8) for place in self._relative_places()):
+            yield "a relocation changes tables of the loader"
+
+    def _in_tables(self, place: int, size: int) -> bool:
+        return any(place < end and start < place + size for start, end in self._tables)
+
+    def _relative_places(self) -> Iterator[int]:
+        """Of DT_RELR: an even entry is a place, the bits of an odd one are the 63 places behind."""
+        data = (
+            self._read(self._tags["DT_RELR"], self._tags.get("DT_RELRSZ", 0))
+            if "DT_RELR" in self._tags
+            else b""
+        )
+        at = 0
+        for (entry,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
+            if entry & 1:
+                yield from (at + 8 * bit for bit in range(63) if entry >> (bit + 1) & 1)
+                at += 8 * 63
+            else:
+                yield entry
+                at = entry + 8
 
     def _lookups(self) -> Iterator[str]:
         """Each symbol that tools list is found by its hash, and no other."""
@@ -266,6 +299,8 @@ class _Loaded:
         defined = {n for n, (_, info, _, section, *_) in enumerate(symbols) if section and info >> 4}
         if defined - found:
             yield "a symbol is not in .gnu.hash"
+        if found - defined:
+            yield "a symbol that is not defined is in .gnu.hash"
         if versions and any(versions[number] != 1 for number in defined):
             yield "a symbol has a version"
         for number in sorted(defined):

@@ -114,6 +114,6 @@ def _dynamic_tags(elf: Any) -> dict[str, list[Any]]:
     tags: dict[str, list[Any]] = {}
     section = elf.get_section_by_name(".dynamic")
     for tag in section.iter_tags() if isinstance(section, DynamicSection) else ():
-        value = getattr(tag, "soname", None) or getattr(tag, "needed", None) or tag.entry.d_val
+        value = getattr(tag, "soname", getattr(tag, "needed", tag.entry.d_val))
         tags.setdefault(tag.entry.d_tag, []).append(value)
     return tags

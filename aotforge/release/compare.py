@@ -13,12 +13,10 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.memory_sink import archive_bounds
-from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive, read_tar
 from aotforge.formats.zip_archive import open_zip, read_member
-from aotforge.release.listed_files import FETCH, check_listed_files
-from aotforge.release.model import COVERAGE, RELEASE_JSON, SBOM
-from aotforge.release.release_json import load_release_json
+from aotforge.release.listed_files import check_listed_files
+from aotforge.release.release_json import DESCRIBING, check_described_files, load_release_json
 
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
 """Damaged, encrypted, of another form, truncated."""
@@ -29,9 +27,6 @@ _ZIP_BYTES = 2**30
 _NAME, _VALUE, _FIELDS, _JOBS = 300, 2000, 1000, 1 << 16
 """Characters of a name and of a value, named values of origin or toolchain, and compile jobs of a release. A name is repeated for each
 value below it, a value for each job."""
-
-_LATER = {TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON}
-"""Files that are made after those that release.json describes."""
 
 _RESOURCES = (
     "registers",
@@ -65,32 +60,20 @@ class _Image:
 
 def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
     """Differences of two release folders, whose files are those that their sums and their release.json list. Raises ReleaseError."""
-    folders = (before, after)
-    listed = [check_listed_files(folder) for folder in folders]
-    documents = [load_release_json(folder) for folder in folders]
-    found = compare_documents(*documents)
-    with _document_errors():
-        files = [{_text(file["name"]): file for file in document["files"]} for document in documents]
-        for folder, sums, described in zip(folders, listed, files, strict=True):
-            wanted = {name: digest for name, digest in sums.items() if name not in _LATER}
-            if {name: file["sha256"] for name, file in described.items()} != wanted:
-                raise ReleaseError(
-                    f"{folder / RELEASE_JSON} describes other files than {SUMS} lists",
-                    cause="files of two releases were mixed",
-                    hint=FETCH,
-                )
-        # of these the comparison shows the tars, which are the same by the documents
-        for name in files[0].keys() & files[1].keys():
-            rows = [one[name] for one in files]
-            if rows[0]["sha256"] != rows[1]["sha256"] and rows[0]["tar_sha256"] == rows[1]["tar_sha256"]:
-                digests = [archive_digest(folder / name) for folder in folders]
-                if digests[0] != digests[1]:
-                    found += (Difference(kind="file", name=name, before=digests[0], after=digests[1]),)
-    return found
+    documents, files = [], []
+    for folder in (before, after):
+        sums = check_listed_files(folder)
+        document = load_release_json(folder)
+        check_described_files(folder, document, sums)
+        documents.append(document)
+        with _document_errors():
+            files.append(_files(folder, sums, f"-{_text(document['release'])}-"))
+    return (*compare_documents(*documents), *_fields("file", *files))
 
 
 def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Differences of two release.json documents, in the order of the kinds above. Raises ReleaseError for one that lacks a field."""
+    """Differences of two release.json documents but for files, in the order of the kinds above. Raises ReleaseError for one that lacks a
+    field."""
     with _document_errors():
         return _differences(before, after)
 
@@ -117,7 +100,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[D
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
     for name in sorted(packs[0].keys() & packs[1].keys()):
         found += _images(packs[0][name], packs[1][name])
-    return (*found, *_fields("file", _files(before), _files(after)))
+    return tuple(found)
 
 
 def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
@@ -173,15 +156,16 @@ def _pack(pack: Mapping[str, Any]) -> str:
     return f"profile {_text(pack['profile'])} for {archs}: {len(pack['images'])} images"
 
 
-def _files(document: Mapping[str, Any]) -> dict[str, str]:
-    """By name without the release's, so that files of two releases pair."""
-    release = f"-{_text(document['release'])}-"
-    return {
-        _text(file["name"]).replace(release, "-<release>-"): (
-            f"{_text(file['size'])} bytes, {_text(file['tar_sha256'] or file['sha256'])}"
-        )
-        for file in document["files"]
+def _files(folder: Path, sums: Mapping[str, str], release: str) -> dict[str, str]:
+    """Sizes and digests by name without the release's, so that files of two releases pair."""
+    found = {
+        name.replace(release, "-<release>-"): f"{(folder / name).stat().st_size} bytes, {digest}"
+        for name, digest in sums.items()
+        if name not in DESCRIBING
     }
+    if len(found) != len(sums.keys() - DESCRIBING):
+        raise ValueError("two files have one name without the release's")
+    return found
 
 
 def _fields(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:

@@ -28,7 +28,7 @@ from aotforge.release.model import (
     ReleaseFile,
 )
 from aotforge.release.reader import read_release
-from aotforge.release.release_json import release_json_bytes
+from aotforge.release.release_json import check_described_files, load_release_json, release_json_bytes
 from aotforge.release.signing import (
     check_sums,
     open_statement,
@@ -102,6 +102,8 @@ def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple
     Returns the file names. Raises ReleaseError, SignatureError.
     """
     sums = check_listed_files(folder)
+    if RELEASE_JSON in sums:
+        check_described_files(folder, load_release_json(folder), sums)
     if key is not None:
         _check_signatures(folder, sums, key)
     return tuple(sums)

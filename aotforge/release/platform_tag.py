@@ -1,12 +1,14 @@
 """The platform tag of shared libraries, measured over their symbol versions and dependencies."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from auditwheel.architecture import Architecture
 from auditwheel.elfutils import elf_find_versioned_symbols
 from auditwheel.libc import Libc
 from auditwheel.policy import Policy, WheelPolicies
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.shared_library import open_elf, read_shared_library, undefined_symbols
@@ -56,9 +58,17 @@ def _add_needs(library: Path, versions: dict[str, set[str]], needed: dict[str, N
     if not found.tags:
         raise ValueError("it has no dynamic section")
     with open_elf(library) as elf:
-        for name, version in elf_find_versioned_symbols(elf):
+        for name, version in (*elf_find_versioned_symbols(elf), *_loader_versions(elf)):
             versions.setdefault(name, set()).add(version)
     needed |= dict.fromkeys(name for name in found.needed if not name.startswith(_LOADER))
+
+
+def _loader_versions(elf: ELFFile) -> Iterator[tuple[str, str]]:
+    """Of glibc's loader, which auditwheel passes over: it is of the version of the system's glibc."""
+    section = elf.get_section_by_name(".gnu.version_r")
+    for library, versions in section.iter_versions() if isinstance(section, GNUVerNeedSection) else ():
+        if library.name.startswith(_LOADER):
+            yield from ((library.name, version.name) for version in versions)
 
 
 def read_soname(library: Path) -> str:

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.release.model import RELEASE_JSON, Origin, ReleaseFile
+from aotforge.release.listed_files import FETCH
+from aotforge.release.model import COVERAGE, RELEASE_JSON, SBOM, Origin, ReleaseFile
 from aotforge.release.reader import ReleasedPack
 
 FORMAT = 1
+DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
+"""Files that are made after those that release.json describes."""
 _NOT_IN_KEY = {"key", "label", "toolchain", "spills"}
 
 
@@ -81,6 +85,20 @@ def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) ->
 def _job(job: CompileJob) -> dict[str, Any]:
     fields = {name: value for name, value in asdict(job).items() if name not in _NOT_IN_KEY}
     return {"key": job.key, "label": job.label, "inputs": fields}
+
+
+def check_described_files(folder: Path, document: Mapping[str, Any], sums: Mapping[str, str]) -> None:
+    """The document has the files of the sums, with their digests. Raises ReleaseError."""
+    try:
+        described = {str(file["name"]): file["sha256"] for file in document["files"]}
+    except (KeyError, TypeError) as error:
+        raise ReleaseError(f"{folder / RELEASE_JSON} has no valid files", hint=FETCH) from error
+    if described != {name: digest for name, digest in sums.items() if name not in DESCRIBING}:
+        raise ReleaseError(
+            f"{folder / RELEASE_JSON} describes other files than {SUMS} lists",
+            cause="files of two releases were mixed",
+            hint=FETCH,
+        )
 
 
 def load_release_json(folder: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.formats.sums import TAR_SUMS, sums_bytes
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import BuildRequest
@@ -75,12 +76,15 @@ def read_members(path: Path) -> Tree:
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """MANIFEST.json changed, and SHA256SUMS made anew over the complete folder."""
+    """MANIFEST.json changed, and both lists of sums made anew."""
     path = folder / "MANIFEST.json"
     manifest = json.loads(path.read_bytes())
     change(manifest)
     path.unlink()
     path.write_text(json.dumps(manifest, indent=1) + "\n")
+    tars = folder / TAR_SUMS
+    tars.unlink()
+    tars.write_bytes(sums_bytes(manifest["tarballs"] | {path.name: sha256_file(path)}))
     reseal(folder)
 
 

@@ -7,22 +7,24 @@ import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from aotforge.conformance.checks.abi import dynamic_symbols
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.checks.library import check_elf
 from aotforge.formats import loaded_library
 from aotforge.formats.loaded_library import loader_differences
 from aotforge.formats.shared_library import LibraryFileError, open_elf, read_shared_library
 
 pytestmark = pytest.mark.compiler
 NAMES = ("first", "second", "third", "getpid", "absent")
-CODE = (
-    'int first = 1, second = 2; int third(void) { return 3; } int getpid(void) { return 4; } int puts(const char *); \
-int show(void) { return puts("x"); } char name[4096] = "/dev/shm/other.so"; char good[4096] = "libm.so.6";'
-)
+CODE = 'int first = 1, second = 2; int third(void) { return 3; } int getpid(void) { return 4; } int puts(const char *); \
+int show(void) { return puts("x"); } char name[4096] = "/dev/shm/other.so"; int *places[] = {&first, &second}; char good[4096] = "libm.so.6";'
 FLAGS = [
     "-shared",
     "-fPIC",
@@ -140,6 +142,29 @@ def other_hash(data: bytearray, path: Path) -> None:
     struct.pack_into(f"<{buckets}I", data, offset + 16 + 8 * blooms, *[0] * buckets)
 
 
+def undefined_symbol(data: bytearray, path: Path) -> None:
+    """Tools list it as one that others define; the loader finds it by its value."""
+    _, _, offset, size = headers(path)[".dynsym"]
+    struct.pack_into("<H", data, offset + size - 24 + 6, 0)
+
+
+def changed_table(data: bytearray, path: Path, kind: int = 1, place: int = 0) -> None:
+    """A relocation whose place is the address of the table of names, in the dynamic section."""
+    found = headers(path)
+    _, _, offset, _ = found[".rela.dyn"]
+    place = place or tag_place(data, path, 5) + 8 - found[".dynamic"][2] + found[".dynamic"][1]
+    struct.pack_into("<Q", data, offset, place)
+    struct.pack_into("<I", data, offset + 8, kind)
+
+
+def descriptor_before_a_table(data: bytearray, path: Path) -> None:
+    changed_table(data, path, 36, headers(path)[".dynamic"][1] - 8)
+
+
+def copied_symbol(data: bytearray, path: Path) -> None:
+    changed_table(data, path, 5, headers(path)[".data"][1])
+
+
 def fewer_versions(data: bytearray, path: Path) -> None:
     struct.pack_into("<I", data, headers(path)[".gnu.version_r"][0] + 44, 0)
 
@@ -204,6 +229,10 @@ def a_version(data: bytearray, path: Path) -> None:
         (name_elsewhere, "a name is behind .dynstr"),
         (fewer_symbols, "behind .dynsym"),
         (other_hash, "a symbol is not in .gnu.hash"),
+        (undefined_symbol, "a symbol that is not defined is in .gnu.hash"),
+        (changed_table, "changes tables of the loader"),
+        (descriptor_before_a_table, "changes tables of the loader"),
+        (copied_symbol, "changes tables of the loader"),
         (fewer_versions, "DT_VERNEEDNUM is not the number"),
         (hidden_version, "does not end where its count does"),
         (longer_in_the_file, "more bytes in the file than in memory"),
@@ -233,6 +262,34 @@ def test_libraries_as_compilers_make_them(made: Path, tmp_path: Path) -> None:
         (folder := tmp_path / str(number)).mkdir()
         assert loader_differences(linked(folder, flags)) == [], flags
     assert loader_differences(linked(tmp_path, "-Wl,--hash-style=sysv")) == ["it has no .gnu.hash"]
+
+
+def test_packed_relocations_of_tables(tmp_path: Path) -> None:
+    """Those of DT_RELR have no table of symbols: places, and bits for the places behind."""
+    path = linked(tmp_path, "-Wl,-z,pack-relative-relocs", "-Wl,-Bsymbolic")
+    found = headers(path)
+    if ".relr.dyn" not in found:
+        pytest.skip("this linker does not pack relocations")
+    assert loader_differences(path) == []
+    data = bytearray(path.read_bytes())
+    _, _, offset, size = found[".relr.dyn"]
+    for entries in ([found[".dynamic"][1] + 8], [found[".dynamic"][1] - 16, 0b1001]):
+        changed = data.copy()
+        struct.pack_into(f"<{size // 8}Q", changed, offset, *(entries * size)[: size // 8])
+        path.write_bytes(changed)
+        assert size // 8 < len(entries) or loader_differences(path) == [
+            "a relocation changes tables of the loader"
+        ]
+
+
+def test_an_empty_name_of_a_needed_library(made: Path, tmp_path: Path) -> None:
+    data = bytearray(made.read_bytes())
+    struct.pack_into("<Q", data, tag_place(data, made, 1) + 8, 0)
+    path = tmp_path / "libx.so"
+    path.write_bytes(data)
+    assert "" in read_shared_library(path).needed
+    context = cast(CheckContext, SimpleNamespace(libraries={"libx.so": path}))
+    assert any(one.status == "failed" and "libx.so: needs " in one.evidence for one in check_elf(context))
 
 
 def test_libraries_of_this_machine() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
 import shutil
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cyclonedx.model.bom import Bom
 
+from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
@@ -290,30 +290,33 @@ def test_releases_are_compared_by_their_files(done: Path, tmp_path: Path) -> Non
         compare_releases(done, other)
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_archives_of_the_same_tar_are_compared_by_their_content(
-    done: Path, tmp_path: Path, same: bool
-) -> None:
-    """A release.json states the tar's digest; another compression of the same tar changes nothing."""
-
-    def again(data: bytes) -> bytes:
-        tar = gzip.decompress(data)
-        return gzip.compress(tar if same else tar.replace(b"MIT", b"TIM"), 1, mtime=0)
-
-    other = copied(done, tmp_path / "a", again)
-    document = load_release_json(other)
-    name = next(path.name for path in other.iterdir() if "-images-" in path.name)
-    (row,) = [row for row in document["files"] if row["name"] == name]
-    row["sha256"], row["size"] = (
-        sha256_file(other / name),
-        next(r["size"] for r in document["files"] if r["name"] == name),
-    )
+def test_a_description_is_not_believed(done: Path, tmp_path: Path) -> None:
+    """Of releases of two names no file has the same name; the digest of a tar, and a size, are what its author states."""
+    other = copied(done, tmp_path / "a", lambda data: data[:-1])
+    document, sums = load_release_json(other), read_sums(other / SUMS)
+    for row in document["files"]:
+        row["sha256"] = sums[row["name"]]
     (other / RELEASE_JSON).unlink()
     (other / RELEASE_JSON).write_text(json.dumps(document))
-    sums = read_sums(other / SUMS) | {RELEASE_JSON: sha256_file(other / RELEASE_JSON)}
-    (other / SUMS).write_bytes(sums_bytes(sums))
-    found = compare_releases(done, other)
-    assert [(one.kind, one.name) for one in found] == ([] if same else [("file", name)])
+    (other / SUMS).write_bytes(sums_bytes(sums | {RELEASE_JSON: sha256_file(other / RELEASE_JSON)}))
+    (found,) = compare_releases(done, other)
+    assert (
+        found.kind == "file"
+        and "-images-" in found.name
+        and found.after.endswith(sums[found.name.replace("<release>", document["release"])])
+    )
+    assert check_finalized_release(other, None)
+
+
+def test_a_release_whose_description_is_of_others_is_not_verified(done: Path, tmp_path: Path) -> None:
+    other = copied(done, tmp_path / "a", lambda data: data[:-1])
+    with pytest.raises(ReleaseError, match="describes other files"):
+        check_finalized_release(other, None)
+    candidate = open_candidate(other, tmp_path / "work")
+    (found,) = (
+        one for one in check_folder(candidate, ("7.2",)) if one.what == "release.json describes these files"
+    )
+    assert found.status == "failed" and "describes other files" in found.evidence
 
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:

@@ -48,6 +48,27 @@ def test_the_newest_of_several_libraries(tmp_path: Path) -> None:
         measure_platform_tag(old, tmp_path / "nowhere", promised="manylinux_2_28")
 
 
+def test_versions_of_the_loader_count(tmp_path: Path) -> None:
+    """It is part of glibc."""
+    code = '__asm__(".symver __rseq_offset, __rseq_offset@GLIBC_2.35"); extern int __rseq_offset; int *offset(void) { return &__rseq_offset; }'
+    path = tmp_path / "l.so"
+    loader = tmp_path / "ld-linux-x86-64.so.2"
+    library(
+        loader,
+        soname=loader.name,
+        code="int __rseq_offset;",
+        flags=f"-Wl,--version-script={version_script(tmp_path)}",
+    )
+    library(path, code=code, flags=f"{loader}")
+    tag = measure_platform_tag(path, promised="manylinux_2_28")
+    assert (tag.tag, tag.reasons) == ("manylinux_2_35_x86_64", (f"GLIBC_2.35 of {loader.name}",))
+
+
+def version_script(folder: Path) -> Path:
+    (folder / "versions").write_text("GLIBC_2.35 { global: __rseq_offset; };")
+    return folder / "versions"
+
+
 def test_unknown_dependency_is_generic_linux(tmp_path: Path) -> None:
     library(tmp_path / "libother.so.3", soname="libother.so.3")
     built = library(tmp_path / "l.so", flags=f"-Wl,--no-as-needed {tmp_path}/libother.so.3")

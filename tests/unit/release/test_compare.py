@@ -54,7 +54,6 @@ ODD: dict[str, Mapping[str, Any]] = {
     "a long outcome": {"packs": [pack(jobs=1000, verdict={"outcome": "x" * 301})]},
     "a long digest": {"packs": [pack(jobs=1000, digest="x" * 301)]},
     "long archs": {"packs": [pack(jobs=1) | {"archs": ["gfx908"] * 1000}]},
-    "a long file": {"files": [{"name": "-" * 301, "size": 1, "sha256": "", "tar_sha256": ""}], "release": ""},
 }  # fmt: skip
 
 
