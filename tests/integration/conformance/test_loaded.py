@@ -313,7 +313,7 @@ def facts(path: Path) -> object:
     """As tools that use sections read them."""
     with open_elf(path) as file:
         symbols = [
-            (one.name, one["st_value"], one["st_shndx"])
+            (one.name, one["st_info"], one["st_value"], one["st_shndx"])
             for one in file.get_section_by_name(".dynsym").iter_symbols()
         ]
     return read_shared_library(path), dynamic_symbols(path), symbols
