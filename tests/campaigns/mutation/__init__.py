@@ -1,1 +1,1 @@
-"""Mutation testing: how many planted changes of a module its own tests notice (docs/mutation.md)."""
+"""Mutation testing: how many planted changes of a module its own tests notice."""

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         help="of these, the modules that have changed since their recorded run",
     )
     parser.add_argument("--list", action="store_true", help="print their names, and run nothing")
-    parser.add_argument("--write", action="store_true", help="record the results in docs/mutation.md")
+    parser.add_argument("--write", action="store_true", help="record the results in results.json")
     parser.add_argument(
         "--results", type=Path, metavar="FOLDER", help="leave a file per module, for --import"
     )

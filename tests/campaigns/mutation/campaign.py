@@ -1,4 +1,4 @@
-"""Runs of mutants: a copy of the tree, the tests of a module, the verdict; recorded results and their table in docs/mutation.md."""
+"""Runs of mutants: a copy of the tree, the tests of a module, the verdict; recorded results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tests.campaigns.mutation.preloaded import fork_pytest, preload
 from tests.e2e.checkouts import copy_checkout
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "mutation.md"
 SEED = 12
 SAMPLES: Mapping[str, int] = {"cpp": 10, "python": 12, "isa": 2}
 """Mutants of a module that are run; of the instruction table: mutants of each instruction."""
@@ -33,7 +32,6 @@ SLOWER = 10
 IDLE = 120
 """Seconds without any use of the processor and without a process that could use it: the tests hang."""
 _PLACE = Path(__file__).parent
-_BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->\n"
 T = TypeVar("T")
 Killer = Callable[[Mapping[str, str]], str]
 """From the environment that a mutant needs to the test that notices it, or ""."""
@@ -254,24 +252,17 @@ def worse(results: Iterable[Result]) -> dict[str, tuple[float, ...]]:
 
 
 def write(results: Iterable[Result]) -> None:
-    """Record results, and generate the table of docs/mutation.md."""
+    """Records results in results.json."""
     rows = {**recorded(), **{one.module: one for one in results}}
     order = [*(module.name for language in ("cpp", "python") for module in modules(language)), "isa"]
     kept = {
         name: {k: v for k, v in asdict(rows[name]).items() if k != "module"} for name in order if name in rows
     }
     (_PLACE / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
-    PAGE.write_text(page(PAGE.read_text()))
-
-
-def page(text: str) -> str:
-    """docs/mutation.md with the table of the recorded results."""
-    before, _, rest = text.partition(_BEGIN)
-    return before + _BEGIN + "\n" + table(recorded().values()) + "\n" + _END + rest.partition(_END)[2]
 
 
 def table(results: Iterable[Result]) -> str:
-    """Rows for docs/mutation.md."""
+    """A table of results in Markdown."""
     head = "| module | mutants | run | killed | equivalent | rate |\n|---|---|---|---|---|---|\n"
     rows = [
         f"| {_shown(one.module)} | {one.mutants} | {one.run} | {one.killed} | {one.equivalent} | {one.rate:.0%} |"
