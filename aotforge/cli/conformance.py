@@ -67,7 +67,14 @@ def which(
     from aotforge.conformance.recommend import recommend, recommendation_text
 
     found = recommend(
-        load_matrix(ROOT, version), ROOT, pytorch=pytorch, arch=arch, rocm=rocm, platform=platform, fork=fork
+        load_matrix(ROOT, version),
+        ROOT,
+        pytorch=pytorch,
+        arch=arch,
+        rocm=rocm,
+        platform=platform,
+        fork=fork,
+        any_level=version is None,
     )
     print_either(asdict(found), [recommendation_text(found)], json=json)
 

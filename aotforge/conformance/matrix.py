@@ -10,7 +10,7 @@ from aotforge.base.manifest_reader import load
 from aotforge.conformance.matrix_models import Calls, Interface, Row, Statement
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, suggest
-from aotforge.formats.api_level import feature_level, library_name, version_key
+from aotforge.formats.api_level import RELEASE_PATTERN, feature_level, library_level, version_key
 from aotforge.release.model import ReleaseManifest, load_release_manifest
 
 
@@ -54,7 +54,7 @@ class Compatibility:
     @property
     def names(self) -> tuple[str, ...]:
         """The library's names, SONAME first."""
-        return (self.release.soname, *self.release.older_names)
+        return (self.release.soname, *self.release.other_names)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -62,8 +62,9 @@ class Compatibility:
         return self.matrix.rows
 
     def find(self, pytorch: str, *, fork: bool = False) -> Row:
-        """The row of a PyTorch version: 2.9, 2.9.1 or main (its latest state). Raises UnknownNameError."""
-        project = "rocm-fork" if fork else "upstream"
+        """The row of a PyTorch version: 2.9, 2.9.1+rocm6.4 or main (its latest state). A local part of AMD's wheels selects the
+        row of ROCm/pytorch. Raises UnknownNameError."""
+        project = "rocm-fork" if fork or is_amd_wheel(pytorch) else "upstream"
         wanted = ".".join(pytorch.removeprefix("v").split("+")[0].split(".")[:2])
         rows = [row for row in self.rows if row.project == project]
         found = [row for row in rows if row.pytorch == wanted]
@@ -73,7 +74,8 @@ class Compatibility:
                 f"{project} PyTorch {pytorch} is not in the matrix",
                 # the nearest name of another version would be another PyTorch
                 cause=f"known versions: {', '.join(dict.fromkeys(row.pytorch for row in rows))}",
-                hint="`./dev compat.show` lists the rows" + ("" if fork else "; --fork means ROCm/pytorch"),
+                hint="`./dev compat.show` lists the rows"
+                + ("" if project == "rocm-fork" else "; --fork means ROCm/pytorch"),
             )
         return found[-1]
 
@@ -88,14 +90,14 @@ class Compatibility:
         return Service(
             row=row,
             build=not refusal and bool(served or any(map(self.serves, row.releases("compiles")))),
-            links=tuple(dict.fromkeys(name for name in map(library_name, served) if name in self.names)),
+            links=() if refusal else tuple(n for n in row.library_names if library_level(n) == self.level),
             partly=bool(served and others),
             reason=reason,
         )
 
     def serves(self, release: str) -> bool:
-        """True when programs built against that AOTriton release run with ours."""
-        return release in self.interface.levels[self.level].serves
+        """True when programs built against that AOTriton release run with ours: a feature release keeps its interface."""
+        return feature_level(release) == self.level
 
     def _refusal(self, row: Row) -> str:
         if row.status != "supported":
@@ -109,9 +111,10 @@ class Compatibility:
 
     def release_named(self, name: str) -> str:
         """An AOTriton release as a user writes it (0.10b, 0.10, v0.10b). Raises UnknownNameError."""
-        wanted = name.removeprefix("v").removesuffix("b") + "b"
+        wanted = name.removeprefix("v")
+        wanted = wanted if re.search(r"tp[0-9]*$", wanted) else wanted.removesuffix("b") + "b"
         known = {name for row in self.rows for s in row.statements for name in s.releases}
-        if wanted in known or re.fullmatch(r"0\.[0-9]+(\.[0-9]+)?b", wanted):
+        if re.fullmatch(RELEASE_PATTERN, wanted):
             return wanted
         raise UnknownNameError(
             f"{name} is not a release of AOTriton", cause=suggest(wanted, sorted(known, key=version_key))
@@ -155,35 +158,47 @@ def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, 
     """
     compat = load_matrix(folder)
     row = compat.find(pytorch, fork=fork)
-    found = []
-    for level in compat.release.api_levels:
-        own = replace(compat, release=compat.release.at(level))
-        if own.service(row).build:
-            found.append((not any(map(own.serves, row.releases("pins"))), level))
-    if not found:
+    levels = serving_levels(compat, row)
+    if not levels:
         raise UnsupportedError(
             f"PyTorch {pytorch} cannot be built with any API level of this checkout",
             cause=compat.service(row).reason or "the matrix has no statement that it compiles",
             hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
         )
-    return tuple(level for _, level in sorted(found, key=lambda one: one[0]))
+    return levels
+
+
+def serving_levels(compat: Compatibility, row: Row) -> tuple[str, ...]:
+    """API levels that serve a row: first those that it pins, the default before others; () when none does."""
+    serving = []
+    for level in compat.release.api_levels:
+        own = replace(compat, release=compat.release.at(level))
+        if own.service(row).build:
+            serving.append((not any(map(own.serves, row.releases("pins"))), level))
+    return tuple(level for _, level in sorted(serving, key=lambda pair: pair[0]))
 
 
 def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """API levels of the checkout `folder` whose library has all of these names, such as libaotriton_v2.so.0.12.0. Raises
-    UnsupportedError when there is none."""
+    """API levels of the checkout `folder` that serve a program which needs these names, such as libaotriton_v2.so.0.12.50: those
+    of the same feature release. Raises UnsupportedError when there is none."""
     manifest = load_release_manifest(folder / "manifests" / "release.yaml")
-    served = {
-        level: (manifest.at(level).soname, *manifest.at(level).older_names) for level in manifest.api_levels
-    }
-    if found := tuple(level for level, own in served.items() if set(names) <= set(own)):
-        return found
-    known = "; ".join(f"{level}: {' '.join(own)}" for level, own in served.items())
+    features = {library_level(name) for name in names}
+    levels = tuple(level for level in manifest.api_levels if {feature_level(level)} == features)
+    if levels:
+        return levels
+    known = ", ".join(feature_level(level) for level in manifest.api_levels)
     raise UnsupportedError(
-        f"no API level has a library named {', '.join(names)}",
-        cause="this PyTorch was built against another feature release of AOTriton, whose interface differs",
-        hint=f"names by API level: {known}",
+        f"no API level of this checkout serves {', '.join(names)}",
+        cause="the libraries of this PyTorch need several feature releases at once"
+        if len(features) > 1
+        else f"it is of feature release {min(features, default='')}, and this checkout makes {known}",
+        hint="`./dev compat.show` lists the PyTorch versions that each level serves",
     )
+
+
+def is_amd_wheel(version: str) -> bool:
+    """Whether a version's local part is that of AMD's wheels: +rocm7.14.0, where upstream has +rocm7.2."""
+    return re.match(r"rocm[0-9]+\.[0-9]+\.[0-9]", version.partition("+")[2]) is not None
 
 
 def _not_newer(wanted: str, pytorch: str) -> bool:

@@ -9,13 +9,15 @@ from pydantic import Field, model_validator
 
 from aotforge.base.architectures import AmdPackName, ArchName
 from aotforge.base.manifest_reader import Manifest
+from aotforge.formats.api_level import LIBRARY_PATTERN, RELEASE_PATTERN, library_name
 
-ReleaseName = Annotated[str, Field(pattern=r"^0\.[0-9]+(\.[0-9]+)?b$")]
+ReleaseName = Annotated[str, Field(pattern=RELEASE_PATTERN)]
 """A release of AOTriton. Without a point release (0.9b) a README means all of the feature release."""
 
+LibraryName = Annotated[str, Field(pattern=LIBRARY_PATTERN)]
 RocmVersion = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 PytorchVersion = Annotated[str, Field(pattern=r"^(2\.[0-9]+|main)$")]
-Evidence = Literal["pin", "compiles", "readme"]
+Evidence = Literal["pin", "compiles", "readme", "report"]
 Project = Literal["upstream", "rocm-fork"]
 Relation = Literal["pins", "compiles", "documented", "drop-in-only", "must-not"]
 Reason = Literal["link trouble", "run-time failure", "lost feature"]
@@ -47,6 +49,15 @@ class Statement(Manifest):
         return self
 
 
+class NeededName(Manifest):
+    """A library name that the libtorch_hip.so of a `wheel` (its version) needs. `references`: where it was reported."""
+
+    name: LibraryName
+    wheel: str
+    evidence: Evidence
+    references: tuple[str, ...] = ()
+
+
 class Delivery(Manifest):
     """How that PyTorch gets AOTriton, read from its pin. `rocm_choice`: how a file name's ROCm is chosen from `rocm`.
 
@@ -72,7 +83,8 @@ class Delivery(Manifest):
 class Row(Manifest):
     """One PyTorch. `period` distinguishes states of main; `calls` names its set in pytorch_calls.yaml.
 
-    `calls_of` names the project whose sources those are when they are not this row's own.
+    `calls_of` names the project whose sources those are when they are not this row's own. `needs`: library names
+    of published wheels, where they were seen; others follow from the pins.
     """
 
     project: Project
@@ -83,14 +95,16 @@ class Row(Manifest):
     delivery: Delivery | None = None
     calls: str | None = None
     calls_of: str | None = None
+    needs: tuple[NeededName, ...] = ()
     statements: tuple[Statement, ...]
     notes: tuple[str, ...]
     remarks: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _status_fits_the_statements(self) -> Row:
-        if (self.status == "supported") != bool(self.releases("pins")):
-            raise ValueError("a supported row pins releases, others pin none")
+        known = self.releases("pins") or self.releases("compiles")
+        if (self.status == "supported") != bool(known):
+            raise ValueError("a supported row pins releases or compiles with some, others do not")
         if self.status != "supported" and not self.remarks:
             raise ValueError("a row without statements gives the reason in `remarks`")
         return self
@@ -104,6 +118,12 @@ class Row(Manifest):
     def name(self) -> str:
         """E.g. `upstream 2.9`, `upstream main (mid-2026)`, `rocm-fork 2.2 and older`."""
         return f"{self.project} {self.version}" + (f" ({self.period})" if self.period else "")
+
+    @property
+    def library_names(self) -> tuple[str, ...]:
+        """Library names that builds of this PyTorch need: those seen in wheels, and those of its pins."""
+        seen = [needed.name for needed in self.needs]
+        return tuple(dict.fromkeys((*map(library_name, self.releases("pins")), *seen)))
 
     def releases(self, relation: Relation) -> tuple[str, ...]:
         """AOTriton releases of the statements of one relation that were not withdrawn, in their order."""
@@ -265,7 +285,6 @@ class LazyTensors(Manifest):
 class Level(Manifest):
     """One API level. `functions` are declarations by namespace."""
 
-    serves: tuple[ReleaseName, ...]
     version: tuple[int, int, int]
     constants: dict[str, Constants]
     structs: dict[str, Struct]

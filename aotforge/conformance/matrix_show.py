@@ -98,7 +98,8 @@ def _row(compat: Compatibility, row: Row, numbers: dict[str, int], colour: bool)
     ]
     readme = [f"README: {'; '.join(row.documented())}"] if row.documented() else []
     commits = [f"commit {s.commit}" for s in row.statements if s.commit]
-    below = (*_delivered(row), *readme, *commits, *row.remarks)
+    seen = [f"{needed.wheel} needs {needed.name}" for needed in row.needs]
+    below = (*_delivered(row), *seen, *readme, *commits, *row.remarks)
     return [*_cells(cells, colour), *(line for text in below for line in _wrapped(text, " " * 4))]
 
 
@@ -151,6 +152,7 @@ def row_fields(compat: Compatibility, row: Row) -> dict[str, object]:
     service = compat.service(row)
     return row.model_dump(mode="json", by_alias=True) | {
         "name": row.name,
+        "library_names": row.library_names,
         "ours": {
             "build": service.build,
             "drop_in": service.links,
@@ -173,6 +175,10 @@ def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> 
         facts += [f"as of {s.as_of}, withdrawn since"] if s.as_of else []
         reason = f": {s.reason}" if s.reason else ""
         texts.append(f"- {s.relation} {', '.join(s.releases)}{reason} ({'; '.join(facts)})")
+    texts += [
+        f"- {needed.wheel} needs {needed.name} (evidence: {', '.join((needed.evidence, *needed.references))})"
+        for needed in row.needs
+    ]
     texts += [*_delivered(row), *row.remarks, *([row.calls_of] if row.calls_of else [])]
     texts += [f"note: {compat.matrix.notes[name].text}" for name in row.notes]
     service = compat.service(row)

@@ -1,18 +1,19 @@
 """Recommends what to install for a PyTorch, an arch, a ROCm and a platform (`./dev compat.which`)."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.base.html import render
-from aotforge.conformance.matrix import Compatibility
+from aotforge.conformance.matrix import Compatibility, serving_levels
 from aotforge.conformance.matrix_models import Row
 from aotforge.errors import UnsupportedError
-from aotforge.formats.api_level import version_key
+from aotforge.formats.api_level import feature_level, library_level, version_key
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.release.model import ReleaseManifest
+from aotforge.release.model import ReleaseManifest, load_release_manifest
 
+_DROP_IN = "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 
 
@@ -54,9 +55,15 @@ def recommend(
     rocm: str = "",
     platform: str = "linux",
     fork: bool = False,
+    any_level: bool = False,
 ) -> Recommendation:
-    """Raises UnknownNameError for an unknown PyTorch or arch, UnsupportedError for an invalid ROCm or platform."""
+    """By the API level of `compat`, or with `any_level` the one that suits the PyTorch best.
+
+    Raises UnknownNameError for an unknown PyTorch or arch, UnsupportedError for an invalid ROCm or platform.
+    """
     row = compat.find(pytorch, fork=fork)
+    if any_level and (levels := serving_levels(compat, row)):
+        compat = replace(compat, release=compat.release.at(levels[0]))
     manifest = load_architectures(checkout / "manifests")
     architectures = manifest.amd
     named = find_arch(arch, manifest, also=compat.matrix.official_archs)
@@ -77,8 +84,12 @@ def recommend(
     elif arch not in architectures:
         reason = f"this project has no settings for {arch}"
     elif service.build or service.links:
-        options = _options(compat.release, row, arch, windows=platform == "windows", links=service.links)
+        options = _options(
+            compat.release, row, arch, windows=platform == "windows", level=_level_flag(compat, checkout)
+        )
         warnings += _rocm_warnings(compat.release, row, rocm)
+    elif row.status == "not-established" and platform != "windows":
+        options = (_by_needed_name(row),)
     return Recommendation(
         row=row.name,
         arch=arch,
@@ -86,7 +97,7 @@ def recommend(
         platform=platform,
         official=None if obstacle else _newest_pin(row),
         official_reason=obstacle or _official_limit(row, rocm),
-        ours=compat.release.name if options else None,
+        ours=compat.release.name if service.build or service.links else None,
         pack=architectures[arch].pack if arch in architectures else "",
         reason=reason,
         options=options,
@@ -100,12 +111,12 @@ def pack_serves(pack: str, arch: str) -> bool:
 
 
 def _newest_pin(row: Row) -> str:
-    return max(row.releases("pins"), key=version_key)
+    return max(row.releases("pins") or row.releases("compiles"), key=version_key)
 
 
 def _official_obstacle(compat: Compatibility, row: Row, arch: str, platform: str) -> str:
     """Why no official release serves the arch with that PyTorch; empty when one does."""
-    if not row.releases("pins"):
+    if row.status != "supported":
         return row.remarks[0]
     if platform == "windows":
         return "official releases have no library for Windows; PyTorch builds one from source, without images"
@@ -157,7 +168,7 @@ def _rocm_warnings(manifest: ReleaseManifest, row: Row, rocm: str) -> tuple[str,
 
 
 def _options(
-    manifest: ReleaseManifest, row: Row, arch: str, *, windows: bool, links: tuple[str, ...]
+    manifest: ReleaseManifest, row: Row, arch: str, *, windows: bool, level: str
 ) -> tuple[InstallOption, ...]:
     if windows:
         archive = ArtifactName(release=manifest.name, kind="windows")
@@ -167,17 +178,17 @@ def _options(
                 commands=("set AOTRITON_INSTALLED_PREFIX=PREFIX", "python setup.py develop"),
             ),
         )
+    feature = feature_level(manifest.api_level)
+    names = [name for name in row.library_names if library_level(name) == feature]
+    needed = " or ".join(names) or f"libaotriton_v2.so.{feature}.*"
     installed = InstallOption(
-        text=f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip needs {' or '.join(links)}",
-        commands=(
-            f"./dev build --arch {arch}",
-            "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores",
-        ),
+        text=f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip.so needs {needed}",
+        commands=(f"./dev build --arch {arch}{level}", _DROP_IN),
     )
     built = InstallOption(
         text=f"build PyTorch {row.pytorch} with it, without an edit of PyTorch's sources",
         commands=(
-            f"./dev install --prefix PREFIX --arch {arch} --from PLACE --root ROOT     # of a publisher",
+            f"./dev install --prefix PREFIX --arch {arch}{level} --from PLACE --root ROOT     # of a publisher",
             "AOTRITON_INSTALLED_PREFIX=PREFIX python setup.py develop     # in PyTorch's checkout",
         ),
     )
@@ -186,7 +197,20 @@ def _options(
         commands=(f"./dev release.pins --pytorch {row.pytorch}",),
     )
     download = row.delivery is not None and row.delivery.from_ == "download"
-    return (*((installed,) if links else ()), built, *((downloaded,) if download else ()))
+    return (installed, built, *((downloaded,) if download else ()))
+
+
+def _by_needed_name(row: Row) -> InstallOption:
+    return InstallOption(
+        text=f"into an installed PyTorch {row.pytorch} wheel: what its libtorch_hip.so needs decides",
+        commands=("./dev release.dropin --pytorch-lib auto --dry-run     # names the API level to build",),
+    )
+
+
+def _level_flag(compat: Compatibility, checkout: Path) -> str:
+    """` --version 0.13b` where `build` and `install` would otherwise take another API level."""
+    default = load_release_manifest(checkout / "manifests" / "release.yaml").api_level
+    return "" if compat.release.api_level == default else f" --version {compat.release.api_level}"
 
 
 def recommendation_text(found: Recommendation) -> str:

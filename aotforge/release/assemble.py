@@ -104,7 +104,7 @@ def release_contents(
         )
     libraries = [library, *runtime.glob(f"lib/{OPERATOR_LIBRARY}")]
     platform = measure_platform_tag(*libraries, promised=manifest.manylinux)
-    tree = runtime_tree(runtime, soname=manifest.soname, older_names=manifest.older_names, licence=licence)
+    tree = runtime_tree(runtime, soname=manifest.soname, other_names=manifest.other_names, licence=licence)
     release = manifest.name
     contents: dict[str, Members] = {
         str(ArtifactName(release=release, kind="runtime", platform=platform.tag, rocm=rocm)): tree

@@ -80,14 +80,14 @@ def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, l
 
 
 def runtime_tree(
-    prefix: Path, *, soname: str, older_names: tuple[str, ...], licence: bytes
+    prefix: Path, *, soname: str, other_names: tuple[str, ...], licence: bytes
 ) -> dict[str, Member | Link]:
     """The runtime's install prefix with links and licences.
 
     The prefix may hold links among the library's names only. Raises ReleaseError for any other link, and when the
     library, the headers or the CMake package are missing.
     """
-    names = {DEVELOPMENT_NAME, *older_names}
+    names = {DEVELOPMENT_NAME, *other_names}
     tree: dict[str, Member | Link] = {}
     for path in sorted(path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir()):
         name = path.relative_to(prefix).as_posix()

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ManifestError, UnknownNameError
-from aotforge.formats.api_level import LEVEL_PATTERN, library_name
+from aotforge.formats.api_level import LEVEL_PATTERN, LIBRARY_PATTERN, library_level, library_name
 from aotforge.pack.model import Compressor
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ UNSIGNED = frozenset({PROVENANCE, SIGSTORE, SIGNATURE})
 EPOCH_LIMIT = 8**11 - 1
 """The greatest time that a tarball's member can have: eleven octal digits."""
 
-_LibraryName = Annotated[str, Field(pattern=r"^libaotriton_v2\.so(\.[0-9]+){3}$")]
+_LibraryName = Annotated[str, Field(pattern=LIBRARY_PATTERN)]
 
 
 _Rocm = Annotated[tuple[Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")], ...], Field(min_length=1)]
@@ -50,7 +50,7 @@ class OtherLevel(Manifest):
 
     api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
     revision: Annotated[int, Field(ge=1)]
-    older_names: tuple[_LibraryName, ...]
+    other_names: tuple[_LibraryName, ...]
     rocm: _Rocm
 
 
@@ -61,7 +61,7 @@ class ReleaseManifest(Manifest):
     api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
     revision: Annotated[int, Field(ge=1)]
     soname: _LibraryName
-    older_names: tuple[_LibraryName, ...]
+    other_names: tuple[_LibraryName, ...]
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")]
     rocm: _Rocm
     epoch: Annotated[int, Field(ge=0, le=EPOCH_LIMIT)]
@@ -70,11 +70,15 @@ class ReleaseManifest(Manifest):
 
     @model_validator(mode="after")
     def _no_repetition(self) -> ReleaseManifest:
-        names = (self.soname, *self.older_names)
+        names = (self.soname, *self.other_names)
         if len(set(names)) != len(names) or len(set(self.rocm)) != len(self.rocm):
             raise ValueError("a library name or a ROCm version is listed twice")
         if self.soname != library_name(self.api_level):
             raise ValueError(f"soname {self.soname} is not that of {self.api_level}")
+        for level in (self, *self.other_levels):
+            feature = library_level(library_name(level.api_level))
+            if others := [name for name in level.other_names if library_level(name) != feature]:
+                raise ValueError(f"{others[0]} does not belong to {level.api_level}, whose interface differs")
         return self
 
     @property

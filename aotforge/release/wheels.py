@@ -101,9 +101,12 @@ def _attention_wheel(
     members = {
         f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
         f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
+        f"{PACKAGE}/library_alias.py": resources.files("aotforge.formats")
+        .joinpath("library_alias.py")
+        .read_bytes(),
         FACTS: _facts(manifest, name.version, archs),
         f"{LIBRARIES}/{manifest.soname}": runtime[f"lib/{manifest.soname}"],
-        **{f"{LIBRARIES}/{old}": library_alias(old, manifest.soname) for old in manifest.older_names},
+        **{f"{LIBRARIES}/{old}": library_alias(old, manifest.soname) for old in manifest.other_names},
         **{file: text.encode("ascii") for file, text in _STARTERS.items()},
     }
     licences = {
@@ -152,7 +155,7 @@ def _facts(manifest: ReleaseManifest, version: str, archs: Mapping[str, str]) ->
         "",
         f"RELEASE = {manifest.name!r}",
         f"VERSION = {version!r}",
-        f"NAMES = {(manifest.soname, *manifest.older_names)!r}",
+        f"NAMES = {(manifest.soname, *manifest.other_names)!r}",
         f"PACKS = {dict(sorted(archs.items()))!r}",
         "",
     ]

@@ -47,7 +47,7 @@ class PublicName(NamedTuple):
 
 def check_names(context: CheckContext) -> list[Finding]:
     """Every name of the release's headers exists, in its scope, with its type and constness. Additions are allowed."""
-    release = context.compat.interface.levels[context.compat.level].serves[-1]
+    release = context.compat.release.api_level
     what = f"every public name of AOTriton {release}"
     clang = next((one for one in reversed(context.compilers) if one.family == "clang"), None)
     if clang is None:

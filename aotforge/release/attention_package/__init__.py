@@ -60,15 +60,29 @@ def start() -> None:
 def _load(found: Status) -> None:
     import ctypes  # noqa: PLC0415 - a millisecond of every start of Python, for nothing where no ROCm PyTorch is installed
 
-    for name in found.needed:
-        path = os.path.join(LIBRARIES, name)
-        try:
+    own = path = os.path.join(LIBRARIES, facts.NAMES[0])
+    try:
+        for name in found.needed:
+            is_listed = name in facts.NAMES
+            path = os.path.join(LIBRARIES, name) if is_listed else own
             ctypes.CDLL(path)
-        except OSError as error:
-            found.reason = f"{path} cannot be loaded: {error}"
-            found.hint = "install the wheel again, for this platform"
-            return
-    found.library = os.path.join(LIBRARIES, facts.NAMES[0])
+            if not is_listed:
+                ctypes.CDLL(_alias(name))
+    except OSError as error:
+        found.reason = f"{path} cannot be loaded: {error}"
+        found.hint = "install the wheel again, for this platform"
+        return
+    found.library = own
+
+
+def _alias(name: str) -> str:
+    """The path of a library in memory which gives ours the name of a point release that is not in the wheel."""
+    import importlib  # noqa: PLC0415 - as ctypes above
+
+    content = importlib.import_module(f"{__name__}.library_alias").library_alias(name, facts.NAMES[0])
+    handle = os.memfd_create(name)
+    os.write(handle, content)
+    return f"/proc/self/fd/{handle}"
 
 
 def _examine(found: Status) -> None:
@@ -98,13 +112,18 @@ def _torch_obstacle(found: Status) -> tuple[str, str] | None:
         return f"this PyTorch is not built for ROCm: {found.torch_lib} has no {_HIP}", "install a ROCm build"
     if not found.needed:
         return f"{_HIP} needs no {_PREFIX}", "this PyTorch was built without AOTriton: install another"
-    if not set(found.needed) <= set(facts.NAMES):
-        level = ".".join(found.needed[0].split(".")[-3:-1])
+    level = _level(found.needed[0])
+    if any(_level(name) != _level(facts.NAMES[0]) for name in found.needed):
         return (
-            f"this PyTorch needs {', '.join(found.needed)}, and this wheel has {', '.join(facts.NAMES)}",
+            f"this PyTorch needs {', '.join(found.needed)}, and this wheel serves {_level(facts.NAMES[0])}.*",
             _install(f"aotforge-attention=={level}.*"),
         )
     return None
+
+
+def _level(name: str) -> str:
+    """0.12 of libaotriton_v2.so.0.12.50: every library of a feature release has the same interface."""
+    return ".".join(name.split(".")[-3:-1])
 
 
 def _install(wanted: str) -> str:

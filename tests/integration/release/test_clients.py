@@ -195,7 +195,7 @@ def test_client_that_fetches_like_pytorch(made: Made, tmp_path: Path) -> None:
         fetch(made, build, url)
     assert sum("200" in line for line in log) == 2  # one runtime, one pack
     torch = build / "torch"
-    for name in ("libaotriton_v2.so", MANIFEST.soname, *MANIFEST.older_names):
+    for name in ("libaotriton_v2.so", MANIFEST.soname, *MANIFEST.other_names):
         assert (torch / "lib" / name).is_file()
     assert (torch / "lib" / "aotriton.images" / "amd-gfx908" / "__signature__").is_file()
     status, output, seen = run(made, build / "client", tmp_path)
@@ -235,7 +235,7 @@ def test_older_library_names_serve_programs_linked_against_them(made: Made, tmp_
     fetch(made, build, file_url(made.release.folder.parent))
     client = (build / "client").read_bytes()
     assert MANIFEST.soname.encode() in client
-    for older in MANIFEST.older_names:
+    for older in MANIFEST.other_names:
         (build / older).write_bytes(client.replace(MANIFEST.soname.encode(), older.encode()))
         (build / older).chmod(0o755)
         status, output, _ = run(made, build / older, tmp_path)

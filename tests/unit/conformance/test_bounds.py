@@ -99,8 +99,7 @@ def test_headers_whose_syntax_tree_is_not_read_fail_the_check(
 
 def context(programs: object) -> CheckContext:
     clang = Compiler(family="clang", version=14, path=Path("/usr/bin/clang++-14"), identity="")
-    level = SimpleNamespace(serves=["0.11.2b"])
-    compat = SimpleNamespace(level="0.11b", interface=SimpleNamespace(levels={"0.11b": level}))
+    compat = SimpleNamespace(release=SimpleNamespace(api_level="0.11.2b"))
     hip = SimpleNamespace(include=Path("/hip"), flags=())
     values = {"compilers": [clang], "compat": compat, "hip": hip, "prefix": Path("/x"), "work": Path("/w")}
     return cast(CheckContext, SimpleNamespace(programs=programs, checkout=Path("/c"), **values))

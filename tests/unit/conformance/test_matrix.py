@@ -17,7 +17,11 @@ from aotforge.formats.api_level import feature_level, library_name, version_key
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = read_yaml(ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml").value()
-NAMES = {"main_mid_2026": "main (mid-2026)", "main_after_2026_09_26": "main (after 2026-09-26)"}
+NAMES = {
+    "main_mid_2026": "main (mid-2026)",
+    "main_after_2026_09_26": "main (after 2026-09-26)",
+    "main_2026_11": "main (2026-11)",
+}
 FACTS = [
     (project, pytorch, entry)
     for key, project in (("upstream", "upstream"), ("rocm_fork", "rocm-fork"))
@@ -98,15 +102,14 @@ def test_every_fact_of_the_reference_is_in_its_row(
 def test_no_row_is_made_up(compat: Compatibility) -> None:
     named = {row_of(compat, project, pytorch).name for project, pytorch, _ in FACTS}
     extra = {row.name: row for row in compat.rows if row.name not in named}
-    assert set(extra) == {"rocm-fork 2.10", "rocm-fork 2.11"}
-    assert all(
-        row.status == "not-established" and "not established" in row.remarks[0] for row in extra.values()
-    )
+    assert set(extra) == {"rocm-fork 2.10", "upstream 2.14", "upstream 2.15"}
+    assert not any(row.releases("pins") for row in extra.values())
+    assert all("not" in row.remarks[0] for row in extra.values())
 
 
 def test_manylinux_from_2_6_on(compat: Compatibility) -> None:
     upstream = [row for row in compat.rows if row.project == "upstream"]
-    rows = [row for row in upstream if row.pytorch != "main" and not row.and_older]
+    rows = [row for row in upstream if row.pytorch not in {"main", "2.14", "2.15"} and not row.and_older]
     assert len(rows) >= 10
     for row in rows:
         minor = int(row.pytorch.split(".")[1])
@@ -183,15 +186,16 @@ def test_our_place(compat: Compatibility) -> None:
 def test_versions_as_people_write_them(compat: Compatibility) -> None:
     assert compat.find("2.9.1").name == compat.find("v2.9").name == "upstream 2.9"
     assert compat.find("2.9.0+rocm6.4", fork=True).name == "rocm-fork 2.9"
-    assert compat.find("main").name == "upstream main (after 2026-09-26)"
+    assert compat.find("2.9.0+rocm6.4").name == "upstream 2.9"
+    assert compat.find("2.11.0+rocm7.14.0").name == "rocm-fork 2.11"
+    assert compat.find("2.12.0+rocm10.1.0a20260811").name == "rocm-fork 2.12"
+    assert compat.find("main").name == "upstream main (2026-11)"
     assert compat.find("1.13").name == compat.find("2.0").name == "upstream 2.2 and older"
     for unknown in ("3.0", "2.99", "nonsense", ""):
         with pytest.raises(UnknownNameError, match="not in the matrix") as caught:
             compat.find(unknown)
         assert "perhaps" not in str(caught.value) and ", 2.9, 2.10, " in caught.value.cause
         assert caught.value.cause.count("main") == 1
-    with pytest.raises(UnknownNameError):
-        compat.find("2.14")  # the fork has it, upstream has not
     assert compat.release_named("v0.10") == "0.10b"
     with pytest.raises(UnknownNameError):
         compat.release_named("10")
@@ -241,13 +245,22 @@ def test_a_wrong_matrix_is_refused(tmp_path: Path, old: str, new: str, complaint
 @pytest.mark.parametrize(
     ("version", "built", "links"),
     [
-        ("0.12.1b", {"upstream 2.13", "upstream main (mid-2026)"}, {"libaotriton_v2.so.0.12.0", "libaotriton_v2.so.0.12.1"}),
+        (
+            "0.12.1b",
+            {"upstream 2.13", "upstream 2.14", "upstream main (mid-2026)", "rocm-fork 2.11", "rocm-fork 2.12"},
+            {f"libaotriton_v2.so.0.12.{patch}" for patch in (0, 1, 50)},
+        ),
         (
             "0.13b",
-            {"upstream 2.13", "upstream main (mid-2026)", "rocm-fork 2.12", "rocm-fork 2.13", "rocm-fork 2.14"},
-            {"libaotriton_v2.so.0.13.0"},
+            {"upstream 2.13", "upstream 2.14", "upstream main (mid-2026)", "rocm-fork 2.11", "rocm-fork 2.12",
+             "rocm-fork 2.13", "rocm-fork 2.14"},
+            {"libaotriton_v2.so.0.13.0", "libaotriton_v2.so.0.13.50"},
         ),
-        ("0.14.2b", {"upstream main (after 2026-09-26)"}, {"libaotriton_v2.so.0.14.2"}),
+        (
+            "0.14.2b",
+            {"upstream main (after 2026-09-26)", "upstream main (2026-11)"},
+            {"libaotriton_v2.so.0.14.2", "libaotriton_v2.so.0.14.50"},
+        ),
     ],
 )  # fmt: skip
 def test_what_other_levels_serve(version: str, built: set[str], links: set[str]) -> None:
@@ -268,7 +281,9 @@ def test_what_other_levels_serve(version: str, built: set[str], links: set[str])
         ("2.12.1", False, ("0.11.2b",)),
         ("2.13", False, ("0.12.1b", "0.13b")),
         ("main", False, ("0.14.2b",)),
-        ("2.12", True, ("0.11.2b", "0.13b")),
+        ("2.12", True, ("0.11.2b", "0.12.1b", "0.13b")),
+        ("2.11.0+rocm7.14.0", False, ("0.12.1b", "0.13b")),
+        ("2.14", False, ("0.12.1b", "0.13b")),
         ("2.14", True, ("0.13b",)),
     ],
 )
@@ -285,6 +300,13 @@ def test_no_level_for_an_older_pytorch() -> None:
 def test_levels_by_the_names_that_a_program_loads() -> None:
     assert levels_of_names(ROOT, ["libaotriton_v2.so.0.11.0"]) == ("0.11.2b",)
     assert levels_of_names(ROOT, ["libaotriton_v2.so.0.12.0", "libaotriton_v2.so.0.12.1"]) == ("0.12.1b",)
+    for patch in (0, 1, 2, 7, 50):  # 7: not released yet
+        assert levels_of_names(ROOT, [f"libaotriton_v2.so.0.14.{patch}"]) == ("0.14.2b",)
     with pytest.raises(UnsupportedError, match=r"0\.9\.2") as caught:
         levels_of_names(ROOT, ["libaotriton_v2.so.0.9.2"])
-    assert "0.14.2b: libaotriton_v2.so.0.14.2" in caught.value.hint
+    assert (
+        caught.value.cause == "it is of feature release 0.9, and this checkout makes 0.11, 0.12, 0.13, 0.14"
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        levels_of_names(ROOT, ["libaotriton_v2.so.0.11.0", "libaotriton_v2.so.0.12.0"])
+    assert "several feature releases" in caught.value.cause

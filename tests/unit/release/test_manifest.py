@@ -32,7 +32,8 @@ def test_other_levels() -> None:
     manifest = load_release_manifest(MANIFEST)
     assert manifest.at(None) is manifest is manifest.at("0.11.2b") is manifest.at("0.11.2b-r1")
     later = load_release_manifest(MANIFEST, "0.13b")
-    assert (later.name, later.soname, later.older_names) == ("0.13b-r1", "libaotriton_v2.so.0.13.0", ())
+    assert (later.name, later.soname) == ("0.13b-r1", "libaotriton_v2.so.0.13.0")
+    assert later.other_names == ("libaotriton_v2.so.0.13.1", "libaotriton_v2.so.0.13.50")
     assert later == manifest.at("0.13b-r1")
     assert later.compressor == manifest.compressor
     for unknown in ("0.13b-r2", "0.10b", "../x"):

@@ -197,7 +197,7 @@ def test_names_of_one_wheel_are_not_read_again(
     ("project", "change", "expected"),
     [
         ("attention", lambda m, i: m.update({f"aotforge_attention/lib/{MANIFEST.soname}": b"other"}), f"{MANIFEST.soname} has other content"),
-        ("attention", lambda m, i: m.pop(f"aotforge_attention/lib/{MANIFEST.older_names[0]}"), "lib/libaotriton_v2.so.0.11.0"),
+        ("attention", lambda m, i: m.pop(f"aotforge_attention/lib/{MANIFEST.other_names[0]}"), "lib/libaotriton_v2.so.0.11.0"),
         ("attention", lambda m, i: m.pop(f"{i}/sboms/aotforge-attention.cdx.json"), "it has no SBOM"),
         ("attention", lambda m, i: m.update({f"{i}/sboms/aotforge-attention.cdx.json": b"[" * 10**5}), "it has no SBOM"),
         ("attention", lambda m, i: m.update({"evil.pth": b"import evil\n"}), "its SBOM lists other files"),
@@ -248,7 +248,7 @@ def bill_made_again(members: dict[str, bytes], info: str) -> None:
         ("aotforge_attention.pth", b"import os\n"),
         ("aotforge_attention/__init__.py", b"import os\n"),
         ("aotforge_attention/release_facts.py", b"import os\n"),
-        (f"aotforge_attention/lib/{MANIFEST.older_names[0]}", b"\x7fELF of others"),
+        (f"aotforge_attention/lib/{MANIFEST.other_names[0]}", b"\x7fELF of others"),
         ("INFO/entry_points.txt", b"[console_scripts]\nls = evil:main\n"),
         ("INFO/licenses/LICENSE", b"another"),
         ("aotforge_attention-0.11.2.1.data/scripts/ls", b"#!/bin/sh\n"),
