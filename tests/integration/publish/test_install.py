@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -20,9 +19,9 @@ import pytest
 from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import install
-from aotforge.deliver.install.prefix import RECORD, real_prefix, uninstall
+from aotforge.deliver.install.prefix import uninstall
 from aotforge.deliver.pytorch.serve import serve
-from aotforge.errors import AotforgeError, InstallError, OutputError, TrustError
+from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
 from aotforge.publish.maintenance import yank_release
@@ -147,85 +146,6 @@ def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(InstallError, match="file is a file"):
         try_install(store, root, tmp_path, InstallRequest(packs=PACKS, prefix=tmp_path / "file"))
-
-
-@root_only
-@pytest.mark.parametrize("what", ["folder", "link"])
-def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path: Path, what: str) -> None:
-    """Planted in /tmp, with another library and a record that fits it, it passed for an intact installation."""
-    place = tmp_path / "prefix"
-    try_install(store, keys.roots[0], tmp_path)
-    library, record = place / "lib" / "libaotriton_v2.so.0.11.2", place / RECORD
-    good = hashlib.sha256(library.read_bytes()).hexdigest()
-    library.write_bytes(b"planted")
-    record.write_text(record.read_text().replace(good, hashlib.sha256(b"planted").hexdigest()))
-    if what == "link":
-        place.rename(tmp_path / "own")
-        place.symlink_to("own")
-    os.chown(place, 64042, 64042, follow_symlinks=False)
-    for act in (lambda: try_install(store, keys.roots[0], tmp_path), lambda: uninstall(place)):
-        with pytest.raises((InstallError, OutputError), match="prefix belongs to user 64042, "):
-            act()
-    assert not (tmp_path / ".own.lock").exists()  # beside the end of another user's link
-
-
-@pytest.fixture
-def planted(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> Path:
-    """An installation with another library and a record that fits it, of another user; not yet at its place."""
-    place, made = tmp_path / "prefix", tmp_path / "planted"
-    try_install(store, keys.roots[0], tmp_path)
-    library, record = place / "lib" / "libaotriton_v2.so.0.11.2", place / RECORD
-    good = hashlib.sha256(library.read_bytes()).hexdigest()
-    library.write_bytes(b"planted")
-    record.write_text(record.read_text().replace(good, hashlib.sha256(b"planted").hexdigest()))
-    place.rename(made)
-    for path in (made, *made.rglob("*")):
-        os.chown(path, 64042, 64042, follow_symlinks=False)
-    return made
-
-
-@root_only
-@pytest.mark.parametrize("name", ["output_lock", "read_record"])
-def test_a_prefix_that_another_user_makes_after_its_check(
-    store: DirectoryStore,
-    keys: KeySet,
-    tmp_path: Path,
-    planted: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
-    """In /tmp, which has the sticky bit: made after the first look at its owner; gone again at the second."""
-    place, plain = tmp_path / "prefix", getattr(install_release, name)
-
-    def exchange(prefix: Path) -> object:
-        planted.rename(place)
-        done = plain(prefix)
-        if name == "read_record":
-            place.rename(planted)
-        return done
-
-    monkeypatch.setattr(install_release, name, exchange)
-    with pytest.raises(InstallError, match=r"prefix (belongs to user 64042|was removed)"):
-        try_install(store, keys.roots[0], tmp_path)
-
-
-@root_only
-def test_a_link_that_another_user_makes_for_a_moment(
-    store: DirectoryStore, keys: KeySet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "prefix"
-
-    def resolve(prefix: Path) -> Path:
-        place.symlink_to("elsewhere")
-        os.chown(place, 64042, 64042, follow_symlinks=False)
-        real = real_prefix(prefix)
-        place.unlink()
-        return real
-
-    monkeypatch.setattr(install_release, "real_prefix", resolve)
-    with pytest.raises(InstallError, match="prefix was removed"):
-        try_install(store, keys.roots[0], tmp_path)
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_yanked(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
@@ -481,18 +401,3 @@ def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Pat
     assert tree(tmp_path / "prefix") == complete
     record = json.loads((tmp_path / "prefix/.aotforge-install.json").read_text())
     assert record["release"] == "0.11.2b-r1" and set(record["files"]) == set(complete)
-
-
-def test_a_prefix_in_a_folder_that_others_can_write_is_refused(
-    store: DirectoryStore, keys: KeySet, tmp_path: Path
-) -> None:
-    """Another user exchanged the folder of the unpacked files by a link: keys of this user became readable to all."""
-    (shared := tmp_path / "shared").mkdir()
-    (own := shared / ".prefix.staged-abcdefg0").mkdir()
-    shared.chmod(0o777)
-    request = InstallRequest(packs=PACKS, prefix=shared / "prefix")
-    with pytest.raises(OutputError, match="others can replace what is in it"):
-        try_install(store, keys.roots[0], tmp_path, request)
-    with pytest.raises(OutputError, match="others can replace what is in it"):
-        uninstall(shared / "prefix")
-    assert list(shared.iterdir()) == [own]

@@ -25,8 +25,7 @@ from aotforge.base.files import (
     write_atomic,
 )
 from aotforge.cli.command import TASKS
-from aotforge.deliver.dropin.store import open_store
-from aotforge.errors import AotforgeError, OutputError
+from aotforge.errors import OutputError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.zip_archive import write_zip
 from aotforge.pipeline.build_windows import _put
@@ -406,6 +405,4 @@ def test_modes_are_not_set_through_a_link(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "mkdir", exchanged)
     with pytest.raises(OSError, match="directory"):
         make_folders(tmp_path / "shared" / "new")
-    with pytest.raises(AotforgeError), open_store(tmp_path / "shared", make=True):
-        pass
     assert victim.stat().st_mode & 0o777 == 0o700
