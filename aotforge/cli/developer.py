@@ -116,8 +116,6 @@ def docs(
 @cli_command("python", forwards=True)
 def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) -> None:
     """Run the environment's Python, which has Triton and numpy, e.g. on a script of yours."""
-    # Dask finds modules there first; its default, in /tmp, may belong to another user
-    os.environ.setdefault("DASK_TEMPORARY_DIRECTORY", str(HOME.absolute() / "dask"))
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
