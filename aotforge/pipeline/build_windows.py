@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.base.cache_trust import is_own_file
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
@@ -128,11 +127,10 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
         check_zip(staged, members)
-        # the same bytes of another user could be exchanged later
-        fresh = path.is_symlink() or not is_own_file(path) or sha256_file(path) != sha256
+        fresh = path.is_symlink() or not path.is_file() or sha256_file(path) != sha256
         if fresh:
             staged.replace(path)
-        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip") if is_own_file(file)}
+        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip") if file.is_file()}
     write_atomic(path.parent / SUMS, sums_bytes(sums))
     return fresh, sha256
 

@@ -23,7 +23,6 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
-from aotforge.base.cache_trust import changeable, owner_fault
 from aotforge.base.files import PART, make_folders, output_errors, private_file_fault, write_atomic
 from aotforge.errors import PublishError, TrustError
 
@@ -141,9 +140,6 @@ def create_keys(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = "choose another folder; keys are never replaced"
         raise PublishError(f"{folder} exists and is not empty", hint=hint)
-    if fault := owner_fault(folder) or changeable(folder):
-        hint = "choose a folder that only you can write"
-        raise PublishError(f"{folder} is not safe for keys: {fault}", hint=hint)
     root = Root(version=1, expires=_expiry(now), consistent_snapshot=True)
     signers: dict[str, list[CryptoSigner]] = {}
     for role in ROLES:

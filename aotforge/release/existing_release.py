@@ -16,7 +16,6 @@ import zstandard
 from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
-from aotforge.base.cache_trust import owner_fault
 from aotforge.base.files import open_regular, output_errors, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import OutputError, listed
@@ -99,10 +98,6 @@ def _stamp(folder: Path) -> Path:
 def _read_stamp(folder: Path) -> tuple[str, Release]:
     """Digest of the inputs, which covers the format, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
     with open_regular(_stamp(folder)) as file:
-        if fault := owner_fault(file.fileno()):
-            raise ValueError(
-                fault
-            )  # who can write a stamp could name files that this build would then delete
         stamp = parse_json(file.read())
     fields = stamp["release"] | {"folder": folder, "fresh": False}
     return stamp["inputs"], TypeAdapter(Release).validate_python(fields)

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import make_folders, sync
 from aotforge.errors import CacheError, ToolchainError
@@ -63,8 +62,6 @@ class NativeCode:
         """
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         path = below.absolute() / self.folder / f"{digest}{suffix}"
-        check_cache(below.absolute())
-        check_cache(path.parent)
         if is_intact(path):
             return path
         try:

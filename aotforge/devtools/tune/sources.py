@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, FailFast, Field, ValidationError
 
-from aotforge.base.cache_trust import owner_fault
 from aotforge.base.files import read_bytes, write_atomic
 from aotforge.base.hardware import Line, Sha256
 from aotforge.base.manifest_reader import Manifest
@@ -212,9 +211,7 @@ def open_folder(folder: Path) -> PreparedFolder:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Raises OutputError for a folder of another user, and for one that is not empty."""
-    if fault := owner_fault(folder):
-        raise OutputError(f"{folder} {fault}", hint="name another folder with --prepare")
+    """Raises OutputError for a folder that is not empty."""
     if folder.is_dir() and any(folder.iterdir()):
         raise OutputError(f"{folder} is not empty", hint="name another folder with --prepare")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from triton import knobs
 from triton.runtime.cache import FileCacheManager
 
-from aotforge.base.cache_trust import check_cache, read_own
+from aotforge.base.cache_trust import check_cache
 from aotforge.errors import CacheError
 
 
@@ -21,7 +21,7 @@ def use_checked_cache() -> None:
 
 
 class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no types
-    """Files that only this user can write, in such folders; a group of files counts while each has the digest that it was stored with."""
+    """A group of files counts while each has the digest that it was stored with."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         if not (override or dump):
@@ -37,7 +37,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
     def get_group(self, filename: str) -> dict[str, str] | None:
         """The paths of a group; None for one with a file that was changed or truncated: Triton then compiles the kernel again."""
         try:
-            found = json.loads(read_own(Path(self._make_path(f"__grp__{filename}"))))
+            found = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
             group, digests = dict(found["child_paths"]), dict(found["sha256"])
             if any(Path(path).parent != Path(self.cache_dir) for path in group.values()):
                 return None
@@ -48,7 +48,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(read_own(path)).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _check(folder: Path) -> None:

@@ -118,11 +118,3 @@ def test_a_complete_cache_that_cannot_be_written_is_used() -> None:
         (folder / "c" / "images-1").chmod(0o555)
 
     as_other_user(check, prepare=prepare)
-
-
-def test_a_cache_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    with Cache(tmp_path) as cache:
-        cache.store(KEY, encode(make_entry()))
-    tmp_path.chmod(0o777)
-    with Cache(tmp_path) as cache, pytest.raises(CacheError, match="other users can write"):
-        cache.load(KEY)

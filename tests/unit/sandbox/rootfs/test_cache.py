@@ -109,26 +109,6 @@ def test_odd_paths_give_the_same_bytes(tmp_path: Path, mirror: Path, served: str
     assert make(checkout, tmp_path / "other", sources=(str(tmp_path / "exported ü"),)).digest == lock.digest
 
 
-def test_files_that_others_can_write_are_made_again(tmp_path: Path, mirror: Path, served: str) -> None:
-    """They were copied into the cache with their mode or owner; what a tree has is executed without another comparison."""
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    cache = tmp_path / "cache"
-    root = make(checkout, cache)
-    tree = unpack_rootfs(root, cache=cache)
-    shell = (tree / "bin" / "sh").resolve()
-    assert not any(path.stat().st_mode & 0o022 for path in (tree, tree / "tmp", tree / "var" / "tmp"))
-    for place in (shell, shell.parent):
-        number = tree.stat().st_ino
-        place.chmod(0o777)
-        assert unpack_rootfs(root, cache=cache) == tree and tree.stat().st_ino != number
-        assert not place.stat().st_mode & 0o022 and shell.read_bytes() == b"#!ELF\n"
-    assert [path.name for path in tree.parent.iterdir()] == [tree.name]
-    store = CachePaths(cache=cache).store
-    assert store.has(lock.packages[0].sha256)
-    store.path(lock.packages[0].sha256).chmod(0o666)
-    assert not store.has(lock.packages[0].sha256)
-
-
 def test_sources_by_digest_name_or_pool_path(
     tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
