@@ -36,17 +36,6 @@ def test_a_directory_in_place_of_an_entry_is_damage(tmp_path: Path) -> None:
             cache.load(KEY)
 
 
-def test_an_entry_that_another_user_can_write_is_damaged(tmp_path: Path) -> None:
-    """It was copied into this cache with its mode or owner; any user can make an entry with the right digests."""
-    with Cache(tmp_path) as cache:
-        cache.store(KEY, encode(make_entry()))
-        (tmp_path / "images-1" / KEY[:2] / KEY).chmod(0o666)
-        with pytest.raises(DamagedObjectError, match="has mode 666"):
-            cache.load(KEY)
-        cache.store(KEY, encode(make_entry()))
-        assert cache.load(KEY) == make_entry()
-
-
 def test_keys_are_locked_against_other_caches_and_freed_on_close(tmp_path: Path) -> None:
     with Cache(tmp_path) as one, Cache(tmp_path) as two:
         assert one.acquire(KEY)

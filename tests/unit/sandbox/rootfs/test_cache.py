@@ -185,32 +185,6 @@ def test_a_damaged_root_is_made_again(tmp_path: Path, mirror: Path, served: str)
     assert sha256_file(make(checkout, tmp_path / "cache").tar) == lock.digest
 
 
-def test_a_root_that_others_can_write_is_made_again(tmp_path: Path, mirror: Path, served: str) -> None:
-    """Its owner can change it in place and set the time back, to which it was hashed."""
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    tar = make(checkout, tmp_path / "cache").tar
-    tar.chmod(0o666)
-    before, data = tar.stat(), bytearray(tar.read_bytes())
-    data[-1] ^= 1
-    with tar.open("r+b") as file:
-        file.write(data)
-    os.utime(tar, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert sha256_file(make(checkout, tmp_path / "cache").tar) == lock.digest
-    assert tar.stat().st_mode & 0o022 == 0
-
-
-def test_an_archive_for_engines_that_others_can_write_is_made_again(
-    tmp_path: Path, mirror: Path, served: str
-) -> None:
-    checkout, _ = make_checkout(tmp_path / "a", mirror)
-    root = make(checkout, tmp_path / "cache")
-    archive = docker_archive(root, cache=tmp_path / "cache")
-    made = archive.read_bytes()
-    archive.chmod(0o666)
-    archive.write_bytes(b"of others")
-    assert docker_archive(root, cache=tmp_path / "cache").read_bytes() == made
-
-
 def test_another_digest_names_the_first_differing_member(tmp_path: Path, mirror: Path, served: str) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     listed = checkout / "docker" / "small.members"
