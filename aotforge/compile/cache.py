@@ -117,7 +117,6 @@ class Cache:
         temporary = self.temporary() / f"entry-{path.name}"
         try:
             temporary.write_bytes(data)
-            temporary.chmod(0o644)
             make_folders(path.parent)
             temporary.replace(path)
         except OSError:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
 from aotforge.base.cache_trust import read_own
-from aotforge.base.files import make_folders
+from aotforge.base.files import make_folders, new_folder_in
 from aotforge.base.object_cache import record_use
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.build_tools import run_tool
@@ -205,7 +205,7 @@ class CompilationCache:
         target = self.cache / COMPILED / key
         with suppress(OSError):
             make_folders(target.parent)
-            staged = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=target.parent))
+            staged = new_folder_in(target.parent, prefix=f".{key[:8]}-")
             digest = ""
             if program:
                 shutil.copy2(program, staged / "program")

@@ -240,9 +240,8 @@ def _locked(file: Path) -> int:
         make_folders(cache)
         check_cache(cache)  # it may have been missing before, and another user may have made it
         make_folders(file.parent)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        os.fchmod(handle, 0o644)  # not before it is locked: who can read it can lock it, too
     except OSError:
         return -1
     return handle

@@ -36,7 +36,7 @@ FOLDER_VARIABLE = "AOTFORGE_KEYS"
 ROOT_VARIABLE = "AOTFORGE_ROOT"
 S = TypeVar("S", Root, Snapshot, Targets, Timestamp)
 _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
-_PARTIAL = re.compile(rf"\.{_KEY_FILE.pattern}{re.escape(PART)}[a-z0-9_]{{8}}")  # mkstemp's form
+_PARTIAL = re.compile(rf"\.{_KEY_FILE.pattern}{re.escape(PART)}[a-z0-9_]{{8}}")  # of mkstemp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +244,7 @@ def _from_folder(folder: Path) -> KeySet:
     signers: dict[str, tuple[CryptoSigner, ...]] = {}
     for role, _, path in _key_files(folder):
         if fault := private_file_fault(path):
-            hint = f"chmod 600 {quote(str(path))}, keep it in a folder of yours, and consider a new key"
+            hint = f"chmod 600 {quote(str(path))}, and make a new key if others could read it"
             raise PublishError(f"{path} {fault}", hint=hint)
         signers[role] = (*signers.get(role, ()), _signer(_read(path), str(path)))
     return KeySet(roots=tuple(map(_read, roots)), signers=signers)

@@ -72,12 +72,6 @@ def test_sessions_of_ended_builds_are_removed_and_running_ones_kept(tmp_path: Pa
     assert list((tmp_path / "images-1" / "tmp").iterdir()) == []
 
 
-def test_others_cannot_hold_the_locks(tmp_path: Path) -> None:
-    with Cache(tmp_path) as cache:
-        cache.temporary()
-    assert (tmp_path / "images-1" / "locks").stat().st_mode & 0o777 == 0o600
-
-
 def test_a_damaged_entry_is_replaced(tmp_path: Path) -> None:
     data = encode(make_entry())
     with Cache(tmp_path) as cache:

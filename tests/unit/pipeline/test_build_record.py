@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -47,21 +46,6 @@ def build(cache: Path, *, command: tuple[str, ...] = ("build",)) -> BuildRecord:
         observer.note("a note")
         observer.end("finished", release="/a/release")
     return next(one for one in read_records(cache) if one.name == running.name)
-
-
-def test_others_cannot_lock_a_record_before_its_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    modes, lock = [], fcntl.flock
-
-    def locked(handle: int, operation: int) -> None:
-        modes.append(os.fstat(handle).st_mode & 0o777)
-        lock(handle, operation)
-
-    monkeypatch.setattr(fcntl, "flock", locked)
-    build(tmp_path)
-    assert modes[0] == 0o600
-    assert [path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.json")] == [0o644]
 
 
 def test_a_finished_build(tmp_path: Path) -> None:
