@@ -235,7 +235,7 @@ def _lock_of(path: Path) -> Path:
     return path.parent / f".{path.name}.lock"
 
 
-def open_lock(path: Path, *, shared: bool = False) -> int:
+def open_lock(path: Path) -> int:
     """The descriptor of a file to be locked, made where there is none. Raises OSError."""
     return open_own(str(path), os.O_RDWR | os.O_CREAT)
 
@@ -271,7 +271,7 @@ def lock_within(handle: int, seconds: float) -> bool:
 
 
 @contextmanager
-def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
+def output_lock(path: Path) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
 
     Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends. Raises OutputError.
@@ -295,7 +295,7 @@ def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def staged_folder(path: Path, *, opened: bool = False, known: str = "*") -> Iterator[Path]:
+def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
     """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays
     as it was.
 
@@ -414,22 +414,3 @@ def exchange(one: Path, other: Path) -> bool:
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     return int(result) == 0
-
-
-# Until the branch w/deliver is merged: its callers go, then these.
-
-
-def open_up(folder: Path | str, *, parent: int | None = None) -> None:
-    """Does nothing."""
-
-
-def check_output_place(path: Path, *, needed: bool = False) -> None:
-    """Does nothing."""
-
-
-def make_output_place(path: Path) -> None:
-    """Does nothing: `output_lock` makes the folder."""
-
-
-def check_own_tree(path: Path, error: type[AotforgeError]) -> None:
-    """Does nothing."""

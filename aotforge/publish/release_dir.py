@@ -89,7 +89,7 @@ def _read(path: Path, parse: Callable[[str], _T]) -> _T:
 def _paths(folder: Path) -> list[Path]:
     paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]  # without locks
     for path in paths:
-        if path.is_symlink() or not path.is_file() or not re.fullmatch(FILE_NAME, path.name):
+        if not path.is_file() or not re.fullmatch(FILE_NAME, path.name):
             raise _refused(f"{path} is not a plain file, and a release holds nothing else")
     return paths
 
