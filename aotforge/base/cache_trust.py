@@ -58,16 +58,3 @@ def check_cache_name(folder: Path) -> None:
             cause="CMake, a shell or a list of folders interprets this character",
             hint="choose another one with --cache or AOTFORGE_CACHE",
         )
-
-
-# Until the branch w/deliver is merged: its callers go, then these.
-
-
-def owner_fault(path: Path | int) -> str:
-    """Empty."""
-    return ""
-
-
-def changeable(path: Path, *, needed: bool = False) -> str:
-    """Empty."""
-    return ""
