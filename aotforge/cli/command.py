@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
@@ -15,9 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from aotforge.base.cache_trust import check_cache_folders, check_cache_name
+from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import make_folders
 from aotforge.base.machine import user_home
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
@@ -256,16 +255,16 @@ def one_arch(arch: str) -> str:
     return found[0]
 
 
-def cache_folder(folder: str | None, *, any_name: bool = False) -> Path:
-    """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to, and for its name."""
-    found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
-    if not any_name:
-        check_cache_name(found)
-    above = next(one for one in found.parents if one.exists())
-    if not found.exists() and above.stat().st_mode & 0o022:
-        with suppress(OSError):  # another user could make it after the check; its use reports what is wrong
-            make_folders(found)
-    check_cache_folders(found)
+def named_cache(folder: str | None) -> Path:
+    """The flag, else AOTFORGE_CACHE, else .aotforge/cache."""
+    return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+
+
+def cache_folder(folder: str | None) -> Path:
+    """As `named_cache`. Warns or raises CacheError as `check_cache`, and raises it for its name."""
+    found = named_cache(folder)
+    check_cache_name(found)
+    check_cache(found, print_status)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from aotforge.base.files import check_own_tree, write_atomic
+from aotforge.base.files import write_atomic
 from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
@@ -91,7 +91,7 @@ class ReleasePage:
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
     """Writes `folder`/index.html for its finalized releases, the newest first, and an index of their wheels if there are any.
 
-    Raises ReleaseError, also for a release that others can change, OutputError.
+    Raises ReleaseError, OutputError.
     """
     # a name with a dot is a release in progress, or one that was left by a killed process
     found = [path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")]
@@ -102,8 +102,6 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
             cause=f"none of its folders has a {RELEASE_JSON}",
             hint="./dev release makes one",
         )
-    for path in found:  # nothing is signed, and pip executes what the index names
-        check_own_tree(path, ReleaseError)
     compat = load_matrix(checkout)
     releases: list[ReleasePage] = []
     wheels: list[IndexedWheel] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import make_output_place, output_errors
+from aotforge.base.files import make_folders, output_errors
 from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReleaseError, ReproduceError, ToolchainError
 from aotforge.formats.artifact_names import parse_artifact_name
@@ -90,8 +90,8 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
 
 def _make_empty(folder: Path) -> None:
     """Makes a folder that must be empty: an older build in it would be taken as this one. Raises OutputError."""
-    make_output_place(folder / "checkout")  # whose `dev` is executed
     with output_errors(folder):
+        make_folders(folder)
         if any(folder.iterdir()):
             raise OutputError(
                 f"{folder} is not empty",

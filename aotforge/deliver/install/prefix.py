@@ -2,16 +2,14 @@
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aotforge.base.cache_trust import owner_fault
-from aotforge.base.files import check_output_place, open_regular, output_errors, output_lock, write_atomic
-from aotforge.errors import InstallError, OutputError
+from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
+from aotforge.errors import InstallError
 from aotforge.formats.untrusted_file import parse_json
 
 RECORD = ".aotforge-install.json"
@@ -81,31 +79,6 @@ def _checked(record: InstallRecord) -> InstallRecord:
     return record
 
 
-def check_owner(prefix: Path, real: Path, *, was_read: bool = False) -> None:
-    """Raises InstallError when `prefix` or `real`, where it leads, is of another user: its record proves nothing, and its files may
-    change later. The same when one that was followed, or `was_read`, is gone: it may have been such a one."""
-    followed = real != real_prefix(prefix.parent) / prefix.name
-    for path, needed in ((prefix, followed), (real, was_read)):
-        if fault := _fault(path, needed=needed):
-            raise InstallError(
-                f"{path} {fault}",
-                cause="another user made it, and can replace what is in it at any time",
-                hint="choose another folder, or install as that user",
-            )
-
-
-def _fault(path: Path, *, needed: bool) -> str:
-    """Whether it exists and who owns it, in one look: another user may make and remove it between two."""
-    try:
-        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return "was removed while it was looked at" if needed else ""
-    try:
-        return owner_fault(handle)
-    finally:
-        os.close(handle)
-
-
 def check_other_files(prefix: Path, record: InstallRecord) -> None:
     """Raises InstallError when `prefix` has a file that was not installed: it would be lost."""
     if others := sorted(_entries(prefix) - {*record.files, RECORD}):
@@ -118,19 +91,8 @@ def check_other_files(prefix: Path, record: InstallRecord) -> None:
 
 
 def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
-    """Files that were changed or removed since, and files and folders that not every user may read, or that others may write."""
-    # not the parents of the record's names: 16 MB of deep ones have gigabytes of these
-    folders = {path for path in prefix.rglob("*") if path.is_dir() and not path.is_symlink()}
-    changed = [
-        name
-        for name, content in sorted(record.files.items())
-        if _content(prefix / name) != content or _is_open(prefix / name)
-    ]
-    return changed + [
-        path.relative_to(prefix).as_posix()
-        for path in sorted({prefix, *folders, prefix / RECORD})
-        if (path.is_dir() and path.stat().st_mode & 0o555 != 0o555) or _is_open(path)
-    ]
+    """Files that were changed or removed since."""
+    return [name for name, content in sorted(record.files.items()) if _content(prefix / name) != content]
 
 
 def write_record(staged: Path, record: InstallRecord) -> None:
@@ -140,23 +102,13 @@ def write_record(staged: Path, record: InstallRecord) -> None:
 
 
 def uninstall(prefix: Path) -> tuple[str, int]:
-    """Removes an installation; returns its release and number of files.
-
-    Raises InstallError when it has other files, or when it or a link to it is of another user.
-    """
-    named = prefix
-    nothing = InstallError(f"nothing is installed in {named}", hint="check the folder")
-    try:
-        check_output_place(named, needed=True)  # before a link on the way is followed
-    except OutputError:
-        if named.parent.exists():
-            raise
-        raise nothing from None
-    prefix = real_prefix(named)
-    check_owner(named, prefix)  # before the lock, a file beside the prefix
+    """Removes an installation; returns its release and number of files. Raises InstallError when it has other files."""
+    nothing = InstallError(f"nothing is installed in {prefix}", hint="check the folder")
+    prefix = real_prefix(prefix)
+    if not prefix.exists():
+        raise nothing
     with output_lock(prefix):
         record = read_record(prefix)
-        check_owner(named, prefix, was_read=record is not None)
         if record is None:
             raise nothing
         check_other_files(prefix, record)
@@ -173,21 +125,11 @@ def _entries(prefix: Path) -> set[str]:
     return {path.relative_to(prefix).as_posix() for path in found}
 
 
-def _is_open(path: Path) -> bool:
-    """True for what others can change, or have made: an earlier version installed with the caller's umask."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return bool(owner_fault(path)) or (not path.is_symlink() and bool(status.st_mode & 0o022))
-
-
 def _content(path: Path) -> str:
     try:
         if path.is_symlink():
             return f"-> {path.readlink()}"
         with open_regular(path) as file:
-            readable = os.fstat(file.fileno()).st_mode & 0o444 == 0o444
-            return hashlib.file_digest(file, "sha256").hexdigest() if readable else ""
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""

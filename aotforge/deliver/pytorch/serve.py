@@ -8,7 +8,6 @@ import io
 import os
 import re
 import socket
-import stat
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from aotforge.base.files import open_regular
 from aotforge.base.printable import printable
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.formats.sums import SUMS
@@ -38,8 +38,6 @@ _BUSY = (
 _INDEX = re.compile(r"tuf/(timestamp|[0-9]+\.(root|targets|snapshot))\.json")
 _WHEELS = re.compile(r"/(simple/([a-z0-9-]+/)?)")
 _JSON = "application/vnd.pypi.simple.v1+json"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
@@ -51,18 +49,9 @@ class ReleaseServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> None:
         self.folder = folder.resolve()
-        # not by name for each request: another user may exchange the folder by a link meanwhile
-        self.opened = os.open(self.folder, _FOLDER)
         self.log = log
         self._free = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__((host, port), _Handler)
-
-    def server_close(self) -> None:
-        """Closes the folder too."""
-        super().server_close()
-        opened, self.opened = self.opened, -1
-        if opened >= 0:
-            os.close(opened)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """One thread per client, up to a limit; further clients are refused at once."""
@@ -150,11 +139,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """A file or a part of it; for HEAD the headers only."""
         parts, kind = self._page() or (self._parts(), "application/octet-stream")
-        handle = _open_below(self.server.opened, parts, release=kind == "application/octet-stream")
-        if handle is None:
-            self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
-            return
-        with os.fdopen(handle, "rb") as file:
+        with ExitStack() as opened:
+            try:
+                path = _file_of(self.server.folder, parts, release=kind == "application/octet-stream")
+                file = opened.enter_context(open_regular(path, flags=0))
+            except (OSError, ValueError):  # also a name that is too long or cannot be encoded
+                self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
+                return
             self._send(file, os.fstat(file.fileno()).st_size, kind)
 
     do_HEAD = do_GET
@@ -218,21 +209,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _open_below(folder: int, parts: Sequence[str], *, release: bool) -> int | None:
-    """The descriptor of a regular file below `folder`, where no link is followed: another user could exchange one after a check. Files of
-    a `release` are in a folder with SHA256SUMS."""
-    with suppress(OSError, ValueError), ExitStack() as opened:  # a name that is too long or cannot be encoded
-        parent = folder
-        for part in parts[:-1]:
-            parent = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
-            opened.callback(os.close, parent)
-        if release and not _INDEX.fullmatch("/".join(parts)):
-            os.stat(SUMS, dir_fd=parent, follow_symlinks=False)
-        handle = os.open(parts[-1] if parts else "", _FILE, dir_fd=parent)
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            return handle
-        os.close(handle)
-    return None
+def _file_of(folder: Path, parts: Sequence[str], *, release: bool) -> Path:
+    """The path of a requested file. Raises FileNotFoundError for files of a `release` in a folder without SHA256SUMS."""
+    path = folder.joinpath(*parts)
+    if release and not _INDEX.fullmatch("/".join(parts)):
+        (path.parent / SUMS).stat()
+    return path
 
 
 def _part(header: str, size: int) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import check_output_place, discard, make_folders, make_output_place, staged_folder
+from aotforge.base.files import discard, make_folders, output_errors, staged_folder
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -57,13 +57,11 @@ class LocalRun:
         Its output goes where this process' does. Raises ShardError for a job without output files, OutputError.
         """
         place = self._work / "jobs" / job.name
-        make_output_place(place)  # what is here is removed, and what is cloned here is executed
-        for one in job.needs:
-            check_output_place(self._artefact(find_job(jobs, one)) / "file")
         with suppress(OSError):
             discard(place)
         checkout = place / "checkout"
-        make_folders(checkout.parent)
+        with output_errors(place):
+            make_folders(place)
         git(self.root, "clone", "--quiet", "--no-checkout", "--", str(self.root), str(checkout))
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
         for need in job.needs:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from aotforge.base.cache_trust import check_cache, read_own
+from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import read_bytes, write_atomic
 from aotforge.base.machine import default_cache, processor
 from aotforge.base.source_groups import group_digest
@@ -69,7 +69,6 @@ def prepare(
     UnknownNameError, ToolchainError, CacheError, OutputError.
     """
     check_cache(cache)
-    check_cache(cache / _FOLDER)
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
         text = find_assembly(digest, places)
@@ -156,9 +155,9 @@ def _stored(stem: Path) -> Prepared | None:
     """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process' time."""
     program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     try:
-        known = json.loads(read_own(lines))
+        known = json.loads(lines.read_bytes())
         interpreter = Path(known["interpreter"])
-        unchanged = known["program"] == hashlib.sha256(read_own(program)).hexdigest()
+        unchanged = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest()
         complete = unchanged and is_intact(interpreter.parent)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,10 +19,10 @@ import pytest
 
 from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
-from aotforge.deliver.install.install_release import install
-from aotforge.deliver.install.prefix import RECORD, real_prefix, uninstall
+from aotforge.deliver.install.install_release import Installation, install
+from aotforge.deliver.install.prefix import uninstall
 from aotforge.deliver.pytorch.serve import serve
-from aotforge.errors import AotforgeError, InstallError, OutputError, TrustError
+from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
 from aotforge.publish.maintenance import yank_release
@@ -30,6 +30,7 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
+from tests.support.other_user import as_user
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web
@@ -147,85 +148,6 @@ def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(InstallError, match="file is a file"):
         try_install(store, root, tmp_path, InstallRequest(packs=PACKS, prefix=tmp_path / "file"))
-
-
-@root_only
-@pytest.mark.parametrize("what", ["folder", "link"])
-def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path: Path, what: str) -> None:
-    """Planted in /tmp, with another library and a record that fits it, it passed for an intact installation."""
-    place = tmp_path / "prefix"
-    try_install(store, keys.roots[0], tmp_path)
-    library, record = place / "lib" / "libaotriton_v2.so.0.11.2", place / RECORD
-    good = hashlib.sha256(library.read_bytes()).hexdigest()
-    library.write_bytes(b"planted")
-    record.write_text(record.read_text().replace(good, hashlib.sha256(b"planted").hexdigest()))
-    if what == "link":
-        place.rename(tmp_path / "own")
-        place.symlink_to("own")
-    os.chown(place, 64042, 64042, follow_symlinks=False)
-    for act in (lambda: try_install(store, keys.roots[0], tmp_path), lambda: uninstall(place)):
-        with pytest.raises((InstallError, OutputError), match="prefix belongs to user 64042, "):
-            act()
-    assert not (tmp_path / ".own.lock").exists()  # beside the end of another user's link
-
-
-@pytest.fixture
-def planted(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> Path:
-    """An installation with another library and a record that fits it, of another user; not yet at its place."""
-    place, made = tmp_path / "prefix", tmp_path / "planted"
-    try_install(store, keys.roots[0], tmp_path)
-    library, record = place / "lib" / "libaotriton_v2.so.0.11.2", place / RECORD
-    good = hashlib.sha256(library.read_bytes()).hexdigest()
-    library.write_bytes(b"planted")
-    record.write_text(record.read_text().replace(good, hashlib.sha256(b"planted").hexdigest()))
-    place.rename(made)
-    for path in (made, *made.rglob("*")):
-        os.chown(path, 64042, 64042, follow_symlinks=False)
-    return made
-
-
-@root_only
-@pytest.mark.parametrize("name", ["output_lock", "read_record"])
-def test_a_prefix_that_another_user_makes_after_its_check(
-    store: DirectoryStore,
-    keys: KeySet,
-    tmp_path: Path,
-    planted: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
-    """In /tmp, which has the sticky bit: made after the first look at its owner; gone again at the second."""
-    place, plain = tmp_path / "prefix", getattr(install_release, name)
-
-    def exchange(prefix: Path) -> object:
-        planted.rename(place)
-        done = plain(prefix)
-        if name == "read_record":
-            place.rename(planted)
-        return done
-
-    monkeypatch.setattr(install_release, name, exchange)
-    with pytest.raises(InstallError, match=r"prefix (belongs to user 64042|was removed)"):
-        try_install(store, keys.roots[0], tmp_path)
-
-
-@root_only
-def test_a_link_that_another_user_makes_for_a_moment(
-    store: DirectoryStore, keys: KeySet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "prefix"
-
-    def resolve(prefix: Path) -> Path:
-        place.symlink_to("elsewhere")
-        os.chown(place, 64042, 64042, follow_symlinks=False)
-        real = real_prefix(prefix)
-        place.unlink()
-        return real
-
-    monkeypatch.setattr(install_release, "real_prefix", resolve)
-    with pytest.raises(InstallError, match="prefix was removed"):
-        try_install(store, keys.roots[0], tmp_path)
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_yanked(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
@@ -431,17 +353,11 @@ def test_killed_drop_ins(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
     (left,) = unpacked()
     assert tree(left)
-    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "abcdefg2", "mine")}
-    link, file, of_other, other_name = sorted(kept)
+    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "mine")}
+    link, file, other_name = sorted(kept)
     link.symlink_to(tmp_path / "docs")
     file.touch()
-    for folder in (of_other, other_name):
-        folder.mkdir()
-    if os.geteuid() == 0:
-        os.chown(of_other, 64042, 64042)
-    else:
-        of_other.rmdir()
-        kept.remove(of_other)
+    other_name.mkdir()
     seen: list[Path] = []
     run(use)
     assert unpacked() == kept and len(seen) == 2
@@ -483,16 +399,37 @@ def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Pat
     assert record["release"] == "0.11.2b-r1" and set(record["files"]) == set(complete)
 
 
-def test_a_prefix_in_a_folder_that_others_can_write_is_refused(
-    store: DirectoryStore, keys: KeySet, tmp_path: Path
-) -> None:
-    """Another user exchanged the folder of the unpacked files by a link: keys of this user became readable to all."""
-    (shared := tmp_path / "shared").mkdir()
-    (own := shared / ".prefix.staged-abcdefg0").mkdir()
-    shared.chmod(0o777)
-    request = InstallRequest(packs=PACKS, prefix=shared / "prefix")
-    with pytest.raises(OutputError, match="others can replace what is in it"):
-        try_install(store, keys.roots[0], tmp_path, request)
-    with pytest.raises(OutputError, match="others can replace what is in it"):
-        uninstall(shared / "prefix")
-    assert list(shared.iterdir()) == [own]
+@root_only
+@pytest.mark.parametrize("user", [64042, 64043, 0])
+def test_a_prefix_of_a_team(tmp_path: Path, keys: KeySet, user: int) -> None:
+    """Below a folder as /usr/local/lib or /opt/sw: the one who installed it, a colleague or root repairs and removes it."""
+    store = DirectoryStore(tmp_path / "store")
+    publish(make_release(tmp_path / "r1"), store, keys)
+    place = Path(tempfile.mkdtemp(prefix="aotforge-test-", dir="/tmp"))
+    try:
+        shutil.copytree(tmp_path / "store", place / "store")
+        (place / "team").mkdir()
+        os.chown(place / "team", 0, 64050)
+        (place / "team").chmod(0o2775)
+        place.chmod(0o777)
+        store, prefix = DirectoryStore(place / "store"), place / "team" / "prefix"
+
+        def run(number: int) -> Installation:
+            request = InstallRequest(packs=PACKS, prefix=prefix)
+            return try_install(store, keys.roots[0], place / str(number), request)
+
+        def use() -> None:
+            assert not run(user).fresh
+            (prefix / "include/aotriton/config.h").unlink()
+            assert len(run(user).notes) == 1
+            assert not run(user).fresh
+            uninstall(prefix)
+
+        try_install(store, keys.roots[0], tmp_path)  # imports what others may not read in root's environment
+        as_user(lambda: run(64042), user=64042, group=64050, umask=0o002)
+        made = [path for path in (prefix, *prefix.rglob("*")) if not path.is_symlink()]
+        assert all(path.stat().st_gid == 64050 and path.stat().st_mode & 0o020 for path in made)
+        as_user(use, user=user, group=64050, umask=0o002)
+        assert {path.name for path in (place / "team").iterdir()} == {".prefix.lock"}
+    finally:
+        shutil.rmtree(place)

@@ -264,24 +264,3 @@ def test_sums_that_are_a_link_to_another_file_are_not_quoted(tmp_path: Path) -> 
     with pytest.raises(ReleaseError, match="line 1 is not a digest") as caught:
         read_sums(tmp_path / "SHA256SUMS")
     assert "secret of" not in str(caught.value)
-
-
-def test_a_folder_whose_files_others_can_exchange_is_not_published(tmp_path: Path) -> None:
-    """A link in the place of a file, after its check and before it is sent: the public store had a file of the user."""
-    folder = hostile_release(tmp_path / "release", zipped(bomb_tar(f"{BELOW}x", 1)))
-    folder.chmod(0o777)
-    with pytest.raises(PublishError, match=r"is not used: .* mode 777: others can replace"):
-        read_release_folder(folder)
-    folder.chmod(0o755)
-    tmp_path.chmod(0o777)
-    with pytest.raises(PublishError, match=r"is not used: .* mode 777: others can replace"):
-        read_release_folder(folder)
-
-
-@pytest.mark.parametrize("name", [IMAGES, "SHA256SUMS", "MANIFEST.json"])
-def test_a_release_with_a_file_that_others_can_write_is_not_published(name: str, tmp_path: Path) -> None:
-    """Its sums too: they would agree with a library of others, which the index then names with this user's signature."""
-    folder = hostile_release(tmp_path / "release", zipped(bomb_tar(f"{BELOW}x", 1)))
-    (folder / name).chmod(0o666)
-    with pytest.raises(PublishError, match=f"{name} is not used: .* mode 666: others can replace"):
-        read_release_folder(folder)

@@ -23,7 +23,6 @@ from aotforge.sandbox.release_programs import (
     check_device_images,
     check_emulated_images,
     find_release_programs,
-    is_own_release,
 )
 from tests.e2e.checkouts import invoke
 from tests.support.families import PROJECT
@@ -251,50 +250,6 @@ def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.Mon
         check_emulated_images("0.11.2b-r1", own=False, programs=unconfined)
     check_emulated_images("0.11.2b-r1", own=True, programs=unconfined)
     check_emulated_images("0.11.2b-r1", own=False, programs=confined)
-
-
-def test_a_release_that_others_can_change_is_not_this_checkouts_own(tmp_path: Path) -> None:
-    """It is executed without a sandbox where there is none."""
-    dist = tmp_path / "releases" / "dist"
-    (dist / "r1").mkdir(parents=True)
-    (tmp_path / "shared" / "r1").mkdir(parents=True)
-    assert is_own_release(dist / "r1", tmp_path) and not is_own_release(tmp_path / "shared" / "r1", tmp_path)
-    (dist / "r1").chmod(0o777)
-    assert not is_own_release(dist / "r1", tmp_path)
-    (dist / "r1").chmod(0o755)
-    (dist / "r1" / "images.tar.gz").write_text("")
-    (dist / "r1" / "images.tar.gz").chmod(0o666)
-    assert not is_own_release(dist / "r1", tmp_path)
-    (dist / "r1" / "images.tar.gz").chmod(0o644)
-    dist.rename(tmp_path / "before")
-    dist.symlink_to(tmp_path / "shared")
-    assert is_own_release(dist / "r1", tmp_path)
-    (tmp_path / "shared").chmod(0o777)
-    assert not is_own_release(dist / "r1", tmp_path)
-    (tmp_path / "circle").symlink_to("circle")
-    assert not is_own_release(tmp_path / "circle", tmp_path)
-
-
-def test_a_link_that_is_removed_while_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a folder such as /tmp another user removes their link once it was followed, and then lets it lead to a release of theirs."""
-    made = tmp_path / "releases" / "dist" / "r1"
-    made.mkdir(parents=True)
-    link = tmp_path / "tmp" / "link"
-    link.parent.mkdir()
-    link.parent.chmod(0o1777)
-    link.symlink_to(made)
-    assert is_own_release(link, tmp_path)
-    look = Path.lstat
-
-    def removed(path: Path) -> os.stat_result:
-        if path == link:
-            raise FileNotFoundError(path)
-        return look(path)
-
-    monkeypatch.setattr(Path, "lstat", removed)
-    assert not is_own_release(link, tmp_path)
 
 
 @needs_bubblewrap

@@ -56,13 +56,3 @@ def test_an_empty_folder_keeps_its_page(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="no finished release"):
         pages.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={})
     assert (tmp_path / "index.html").read_text() == "as it was"
-
-
-@pytest.mark.parametrize("place", ["", "0.9.2b-r1", "0.9.2b-r1/release.json"])
-def test_a_release_that_others_can_change_is_not_on_the_page(tmp_path: Path, place: str) -> None:
-    """The page names its digests, and `pip` executes what the index names; nothing is signed."""
-    (tmp_path / "0.9.2b-r1").mkdir()
-    (tmp_path / "0.9.2b-r1" / "release.json").write_text("{}")
-    (tmp_path / place).chmod(0o777)
-    with pytest.raises(ReleaseError, match=r"is not used: .* has mode 777"):
-        pages.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={})

@@ -145,13 +145,13 @@ def test_originals_whose_links_were_removed_by_hand_are_restored(
 
 
 def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
-    """Also of a release that a later record does not name."""
     torch = make_torch(tmp_path)
     before = tree(torch.folder)
     drop_in(make_release(tmp_path), torch, check=allowed)
-    left = torch.folder / STORE / ".0.11.2b-r2.staged-abcd1234"
-    left.mkdir()
-    (left / NEW).write_text("a copy of a release")
+    for end in (".new", ".new.old"):
+        left = torch.folder / STORE / f"0.11.2b-r1{end}"
+        left.mkdir()
+        (left / NEW).write_text("a copy of a release")
     undo(torch.folder)
     assert tree(torch.folder) == before
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.conformance.candidate import newest_release
-from aotforge.deliver.dropin import install_dropin as install_dropin_module
 from aotforge.deliver.page import _development, make_site
 from aotforge.deliver.pytorch.pins import _commit, list_release, pins_text, prefix_text
 from aotforge.deliver.pytorch.serve import _Handler, _part, serve
@@ -43,27 +40,6 @@ def values(text: str, name: str) -> list[str]:
     """A variable's list, read as CMake would."""
     (body,) = re.findall(rf"set\({name}\b([^)]*)\)", re.sub(r"#.*", "", text))
     return re.findall(r'"([^"]*)"', body)
-
-
-@pytest.mark.parametrize("place", ["", "SHA256SUMS"])
-def test_a_release_that_others_can_change_is_neither_pinned_nor_dropped_in(
-    tmp_path: Path, place: str
-) -> None:
-    folder = release(tmp_path / "release", NAMES)
-    (folder / place).chmod(0o777)
-    with pytest.raises(ReleaseError, match=r"is not used: .* has mode 777"):
-        list_release(folder)
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libtorch_hip.so").write_bytes(b"")
-    for name in NAMES:
-        (folder / name).write_bytes(b"")
-    sums = "".join(f"{hashlib.sha256(b'').hexdigest()}  {name}\n" for name in NAMES)
-    (folder / "SHA256SUMS").write_text(sums)
-    nothing = SimpleNamespace(folder=tmp_path / "lib")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(install_dropin_module, "read_torch_lib", lambda *_, **__: nothing)
-        with pytest.raises(ReleaseError, match=r"is not used: .* has mode 777"):
-            install_dropin_module.install_dropin(ROOT, folder, tmp_path / "lib")
 
 
 def test_lists_run_in_step(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""Drop-ins where PyTorch belongs to others, to a group or to everybody: they work, and undoing restores owners and modes too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from aotforge.deliver.dropin import apply
+from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.inputs import TorchLib
+from aotforge.deliver.dropin.store import STORE
+from aotforge.errors import OutputError
+from tests.support.other_user import as_user
+from tests.support.torch_lib import allowed, make_release, make_torch, state
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetUp:
+    """Who owns a PyTorch with these modes, who owns the folder above, and who drops a release in."""
+
+    owner: tuple[int, int] = (1000, 1000)
+    folders: int = 0o755
+    files: int = 0o644
+    above: tuple[int, int, int] = (0, 0, 0o755)
+    user: tuple[int, int] = (1000, 1000)
+    umask: int = 0o022
+
+
+SET_UPS = {
+    "Jupyter's /opt/conda": SetUp(owner=(1000, 100), folders=0o2775, files=0o664, user=(1000, 100)),
+    "root in a Jupyter container": SetUp(owner=(1000, 100), folders=0o2775, files=0o664, user=(0, 0)),
+    "a colleague of the same group": SetUp(
+        owner=(1000, 2000), folders=0o2775, files=0o664, user=(1001, 2000), umask=0o002
+    ),
+    "root, a mounted environment": SetUp(user=(0, 0)),
+    "Debian's /usr/local": SetUp(
+        owner=(0, 50), folders=0o2775, files=0o664, above=(0, 50, 0o2775), user=(0, 0)
+    ),
+    "umask 002, no passwd entry": SetUp(
+        owner=(64242, 64242), folders=0o775, files=0o664, user=(64242, 64242), umask=0o002
+    ),
+    "below a folder of another user": SetUp(above=(1001, 1001, 0o755)),
+    "everything is 777": SetUp(folders=0o777, files=0o777, above=(1001, 1001, 0o777), umask=0),
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can enter; pytest's own are for this user alone."""
+    made = Path(tempfile.mkdtemp(prefix="aotforge-test-", dir="/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+def prepare(folder: Path, set_up: SetUp) -> TorchLib:
+    (folder / "above").mkdir()
+    torch = make_torch(folder / "above")
+    for path in (torch.folder.parent, *torch.folder.parent.rglob("*")):
+        os.chown(path, *set_up.owner)
+        path.chmod(set_up.folders if path.is_dir() else set_up.files)
+    os.chown(folder / "above", *set_up.above[:2])
+    (folder / "above").chmod(set_up.above[2])
+    return torch
+
+
+def rights(folder: Path) -> dict[str, tuple[int | str, ...]]:
+    """Owner, mode, group and content of everything below a folder."""
+    return {
+        str(path.relative_to(folder)): (
+            *((status := path.lstat()).st_uid, status.st_mode, status.st_gid),
+            path.read_text() if path.is_file() else "",
+        )
+        for path in folder.rglob("*")
+    }
+
+
+@root_only
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("name", SET_UPS)
+def test_in_and_out_again(folder: Path, name: str, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without hard links, which are copies where a file system has none."""
+    set_up = SET_UPS[name]
+    torch, source = prepare(folder, set_up), make_release(folder)
+    before = rights(torch.folder.parent)
+    if not links:
+        monkeypatch.setattr(apply, "link_or_copy", shutil.copy2)
+
+    def use() -> None:
+        report = drop_in(source, torch, check=allowed)
+        assert report.changes and not report.warnings
+        assert state(torch) == source.release
+        assert not drop_in(source, torch, check=allowed).changes
+        undo(torch.folder)
+
+    as_user(use, user=set_up.user[0], group=set_up.user[1], umask=set_up.umask)
+    after = rights(torch.folder.parent)
+    if set_up.user[0] not in {0, set_up.owner[0]}:  # only root can give a folder back to its owner
+        before, after = ({name: entry[1:] for name, entry in all_.items()} for all_ in (before, after))
+    assert after == before
+
+
+@root_only
+def test_members_of_a_group_undo_the_drop_in_of_each_other(folder: Path) -> None:
+    set_up = SET_UPS["a colleague of the same group"]
+    torch, source = prepare(folder, set_up), make_release(folder)
+    as_user(lambda: drop_in(source, torch, check=allowed), user=1000, group=2000, umask=0o002)
+    copies = [path for path in (torch.folder / STORE / source.release).rglob("*") if path.is_dir()]
+    assert copies and all(path.stat().st_mode & 0o7777 == 0o2775 for path in copies)
+    as_user(lambda: undo(torch.folder), user=1001, group=2000, umask=0o002)
+    assert state(torch) == "original" and not (torch.folder / STORE).exists()
+
+
+def test_copies_have_the_modes_of_their_sources(tmp_path: Path) -> None:
+    """A private file among PyTorch's images stays private; the release's library is executable as it was."""
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    library = source.prefix / "lib" / source.soname
+    library.chmod(0o751)
+    private = torch.folder / "aotriton.images" / "amd-gfx90a" / "__signature__"
+    private.chmod(0o600)
+    private.parent.chmod(0o710)
+    drop_in(source, torch, check=allowed)
+    store = torch.folder / STORE
+    assert (store / source.release / source.soname).stat().st_mode & 0o777 == 0o751
+    kept = store / "originals" / "aotriton.images" / "amd-gfx90a"
+    assert kept.stat().st_mode & 0o777 == 0o710
+    assert (kept / "__signature__").stat().st_mode & 0o777 == 0o600
+    undo(torch.folder)
+    assert private.stat().st_mode & 0o777 == 0o600 and private.parent.stat().st_mode & 0o777 == 0o710
+
+
+@root_only
+@pytest.mark.parametrize("place", [".", "aotriton.images", "aotriton.images/amd-gfx90a"])
+@pytest.mark.parametrize("owner", [0, 1000])
+def test_the_folder_that_cannot_be_written_is_named(folder: Path, place: str, owner: int) -> None:
+    torch, source = prepare(folder, SET_UPS["below a folder of another user"]), make_release(folder)
+    fault = torch.folder / place
+    os.chown(fault, owner, 0)
+    fault.chmod(0o555)
+
+    def use() -> None:
+        with pytest.raises(OutputError) as caught:
+            drop_in(source, torch, check=allowed)
+        assert caught.value.what == f"{fault} cannot be written by user 1000"
+        assert caught.value.hint == (f"chmod u+wx {fault}" if owner else "run the command as root")
+
+    as_user(use, user=1000, group=1000)
+    assert state(torch) == "original" and not (torch.folder / STORE).exists()
+    fault.chmod(0o755)
+    os.chown(fault, 1000, 1000)
+    as_user(lambda: drop_in(source, torch, check=allowed), user=1000, group=1000)
+    assert state(torch) == source.release
