@@ -116,7 +116,5 @@ else()
   add_custom_target(aotforge_images ALL DEPENDS "${stamp}")
 endif()
 
-# makes the folder, with the same mode under any umask
-install(DIRECTORY DESTINATION lib/aotriton.images COMPONENT images)
 install(CODE "set(AOTFORGE_IMAGES [==[${folder}]==])" COMPONENT images)
 install(SCRIPT cmake/install_images.cmake COMPONENT images)
