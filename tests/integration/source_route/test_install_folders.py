@@ -32,12 +32,12 @@ def built(route: Make, tmp_path: Path) -> Route:
 @pytest.mark.compiler
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for folders of another user")
 def test_prefixes_and_build_folders_of_ordinary_machines(built: Route, tmp_path: Path) -> None:
-    """Debian's /usr/local, software of a group, a project folder of another user, and a build folder that everybody can write."""
+    """Debian's /usr/local, software of a group, a project folder of another user, and a build folder of mode 777."""
     images = files(built.build / "images")
     for name, user, group, mode in (
         ("of a group", 0, USER, 0o2775),
         ("of another user", USER, USER, 0o755),
-        ("for everybody", USER, USER, 0o777),
+        ("of mode 777", USER, USER, 0o777),
     ):
         lib = tmp_path / name / "lib"
         lib.mkdir(parents=True)
