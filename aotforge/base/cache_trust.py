@@ -85,6 +85,18 @@ def check_cache(folder: Path) -> None:
         )
 
 
+def cache_fault(folder: Path) -> str:
+    """The words for a cache folder of another user than this one and root, or that every user can write; empty for others."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    if status.st_uid not in {0, os.geteuid()}:
+        return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
+    mode = stat.S_IMODE(status.st_mode)
+    return f"has mode {mode:o}: every user can write to it" if mode & 0o1002 == 0o002 else ""
+
+
 def check_cache_folders(folder: Path) -> None:
     """Raises as `check_cache` also for the folders in it and those of its root filesystems: a backup may have restored them with their
     owners, or a link may lead to another disk."""

@@ -256,11 +256,15 @@ def one_arch(arch: str) -> str:
     return found[0]
 
 
-def cache_folder(folder: str | None, *, any_name: bool = False) -> Path:
-    """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to, and for its name."""
-    found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
-    if not any_name:
-        check_cache_name(found)
+def named_cache(folder: str | None) -> Path:
+    """The flag, else AOTFORGE_CACHE, else .aotforge/cache."""
+    return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+
+
+def cache_folder(folder: str | None) -> Path:
+    """As `named_cache`. Raises CacheError for one that others can write to, and for its name."""
+    found = named_cache(folder)
+    check_cache_name(found)
     above = next(one for one in found.parents if one.exists())
     if not found.exists() and above.stat().st_mode & 0o022:
         with suppress(OSError):  # another user could make it after the check; its use reports what is wrong

@@ -11,9 +11,9 @@ from aotforge.cli.command import (
     ROOT,
     Cache,
     Json,
-    cache_folder,
     cli_command,
     job_count,
+    named_cache,
     print_checked,
     print_either,
     print_report,
@@ -73,7 +73,7 @@ def doctor(
 
     request = Request(
         root=ROOT,
-        cache=cache_folder(cache, any_name=True),  # one of the checks
+        cache=named_cache(cache),  # one of the checks
         output=Path(output or ROOT / "releases" / "dist").absolute(),
         environment=os.environ,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import check_output_place, discard, make_folders, make_output_place, staged_folder
+from aotforge.base.git import clone, first_line
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -64,7 +65,11 @@ class LocalRun:
             discard(place)
         checkout = place / "checkout"
         make_folders(checkout.parent)
-        git(self.root, "clone", "--quiet", "--no-checkout", "--", str(self.root), str(checkout))
+        if (done := clone(self.root, checkout)).returncode:
+            raise ShardError(
+                f"git cannot clone {self.root}: {first_line(done)}",
+                hint="free some space, or name another folder",
+            )
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
         for need in job.needs:
             shutil.copytree(self._artefact(find_job(jobs, need)), checkout / job.inputs, dirs_exist_ok=True)
