@@ -172,9 +172,11 @@ def run_child(
     return done
 
 
-def run_child_bytes(kind: str, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+def run_child_bytes(
+    kind: str, command: Sequence[str], *, given: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[bytes]:
     """As `run_child`, with output as bytes."""
-    return subprocess.run(command, env=child_environment(kind), check=False, **options)
+    return subprocess.run(command, env=child_environment(kind, given), check=False, **options)
 
 
 def start_child(

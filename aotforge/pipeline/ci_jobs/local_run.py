@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aotforge.base.child_processes import run_child
 from aotforge.base.files import discard, make_folders, output_errors, staged_folder
+from aotforge.base.git import clone, first_line
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -62,7 +63,11 @@ class LocalRun:
         checkout = place / "checkout"
         with output_errors(place):
             make_folders(place)
-        git(self.root, "clone", "--quiet", "--no-checkout", "--", str(self.root), str(checkout))
+        if (done := clone(self.root, checkout)).returncode:
+            raise ShardError(
+                f"git cannot clone {self.root}: {first_line(done)}",
+                hint="free some space, or name another folder",
+            )
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
         for need in job.needs:
             shutil.copytree(self._artefact(find_job(jobs, need)), checkout / job.inputs, dirs_exist_ok=True)
