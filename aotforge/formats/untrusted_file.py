@@ -24,6 +24,9 @@ bytes that were read would have no meaning."""
 _PAGE = 4096
 """Bytes: no file system has smaller holes."""
 
+UNPACKED_LIMIT, MEMBERS_LIMIT = 2 * 1024**3, 50_000
+"""Bytes that an archive of a release unpacks to, and its members; texts for every arch are 22,000."""
+
 VALUE_LIMIT = 1 << 23
 """Values of a document at most; release.json has some 70 per image."""
 

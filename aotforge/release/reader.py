@@ -2,7 +2,6 @@
 
 import hashlib
 import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -107,7 +106,7 @@ def _check_other_archives(
 
 
 def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[ReleasedPack]) -> None:
-    """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile, zlib.error."""
+    """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile."""
     names = archive.packs if archive else frozenset[str]()
     known = {one.pack.name: one.pack.files for one in packs}
     # a library without the images that its archive is named for does nothing
@@ -192,7 +191,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Errors of an archive as ReleaseError."""
     try:
         yield
-    except (UnsafeArchiveError, zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
+    except (UnsafeArchiveError, zipfile.BadZipFile) as error:
         raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:
         raise _unusable(f"{path}: {error.strerror or error}", "the release is not complete") from error

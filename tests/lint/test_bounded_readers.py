@@ -34,7 +34,7 @@ _MODULES = re.compile(rf"\b({'|'.join({name.split('.')[-2:][0] for name in PARSE
 READERS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/formats/untrusted_file.py", "json.loads", "parse_json"),
     ("aotforge/formats/untrusted_tar.py", "zlib.decompressobj", "read_archive"),
-    ("aotforge/formats/zip_archive.py", "zipfile.ZipFile zlib.decompressobj", "open_zip, and the check of a zip that was just written"),
+    ("aotforge/formats/zip_archive.py", "zipfile.ZipFile", "open_zip, and the check of a zip that was just written"),
     ("aotforge/formats/shared_library.py", "elftools.elf.elffile.ELFFile", "open_elf"),
     ("aotforge/base/yaml_reader.py", "yaml.compose", "read_yaml, of manifests"),
     ("aotforge/pack/frames.py", "zstandard.ZstdDecompressor", "frames of a pack: sizes and window are bounded"),

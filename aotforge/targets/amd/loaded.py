@@ -41,7 +41,7 @@ def is_code_object(data: bytes) -> bool:
 
 
 def check_loaded(data: bytes) -> None:
-    """Raises CodeObjectError unless it is one kernel of a known arch, loaded as sections show, not relocated."""
+    """Raises CodeObjectError unless it is one kernel of a known arch, loaded as its sections show."""
     try:
         elf = read_elf(data)
         _check_header(data)
