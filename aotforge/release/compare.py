@@ -12,7 +12,6 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive, read_tar
 from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.release.listed_files import check_listed_files
@@ -106,7 +105,7 @@ def archive_digest(path: Path) -> str:
     """SHA-256 of the uncompressed tar of a .tar.gz file, of another file itself. Raises ReleaseError."""
     try:
         if path.suffix == ".gz":
-            facts = read_archive(file_chunks(path), NoSink(), bounds=archive_bounds(path), top=None)
+            facts = read_archive(file_chunks(path), NoSink(), top=None)
             return facts.tar.sha256
         return sha256_file(path)
     except (OSError, UnsafeArchiveError) as error:
@@ -191,7 +190,7 @@ def _members(path: Path) -> dict[str, str]:
             return _zip_members(path)
         sink = _DigestSink()
         if path.suffix == ".gz":
-            read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=None, on_entry=sink.entry)
+            read_archive(file_chunks(path), sink, top=None, on_entry=sink.entry)
         else:
             read_tar(file_chunks(path), sink, on_entry=sink.entry)
         return sink.members

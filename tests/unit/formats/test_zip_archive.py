@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import stat
-import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable

@@ -173,25 +173,6 @@ def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Sit
     assert violations(context, folder) == ""
 
 
-def test_names_of_one_wheel_are_not_read_again(
-    context: CheckContext, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hard link costs nothing, and each name took 11 s for half a megabyte."""
-    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
-    first = min(folder.iterdir())
-    for number in range(3):
-        (folder / f"aotforge_x{number}-1-py3-none-any.whl").hardlink_to(first)
-    opened: list[str] = []
-
-    def read(path: Path) -> dict[str, bytes]:
-        opened.append(path.name)
-        return read_wheel(path)
-
-    monkeypatch.setattr("aotforge.conformance.checks.wheels.read_wheel", read)
-    assert violations(context, folder).count(f"has the bytes of {first.name}") == 3
-    assert len(opened) == len(list(site.wheels.iterdir()))
-
-
 @pytest.mark.parametrize(
     ("project", "change", "expected"),
     [
