@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
@@ -23,7 +23,6 @@ from aotforge.base.progress import Report
 from aotforge.base.progress_events import write_event
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, OutputError, UnsupportedError, UsageError
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.pipeline.requests import ONLY
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
@@ -73,11 +72,9 @@ TASKS: dict[str, Task] = {}
 
 
 def cli_command(
-    name: str, *, positional: Sequence[str] = (), forwards: bool = False, reads: Sequence[str] = ()
+    name: str, *, positional: Sequence[str] = (), forwards: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function the task `name`; `positional` and `forwards` are those of `Task`.
-
-    `reads` are the parameters that name releases of others, or parts of them: the memory of the complete task is limited by their bytes.
 
     A parameter annotated with `Annotated[type, help]` is a flag. A parameter annotated with a request (a dataclass of
     `aotforge.pipeline.requests`) is replaced by the flags of its annotated fields.
@@ -98,8 +95,7 @@ def cli_command(
         @wraps(body)
         def run(**values: Any) -> None:
             made = {one: make_request(kind, values) for one, kind in requests.items()}
-            with limited_memory(*(Path(values[one]) for one in reads)) if reads else nullcontext():
-                body(**made, **{flag: value for flag, value in values.items() if flag in own})
+            body(**made, **{flag: value for flag, value in values.items() if flag in own})
 
         TASKS[name] = Task(
             name=name, body=run, flags=tuple(flags.values()), positional=tuple(positional), forwards=forwards

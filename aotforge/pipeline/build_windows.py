@@ -11,7 +11,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.memory_sink import MemorySink, archive_bounds, limited_memory
+from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
@@ -139,15 +139,14 @@ def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
     """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
-        with limited_memory(source):
-            for pack in read_packs(source):
-                if pack.name in found and found[pack.name] != pack:
-                    raise ReleaseError(
-                        f"there are two image packs named {pack.name}", hint="pass one of them with --images"
-                    )
-                check_pack(pack)
-                _check_interface(request.root, pack)
-                found[pack.name] = pack
+        for pack in read_packs(source):
+            if pack.name in found and found[pack.name] != pack:
+                raise ReleaseError(
+                    f"there are two image packs named {pack.name}", hint="pass one of them with --images"
+                )
+            check_pack(pack)
+            _check_interface(request.root, pack)
+            found[pack.name] = pack
     return tuple(found[name] for name in sorted(found))
 
 
@@ -170,7 +169,7 @@ def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
     sink = MemorySink(below=_IMAGES.removeprefix(f"{TOP}/") + "/")
     try:
         check = check_names(source.name)
-        read_archive(file_chunks(source), sink, bounds=archive_bounds(source), top=TOP, on_entry=check)
+        read_archive(file_chunks(source), sink, top=TOP, on_entry=check)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
     packs: dict[str, dict[str, bytes]] = {}

@@ -1,9 +1,7 @@
 """Verification of a profile's images, or of a release folder: its bytes, dispatch data and texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TypeVar
@@ -12,7 +10,6 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError, ReleaseError, RulesError, UnknownNameError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
@@ -111,10 +108,7 @@ def verify_release(
     this checkout does not have, ExecutorError as `check_processor_images`, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
-    # not what is executed: images have limits of their own
-    reading = nullcontext if own else partial(limited_memory, folder)
-    with reading():
-        packs = [(released, open_files(released.pack)) for released in read_release(folder)]
+    packs = [(released, open_files(released.pack)) for released in read_release(folder)]
     if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
         raise ReleaseError(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
@@ -138,9 +132,8 @@ def verify_release(
             name, profile = released.pack.name, opened.signature.profile
             if on_stage:
                 on_stage(f"comparing images of {name} with their assembly texts")
-            with reading():
-                tasks = release_tasks(released, opened, chosen, kernels_root, selected)
-                check_dispatch(opened, kernels_root.parent)
+            tasks = release_tasks(released, opened, chosen, kernels_root, selected)
+            check_dispatch(opened, kernels_root.parent)
             check_texts(tasks, jobs=jobs, programs=programs)
             reports.append(
                 verify_tasks(

@@ -28,7 +28,6 @@ from aotforge.errors import (
 )
 from aotforge.formats.code_object import metadata
 from aotforge.formats.elf_symbols import check_symbols
-from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
@@ -140,7 +139,7 @@ class _TextSink(NoSink):
 
 def _in_archive(path: Path, name: str) -> bytes | None:
     try:
-        read_archive(file_chunks(path), _TextSink(name), bounds=archive_bounds(path), top=None)
+        read_archive(file_chunks(path), _TextSink(name), top=None)
     except _FoundError as found:
         text: bytes = found.args[0]
         return text
