@@ -23,8 +23,6 @@ from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox.executors.agent import own_tasks
 from aotforge.sandbox.executors.cgroups import ControlGroups
 from aotforge.sandbox.executors.session import UID
-from aotforge.sandbox.memory_watch import MemoryWatch, refused_system_calls
-from aotforge.sandbox.process_one import ProcessOne, can_hold
 
 _PROBE_SECONDS = 30
 _OUTPUT_LIMIT = 1 << 20
@@ -95,28 +93,19 @@ class ReleasePrograms:
             tempfile.TemporaryFile() as given,
             _output() as (out, written),
             _output() as (err, complaints),
-            tempfile.TemporaryFile() as refused,
             closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)) as groups,
-            MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES) as watch,
-            ProcessOne() as first,
         ):
-            calls = refused_system_calls()
-            for file, content in ((given, text.encode()), (refused, calls)):
-                file.write(content)
-                file.seek(0)
+            given.write(text.encode())
+            given.seek(0)
             options: dict[str, Any] = {"stdin": given, "stdout": out, "stderr": err, "timeout": seconds}
             try:
-                options["preexec_fn"] = groups.join() or watch.join()
+                options["preexec_fn"] = groups.join()
                 if self.sandbox:
-                    filtered = ["--seccomp", str(refused.fileno())] if calls else []
                     words = [
-                        *(*self.sandbox, *first.options, *filtered, *_mounts(readable, writable)),
+                        *(*self.sandbox, *_mounts(readable, writable)),
                         *("--chdir", str(folder), *_variables(own), *command),
                     ]
-                    passed = [*first.descriptors, refused.fileno()]
-                    status: int | None = run_child(
-                        "bubblewrap", _limited(words), pass_fds=passed, **options
-                    ).returncode
+                    status: int | None = run_child("bubblewrap", _limited(words), **options).returncode
                 else:
                     status = run_child(
                         "release program", _limited(command), given={}, add=own, cwd=folder, **options
@@ -151,23 +140,14 @@ class ReleasePrograms:
         if not self.sandbox:
             return start_child(kind, command, add=add, pass_fds=tuple(pass_fds), **options)
         groups = limits.enter_context(closing(ControlGroups(memory_bytes=_MEMORY, processes=_PROCESSES)))
-        watch = limits.enter_context(MemoryWatch(memory_bytes=_MEMORY, processes=_PROCESSES))
-        options["preexec_fn"] = groups.join() or watch.join()
-        first = limits.enter_context(ProcessOne())
-        calls = refused_system_calls()
-        with tempfile.TemporaryFile() as refused, _empty_pipe() as options["stdin"]:
-            refused.write(calls)
-            refused.seek(0)
-            filtered = ["--seccomp", str(refused.fileno())] if calls else []
+        options["preexec_fn"] = groups.join()
+        with _empty_pipe() as options["stdin"]:
             own = child_environment(kind, add=add)
             words = [
-                *(*self.sandbox, *first.options, *filtered, *_mounts(readable, ()), "--chdir", "/"),
+                *(*self.sandbox, *_mounts(readable, ()), "--chdir", "/"),
                 *(*_variables(own, path=own.get("PATH", os.defpath)), *command),
             ]
-            passed = (*pass_fds, *first.descriptors, refused.fileno())
-            process = start_child("bubblewrap", _limited(words), pass_fds=passed, **options)
-        first.release()
-        return process
+            return start_child("bubblewrap", _limited(words), pass_fds=tuple(pass_fds), **options)
 
     def compile(
         self,
@@ -290,7 +270,7 @@ def available_programs() -> ReleasePrograms:
 def _sandbox() -> tuple[str, ...]:
     """bubblewrap with the first mounts and namespaces that the kernel permits; empty when there are none."""
     program = which("bwrap")
-    if program is None or not can_hold():
+    if program is None:
         return ()
     root = os.geteuid() == 0
     found = product((_READ_ONLY_DEVICES, ()), (_USER, _ROOT)) if root else [((), _USER)]
@@ -348,7 +328,6 @@ def _limited(command: Sequence[str]) -> list[str]:
         "data": (resource.RLIMIT_DATA, _MEMORY),
         "nofile": (resource.RLIMIT_NOFILE, _OPEN_FILES),
         "nproc": (resource.RLIMIT_NPROC, own_tasks() + _PROCESSES),
-        # before the watch of its memory no program runs
         "rtprio": (resource.RLIMIT_RTPRIO, 0),
         "nice": (resource.RLIMIT_NICE, 0),
     }

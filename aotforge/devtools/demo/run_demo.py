@@ -1,6 +1,7 @@
 """Attention by a release on virtual devices: builds it unless named, runs calls that it serves."""
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,6 @@ from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
 from aotforge.release.listed_files import check_listed_files
-from aotforge.sandbox.program_folder import program_folder
 from aotforge.sandbox.release_programs import find_release_programs
 from aotforge.verify.reader_process import readable_folders
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
@@ -54,7 +54,8 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
     problems = problems_of(plans)
-    with program_folder("aotforge-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as made:
+        folder = Path(made)
         extracted = extract_release(release, [plan.pack for plan in plans], folder)
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
