@@ -18,7 +18,6 @@ from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
 from aotforge.release.listed_files import check_listed_files
 from aotforge.sandbox.release_programs import find_release_programs
-from aotforge.verify.reader_process import readable_folders
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
@@ -82,11 +81,7 @@ def python_folders(root: Path) -> set[Path]:
     own = {root / name for name in ("aotforge", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
-    return {
-        *own,
-        *readable_folders(),
-        *(one for one in inner if one.exists() and not one.is_relative_to("/usr")),
-    }
+    return {*own, *(one for one in inner if one.exists() and not one.is_relative_to("/usr"))}
 
 
 def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:

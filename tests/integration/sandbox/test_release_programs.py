@@ -17,8 +17,7 @@ from aotforge.sandbox.release_programs import (
     ProgramResult,
     ReleasePrograms,
     available_programs,
-    check_device_images,
-    check_emulated_images,
+    check_consent,
     find_release_programs,
     is_own_release,
 )
@@ -45,7 +44,7 @@ def test_neither_keys_nor_files_of_the_caller_are_visible(
     line = f"cat /proc/*/environ; cat {tmp_path}/key.pem /etc/shadow /root/.bashrc; ls /home /root /work; echo; id -u"
     done = run(line, readable=(tmp_path / "work",))
     assert "planted" not in done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] in {"64042", "0"}
+    assert done.stdout.splitlines()[-1] == str(os.geteuid())
     assert done.stderr.count("No such file") >= 3
 
 
@@ -58,18 +57,6 @@ def test_only_writable_folders_can_be_written(tmp_path: Path) -> None:
     assert run(line, (readable,), (writable,)).status == 0
     assert (writable / "file").read_text() == "1\n" and not (readable / "file").exists()
     assert not Path("/usr/planted").exists() and not Path("/dev/shm/x").exists()
-
-
-@needs_bubblewrap
-def test_nothing_but_its_writable_folders_and_tmp_can_be_written(tmp_path: Path) -> None:
-    """Other folders would be memory that no limit counts."""
-    (tmp_path / "readable").mkdir()
-    (tmp_path / "writable").mkdir()
-    line = "find / -type d ! -path '/proc/*' 2>/dev/null | while read -r d; do (: > $d/x) 2>/dev/null && echo $d; done"
-    written = set(run(line, (tmp_path / "readable",), (tmp_path / "writable",)).stdout.split())
-    # pytest's folders are below /tmp, which is bounded
-    assert {one for one in written if not one.startswith("/tmp")} == set()
-    assert {"/tmp", str(tmp_path / "writable")} <= written
 
 
 _OPEN_FOR_WRITING = """
@@ -98,32 +85,6 @@ def test_no_file_of_the_kernel_opens_for_writing() -> None:
     assert (done.status, done.stdout.split()) == (0, ["all"]), done
 
 
-_CHANGE_DEVICES = """
-import os, stat
-for name in ("null", "full", "random", "urandom"):
-    with open("/dev/" + name, "r+b", buffering=0) as device:
-        try:
-            os.fchmod(device.fileno(), stat.S_IMODE(os.fstat(device.fileno()).st_mode))
-        except OSError:
-            continue
-        print(name)
-print(os.write(os.open("/dev/null", os.O_WRONLY), b"x"), len(open("/dev/urandom", "rb").read(8)))
-"""
-
-
-@needs_bubblewrap
-@pytest.mark.parametrize("namespaces", ["_USER", "_ROOT"])
-def test_devices_can_be_used_but_not_changed(namespaces: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are this machine's. The mode that the program sets is the one they have."""
-    if os.geteuid() == 0:
-        monkeypatch.setattr(release_programs, "_USER", getattr(release_programs, namespaces))
-    release_programs._sandbox.cache_clear()
-    programs = find_release_programs("r", own=False, unsandboxed=False)
-    release_programs._sandbox.cache_clear()
-    done = programs.run(["/usr/bin/python3", "-c", _CHANGE_DEVICES], environment={}, readable=(), seconds=300)
-    assert (done.status, done.stdout) == (0, "1 8\n"), done
-
-
 @needs_bubblewrap
 def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -135,7 +96,6 @@ def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
     assert "Connection refused" in done.stdout
     assert int(done.stdout.splitlines()[-2]) <= 3  # two lines of headings, and perhaps the loopback device
     assert int(done.stdout.splitlines()[-1]) < 8 and "No such process" in done.stderr
-    assert run("ls -A /proc/1; : > /proc/1/file").stdout == ""
 
 
 @needs_bubblewrap
@@ -148,84 +108,31 @@ def test_capabilities_and_time_are_bounded() -> None:
 
 
 def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_programs, "_sandbox", lambda: ())
-    monkeypatch.setattr(os, "environ", {"PATH": os.defpath})
+    """It is the only thing that is asked: keys are no reason to refuse, and no program has them."""
+    monkeypatch.setattr(release_programs, "available_programs", lambda: ReleasePrograms(sandbox=()))
+    monkeypatch.setenv("GITHUB_TOKEN", "planted-token")
     with pytest.raises(ExecutorError, match="no sandbox") as error:
         find_release_programs("0.11.2b-r1", own=False, unsandboxed=False)
-    assert "--unsandboxed" in error.value.hint
+    assert "bubblewrap" in error.value.hint and "--unsandboxed" in error.value.hint
     assert find_release_programs("0.11.2b-r1", own=True, unsandboxed=False).sandbox == ()
     found = find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
-    done = found.run(["/bin/sh", "-c", "echo $HOME $ONE"], environment={"ONE": "1"}, readable=(), seconds=300)
-    assert (done.status, done.stdout) == (0, "/nonexistent 1\n")
+    command = ["/bin/sh", "-c", "echo $ONE; cat /proc/self/environ"]
+    done = found.run(command, environment={"ONE": "1"}, readable=(), seconds=300)
+    assert (done.status, done.stdout[:2]) == (0, "1\n") and "planted" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "AOTFORGE_KEY_TARGETS",
-            "AOTFORGE_CACHE_KEY_TARGETS",
-            "AOTFORGE_SIGNING_KEY",
-            "AWS_SECRET_ACCESS_KEY",
-        ),
-        *("GITHUB_PAT", "GPG_PASSPHRASE", "SMTP_PASS", "DB_PASSWD", "STORE_ACCESS_KEY", "DOCKER_AUTH_CONFIG"),
-        *("npm_config__auth", "GOOGLE_APPLICATION_CREDENTIALS"),
-    ],
-)
-def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_programs, "_sandbox", lambda: ())
-    monkeypatch.setenv(name, "secret")
-    with pytest.raises(ExecutorError, match=name):
-        find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
-    confined, unconfined = ReleasePrograms(sandbox=("bwrap",)), ReleasePrograms(sandbox=())
-    with pytest.raises(ExecutorError, match=name):
-        check_emulated_images("0.11.2b-r1", own=False, programs=unconfined)
-    check_emulated_images("0.11.2b-r1", own=True, programs=unconfined)
-    check_emulated_images("0.11.2b-r1", own=False, programs=confined)
-
-
-def test_a_release_that_others_can_change_is_not_this_checkouts_own(tmp_path: Path) -> None:
-    """It is executed without a sandbox where there is none."""
+def test_what_lies_in_releases_dist_is_this_checkouts_own(tmp_path: Path) -> None:
     dist = tmp_path / "releases" / "dist"
     (dist / "r1").mkdir(parents=True)
+    (dist / "r1").chmod(0o777)
     (tmp_path / "shared" / "r1").mkdir(parents=True)
     assert is_own_release(dist / "r1", tmp_path) and not is_own_release(tmp_path / "shared" / "r1", tmp_path)
-    (dist / "r1").chmod(0o777)
-    assert not is_own_release(dist / "r1", tmp_path)
-    (dist / "r1").chmod(0o755)
-    (dist / "r1" / "images.tar.gz").write_text("")
-    (dist / "r1" / "images.tar.gz").chmod(0o666)
-    assert not is_own_release(dist / "r1", tmp_path)
-    (dist / "r1" / "images.tar.gz").chmod(0o644)
+    assert not is_own_release(dist / ".." / ".." / "shared" / "r1", tmp_path)
     dist.rename(tmp_path / "before")
     dist.symlink_to(tmp_path / "shared")
     assert is_own_release(dist / "r1", tmp_path)
-    (tmp_path / "shared").chmod(0o777)
-    assert not is_own_release(dist / "r1", tmp_path)
     (tmp_path / "circle").symlink_to("circle")
     assert not is_own_release(tmp_path / "circle", tmp_path)
-
-
-def test_a_link_that_is_removed_while_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a folder such as /tmp another user removes their link once it was followed, and then lets it lead to a release of theirs."""
-    made = tmp_path / "releases" / "dist" / "r1"
-    made.mkdir(parents=True)
-    link = tmp_path / "tmp" / "link"
-    link.parent.mkdir()
-    link.parent.chmod(0o1777)
-    link.symlink_to(made)
-    assert is_own_release(link, tmp_path)
-    look = Path.lstat
-
-    def removed(path: Path) -> os.stat_result:
-        if path == link:
-            raise FileNotFoundError(path)
-        return look(path)
-
-    monkeypatch.setattr(Path, "lstat", removed)
-    assert not is_own_release(link, tmp_path)
 
 
 @needs_bubblewrap
@@ -278,24 +185,21 @@ def test_a_limit_of_the_caller_is_not_exceeded() -> None:
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        os._exit(0 if "--fsize=1000" in release_programs._limited(["x"]) else 1)
+        os._exit(0 if "--fsize=1000" in release_programs._limiter() else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert resource.getrlimit(resource.RLIMIT_FSIZE) == (soft, hard)
 
 
-def test_images_of_others_reach_a_gpu_with_consent_and_without_keys(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """They have no sandbox, and the key that signs the report is in the same process."""
-    check_device_images("r", own=True, unsandboxed=False)
-    check_device_images("r", own=False, unsandboxed=True)
+def test_images_of_others_reach_a_gpu_with_consent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They have no sandbox."""
+    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "x")
+    check_consent("the images of r", own=True, unsandboxed=False)
+    check_consent("the images of r", own=False, unsandboxed=True)
     with pytest.raises(ExecutorError, match="the images of r are not executed: they are code of others"):
-        check_device_images("r", own=False, unsandboxed=False)
+        check_consent("the images of r", own=False, unsandboxed=False)
+    monkeypatch.delenv("AOTFORGE_SIGNING_KEY")
     done = invoke(PROJECT, "hardware.check", "--release", str(tmp_path), check=False)
     assert done.returncode == 29 and "are code of others" in done.stderr
-    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "x")
-    with pytest.raises(ExecutorError, match="it could read AOTFORGE_SIGNING_KEY"):
-        check_device_images("r", own=False, unsandboxed=True)
 
 
 def test_messages_of_compilers_are_kept_in_part() -> None:
