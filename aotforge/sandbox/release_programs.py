@@ -1,6 +1,7 @@
-"""Runs programs that load or compile a release's files: in bubblewrap where it works, without network and files of the user.
+"""Runs programs that load or compile a release's files, in bubblewrap where it works.
 
-A library of a release that this checkout did not build runs without a sandbox only after the user's consent.
+The sandbox has neither network nor files of the user, but for the folders that a call names. A library of a release that this
+checkout did not build runs without a sandbox only after the user's consent.
 """
 
 import os

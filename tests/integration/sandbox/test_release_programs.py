@@ -108,7 +108,7 @@ def test_capabilities_and_time_are_bounded() -> None:
 
 
 def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the only thing that is asked: keys are no reason to refuse, and no program has them."""
+    """It is all that is needed: keys are no reason to refuse, and no program has them."""
     monkeypatch.setattr(release_programs, "available_programs", lambda: ReleasePrograms(sandbox=()))
     monkeypatch.setenv("GITHUB_TOKEN", "planted-token")
     with pytest.raises(ExecutorError, match="no sandbox") as error:
@@ -121,7 +121,7 @@ def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest
     assert (done.status, done.stdout[:2]) == (0, "1\n") and "planted" not in done.stdout
 
 
-def test_what_lies_in_releases_dist_is_this_checkouts_own(tmp_path: Path) -> None:
+def test_what_is_in_releases_dist_is_this_checkouts_own(tmp_path: Path) -> None:
     dist = tmp_path / "releases" / "dist"
     (dist / "r1").mkdir(parents=True)
     (dist / "r1").chmod(0o777)

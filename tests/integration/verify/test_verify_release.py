@@ -87,8 +87,13 @@ def archive(folder: Path, kind: str) -> Path:
 
 
 def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
-    add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
+    add: tuple[Path, Plan, dict[str, KernelImage]],
+    release: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without consent, with or without bubblewrap, and with a token in the environment that no worker gets."""
+    monkeypatch.setenv("HF_TOKEN", "x")
     root, plan, images = add
     cache = tmp_path / "cache"
     # without files that other tests are writing
