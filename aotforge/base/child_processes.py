@@ -85,11 +85,6 @@ KINDS: Mapping[str, ChildKind] = {
         inherited=("TERM",),
         fixed={"PATH": os.defpath},
     ),
-    "memory watch": ChildKind(
-        programs="the watch of a sandbox's memory, with Python's standard library alone",
-        inherited=_LOADER,
-        fixed=_ENGLISH,
-    ),
     "agent": ChildKind(
         programs="the agent of the local executor; it gives a step the step's own environment",
         inherited=(),

@@ -63,7 +63,7 @@ def check_release(
     default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run. The release's
     library is executed after its files passed; `own` and `unsandboxed` as in `find_release_programs`.
     A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
-    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError when there is no sandbox, CacheError. Nothing in
+    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError without sandbox and consent, CacheError. Nothing in
     `folder` is changed.
     """
     started = time.monotonic()

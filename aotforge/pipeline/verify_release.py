@@ -24,16 +24,9 @@ from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
-from aotforge.sandbox.release_programs import (
-    available_programs,
-    check_device_images,
-    check_emulated_images,
-    check_processor_images,
-    is_own_release,
-)
+from aotforge.sandbox.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
-from aotforge.verify.reader_process import UNCONFINED
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
@@ -105,7 +98,7 @@ def verify_release(
     Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`; verdicts of others
     are not stored: what executed them could be under their control. Raises ReleaseError
     for an archive that is missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that
-    this checkout does not have, ExecutorError as `check_processor_images`, and what `verify_tasks` raises.
+    this checkout does not have, ExecutorError as `check_consent`, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
     packs = [(released, open_files(released.pack)) for released in read_release(folder)]
@@ -116,13 +109,12 @@ def verify_release(
         )
     served = {arch for _, opened in packs for arch in opened.signature.archs}
     if any(map(is_native, wanted or served)):
-        check_processor_images(folder.name, own=own, unsandboxed=unsandboxed)
+        check_consent(
+            f"the images for processors of {folder.name}",
+            own=own, unsandboxed=unsandboxed, otherwise="--arch with the other archs",
+        )  # fmt: skip
     if device:
-        check_device_images(folder.name, own=own, unsandboxed=unsandboxed)
-    programs = UNCONFINED if unsandboxed else available_programs()
-    check_emulated_images(folder.name, own=own, programs=programs)
-    if on_stage and not programs.sandbox and not own:
-        on_stage("images are emulated without a sandbox")
+        check_consent(f"the images of {folder.name}", own=own, unsandboxed=unsandboxed)
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:
@@ -134,7 +126,7 @@ def verify_release(
                 on_stage(f"comparing images of {name} with their assembly texts")
             tasks = release_tasks(released, opened, chosen, kernels_root, selected)
             check_dispatch(opened, kernels_root.parent)
-            check_texts(tasks, jobs=jobs, programs=programs)
+            check_texts(tasks, jobs=jobs)
             reports.append(
                 verify_tasks(
                     tasks,
@@ -147,7 +139,6 @@ def verify_release(
                     on_event=on_event,
                     on_stage=on_stage,
                     device=device,
-                    programs=programs,
                     keep=own,
                 )
             )

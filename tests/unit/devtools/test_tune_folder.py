@@ -18,7 +18,7 @@ from aotforge.devtools.cost.candidates import find_candidates
 from aotforge.devtools.tune import run_tune, sources
 from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest, prepare, tune
 from aotforge.devtools.tune.sources import open_folder
-from aotforge.errors import ExecutorError, OutputError, UnsupportedError
+from aotforge.errors import DeviceError, ExecutorError, OutputError, UnsupportedError
 from aotforge.toolchain import backend_options
 from aotforge.toolchain.triton import Toolchain
 from tests.support.families import PROJECT
@@ -175,14 +175,17 @@ def test_what_is_there_is_kept(folder: Path, request_of: TuneRequest, tmp_path: 
         prepare(request_of, folder, on_tried=never)
 
 
-def test_candidates_are_executed_with_consent_and_without_keys(
+def test_candidates_are_executed_with_consent(
     folder: Path, request_of: TuneRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_tune, "choose_device", None)
+    def reached(*_: object, **__: object) -> None:
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr(run_tune, "choose_device", reached)
+    monkeypatch.setenv("AOTFORGE_KEY_TARGETS", "secret")
     wanted = replace(request_of, candidates=folder, device=OnDevice())
-    with pytest.raises(ExecutorError, match="it may be code of others") as caught:
+    with pytest.raises(ExecutorError, match="they are code of others") as caught:
         tune(wanted)
     assert "--unsandboxed" in caught.value.hint
-    monkeypatch.setenv("AOTFORGE_KEY_TARGETS", "secret")
-    with pytest.raises(ExecutorError, match="it could read AOTFORGE_KEY_TARGETS"):
+    with pytest.raises(DeviceError, match="no GPU"):
         tune(replace(wanted, unsandboxed=True))
