@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from aotforge.base.git import run_git
 from benchmarks.rebuild_build import seconds
 from benchmarks.rebuild_noop import KERNEL, RULES, TARGET_SECONDS
 
@@ -27,8 +27,7 @@ RUNS = 5
 
 def checkout(folder: Path, count: int) -> None:
     """The tracked files, but for the kernels: one family of `count` images."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
-    for name in listed.stdout.split("\0"):
+    for name in run_git(ROOT, "ls-files", "-z").stdout.decode().split("\0"):
         if name and not name.startswith(("kernels/", "tests/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

@@ -85,11 +85,6 @@ KINDS: Mapping[str, ChildKind] = {
         inherited=("TERM",),
         fixed={"PATH": os.defpath},
     ),
-    "memory watch": ChildKind(
-        programs="the watch of a sandbox's memory, with Python's standard library alone",
-        inherited=_LOADER,
-        fixed=_ENGLISH,
-    ),
     "agent": ChildKind(
         programs="the agent of the local executor; it gives a step the step's own environment",
         inherited=(),
@@ -172,9 +167,11 @@ def run_child(
     return done
 
 
-def run_child_bytes(kind: str, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+def run_child_bytes(
+    kind: str, command: Sequence[str], *, given: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[bytes]:
     """As `run_child`, with output as bytes."""
-    return subprocess.run(command, env=child_environment(kind), check=False, **options)
+    return subprocess.run(command, env=child_environment(kind, given), check=False, **options)
 
 
 def start_child(

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -17,18 +18,16 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from aotforge.base.cache_trust import DEFAULT_ACL, input_fault, replaceable
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 PART = ".part-"
-"""In the names of partial files, before the eight characters of mkstemp."""
+"""In the names of partial files, before the eight characters that `new_file_in` adds."""
 
-_FILE_MODE = 0o644
 _PARTIAL = re.compile(r"[a-z0-9_]{8}")
 _TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
-"""Ends of the names that mkdtemp gives."""
-_LOCK_MODE = 0o600
-_FOLDER_MODE = 0o755
+"""Ends of the names of temporary files and folders."""
+_FILE_MODE, _FOLDER_MODE = 0o666, 0o777
+"""Less the umask, which the system subtracts."""
 _POLL_SECONDS = 0.05
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -49,20 +48,19 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BufferedWriter]:
-    """A file that takes the place of `path` when the block ends well, readable by all: also of a link, which is not followed.
+    """A file that takes the place of `path` when the block ends well: also of a link, which is not followed.
 
     Raises OSError; `path` then stays as it was.
     """
     handle, partial = new_partial(path)
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, _FILE_MODE)  # not by name: another user may replace it by a link
             yield file
             file.flush()
             remove_partial(path)
-            Path(partial).replace(path)
+            partial.replace(path)
     except BaseException:
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 
@@ -71,7 +69,9 @@ def _create(path: Path, data: bytes) -> bool:
     if os.path.lexists(path):
         return False
     try:
-        with os.fdopen(os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600), "wb") as file:
+        with os.fdopen(
+            os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE), "wb"
+        ) as file:
             _fill(file, data)
             # linkat(2) follows this link, link(2) does not: Python calls the first when a descriptor is given
             os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno(), follow_symlinks=True)
@@ -81,17 +81,16 @@ def _create(path: Path, data: bytes) -> bool:
 
 
 def _fill(file: BufferedWriter, data: bytes) -> None:
-    """Writes a new file to the disk, readable by all."""
+    """Writes a new file to the disk."""
     file.write(data)
     file.flush()
-    os.fchmod(file.fileno(), _FILE_MODE)  # not by name: another user may replace it by a link
     os.fsync(file.fileno())
 
 
-def new_partial(path: Path) -> tuple[int, str]:
+def new_partial(path: Path) -> tuple[int, Path]:
     """A new file next to `path`, and its name; its lock shows others that its writer is running. Raises OSError."""
     while True:
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}{PART}", dir=path.parent)
+        handle, partial = new_file_in(path.parent, prefix=f".{path.name}{PART}")
         with suppress(OSError):  # without locks nothing is removed
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
@@ -100,7 +99,7 @@ def new_partial(path: Path) -> tuple[int, str]:
 
 
 def remove_partial(path: Path) -> None:
-    """Removes the partial files of `path` that killed writers of this user have left."""
+    """Removes the partial files of `path` that killed writers have left."""
     prefix = f".{path.name}{PART}"
     with suppress(OSError):  # of a folder that cannot be read
         for left in path.parent.iterdir():
@@ -109,18 +108,17 @@ def remove_partial(path: Path) -> None:
 
 
 def remove_unlocked(path: Path, *, folder: bool = False) -> None:
-    """Removes a regular file of this user that no running process has locked, or a `folder` below one that only this user can write."""
+    """Removes a regular file, or a `folder`, that no running process has locked."""
     is_wanted = stat.S_ISDIR if folder else stat.S_ISREG
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            status = os.fstat(handle)
-            if is_wanted(status.st_mode) and status.st_uid == os.geteuid():
+            if is_wanted(os.fstat(handle).st_mode):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if folder:
                     discard(path)
                 else:
-                    path.unlink()  # another user may have exchanged it by a folder, which stays
+                    path.unlink()
         finally:
             os.close(handle)
 
@@ -139,51 +137,36 @@ def read_bytes(
 
 
 def make_folders(path: Path) -> None:
-    """Makes a folder and those above it; new ones are readable by all and writable by this user, whatever the umask. Raises OSError."""
-    if path.is_dir():
-        return
-    make_folders(path.parent)
-    with suppress(FileExistsError):
-        path.mkdir(_FOLDER_MODE)
-        open_up(path)
-    if not path.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    """Makes a folder and those above it. Raises OSError."""
+    path.mkdir(parents=True, exist_ok=True)
 
 
-def open_up(folder: Path | str, *, parent: int | None = None) -> None:
-    """Makes a new folder readable by all, and new entries writable by this user only, whatever the ACL of the folder above; by its
-    descriptor, because the name may lead elsewhere by now. Raises OSError."""
-    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        if os.fstat(handle).st_uid == os.geteuid():
-            opened = Path(f"/proc/self/fd/{handle}")
-            with suppress(OSError):  # there is none, or the file system has none
-                os.removexattr(opened, DEFAULT_ACL)
-            opened.chmod(_FOLDER_MODE)
-    finally:
-        os.close(handle)
+def new_file_in(folder: Path, *, prefix: str, suffix: str = "") -> tuple[int, Path]:
+    """The descriptor of a new file, and its path. As `tempfile.mkstemp`, with the mode of the umask. Raises OSError."""
+    while True:
+        path = folder / f"{prefix}{secrets.token_hex(4)}{suffix}"
+        with suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return os.open(path, flags, _FILE_MODE), path
 
 
-def share(made: Path) -> None:
-    """Makes a new file, or a folder with everything in it, readable by all and writable by this user, whatever the umask was. Raises
-    OSError."""
-    inner = [Path(parent, name) for parent, _, names in os.walk(made) for name in ("", *names)]
-    for path in (made, *inner):  # a file has none
-        status = path.lstat()
-        wanted = _FOLDER_MODE if stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IXUSR else _FILE_MODE
-        if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) != wanted:
-            path.chmod(wanted)
+def new_folder_in(folder: Path, *, prefix: str) -> Path:
+    """A new folder. As `tempfile.mkdtemp`, with the mode of the umask. Raises OSError."""
+    while True:
+        path = folder / f"{prefix}{secrets.token_hex(4)}"
+        with suppress(FileExistsError):
+            path.mkdir(_FOLDER_MODE)
+            return path
 
 
 def private_file_fault(path: Path) -> str:
-    """The reason why other users may read or replace a file, such as a key; empty when they cannot. Raises OSError."""
+    """The reason why a file, such as a key, is not private: its mode or its owner; empty when it is. Raises OSError."""
     status = path.stat()
     if status.st_mode & 0o077:
         return f"can be read by others than its owner: mode {stat.S_IMODE(status.st_mode):o}"
     if status.st_uid not in {0, os.geteuid()}:
         return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
-    fault = replaceable(path)
-    return f"is not safe: {fault}" if fault else ""
+    return ""
 
 
 @contextmanager
@@ -252,19 +235,13 @@ def _lock_of(path: Path) -> Path:
     return path.parent / f".{path.name}.lock"
 
 
-def open_lock(path: Path, *, shared: bool = False) -> int:
-    """The descriptor of a file that is there to be locked, made where there is none. Others cannot open it: who can read a file can hold
-    its lock for ever. A `shared` one keeps the rights that it has. Raises OSError."""
-    handle = open_own(str(path), os.O_RDWR | os.O_CREAT, mode=_LOCK_MODE)
-    status = os.fstat(handle)
-    # of an earlier version; with more links it is another file, too
-    if not shared and status.st_uid == os.geteuid() and status.st_nlink == 1:
-        os.fchmod(handle, _LOCK_MODE)
-    return handle
+def open_lock(path: Path) -> int:
+    """The descriptor of a file to be locked, made where there is none. Raises OSError."""
+    return open_own(str(path), os.O_RDWR | os.O_CREAT)
 
 
 def _open_lock(path: Path) -> int:
-    """The lock file of `path`, which is never another file's name. Raises OutputError."""
+    """The lock file of `path`. Raises OutputError."""
     with output_errors(_lock_of(path)):
         make_folders(path.parent)
         return open_lock(_lock_of(path))
@@ -293,60 +270,15 @@ def lock_within(handle: int, seconds: float) -> bool:
         time.sleep(_POLL_SECONDS)
 
 
-def check_output_place(path: Path, *, needed: bool = False) -> None:
-    """Raises OutputError when another user can replace folders beside `path`: what is staged there, or put aside, could be exchanged
-    by a link, whose target's files would be changed, or by a folder of this user, which would be removed. `needed`: or when its folder is
-    not there."""
-    if fault := replaceable(path, needed=needed):
-        raise OutputError(
-            f"{path} is not written: {fault}",
-            cause="they could exchange folders there while this program writes, so that other files of this user are changed",
-            hint="choose another folder, or take the right to write from others (chmod go-w) where the owner is right",
-        )
-
-
-def make_output_place(path: Path) -> None:
-    """Makes the folder of `path` as `make_folders`. Raises as `check_output_place`, also when another user was the first to make it."""
-    check_output_place(path)
-    if not path.parent.is_dir():
-        with output_errors(path):
-            make_folders(path.parent)
-    check_output_place(path, needed=True)
-
-
-def check_own_input(path: Path, error: type[AotforgeError]) -> None:
-    """Raises `error` for a file or folder that another user can change or exchange: an entry of it, were it a folder, they could replace.
-
-    For inputs whose code is executed or released as this user's own, and which have no signature.
-    """
-    if fault := input_fault(path):
-        if not os.path.lexists(path):
-            raise error(f"{path} does not exist", hint="check its name")
-        raise error(
-            f"{path} is not used: {fault}",
-            cause="code of others would be executed or released as this user's own",
-            hint="copy the folder to a place that only you can write, if you made it",
-        )
-
-
-def check_own_tree(path: Path, error: type[AotforgeError]) -> None:
-    """As `check_own_input`, of a file, or of a folder and everything in it."""
-    for one in (path, *(path.rglob("*") if path.is_dir() else ())):
-        check_own_input(one, error)
-
-
 @contextmanager
-def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
+def output_lock(path: Path) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
 
-    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends. Raises as
-    `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked.
+    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends. Raises OutputError.
 
     The lock is a file next to the output (`.<name>.lock`) that stays; the kernel releases the lock when its
     holder exits, so a killed build leaves nothing to clean up.
     """
-    if not opened:
-        make_output_place(path)
     handle = _open_lock(path)
     try:
         try:
@@ -363,18 +295,15 @@ def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def staged_folder(path: Path, *, opened: bool = False, known: str = "*") -> Iterator[Path]:
+def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
     """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays
     as it was.
 
     A folder that has files, and none of the pattern `known`, is not replaced: it is not an earlier result.
 
-    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed. Raises OutputError, also as
-    `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked; and where
-    `path` is neither a folder nor a link.
+    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed. Raises OutputError, also
+    where `path` is neither a folder nor a link.
     """
-    if not opened:
-        make_output_place(path)
     if os.path.lexists(path) and not (path.is_dir() or path.is_symlink()):
         raise OutputError(
             f"{path} is not a folder",
@@ -391,13 +320,11 @@ def staged_folder(path: Path, *, opened: bool = False, known: str = "*") -> Iter
         make_folders(path.parent)
         for left in path.parent.iterdir():
             if left.name.startswith(prefix) and _TEMPORARY.fullmatch(left.name[len(prefix) :]):
-                _discard_own(left)
-        staged = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
+                _discard_leftover(left)
+        staged = new_folder_in(path.parent, prefix=prefix)
     try:
         with output_errors(staged):
-            open_up(staged)
             yield staged
-            share(staged)
             _put_in_place(staged, path)
     finally:
         with suppress(OSError):
@@ -408,7 +335,7 @@ def staged_folder(path: Path, *, opened: bool = False, known: str = "*") -> Iter
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """A new folder of this user alone in `parent`, which is removed when the block ends. Raises OutputError.
 
-    Removes what killed processes of this user have left: its lock shows others that a process is running.
+    Removes what killed processes have left: its lock shows others that a process is running.
     """
     with output_errors(parent):
         make_folders(parent)
@@ -445,11 +372,12 @@ def discard(path: Path) -> None:
         path.unlink()
 
 
-def _discard_own(path: Path) -> None:
-    """Removes a folder or link of this user; others did not come from `staged_folder`. Raises OSError."""
-    status = path.lstat()
-    if status.st_uid == os.geteuid() and (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
-        discard(path)
+def _discard_leftover(path: Path) -> None:
+    """Removes a folder or link as far as this user can; others did not come from `staged_folder`."""
+    with suppress(OSError):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
+            discard(path)
 
 
 def _put_in_place(staged: Path, path: Path) -> None:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from aotforge.base.cache_trust import file_fault
-
 T = TypeVar("T")
 _DAMAGED = {errno.EIO, errno.EISDIR}  # a bad sector, or a folder: as good as damaged
 _TOUCH_SECONDS = 3600.0
@@ -122,9 +120,7 @@ class ObjectCache(Generic[T]):
         path = self.path(key)
         try:
             with path.open("rb") as file:
-                if fault := file_fault(status := os.fstat(file.fileno())):
-                    raise DamagedObjectError(fault)
-                record_use(path, status)
+                record_use(path, os.fstat(file.fileno()))
                 return file.read()
         except FileNotFoundError:
             return None

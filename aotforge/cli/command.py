@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
@@ -15,16 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from aotforge.base.cache_trust import check_cache_folders, check_cache_name
+from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import make_folders
 from aotforge.base.machine import user_home
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.base.progress_events import write_event
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, OutputError, UnsupportedError, UsageError
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.pipeline.requests import ONLY
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
@@ -74,11 +72,9 @@ TASKS: dict[str, Task] = {}
 
 
 def cli_command(
-    name: str, *, positional: Sequence[str] = (), forwards: bool = False, reads: Sequence[str] = ()
+    name: str, *, positional: Sequence[str] = (), forwards: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function the task `name`; `positional` and `forwards` are those of `Task`.
-
-    `reads` are the parameters that name releases of others, or parts of them: the memory of the complete task is limited by their bytes.
 
     A parameter annotated with `Annotated[type, help]` is a flag. A parameter annotated with a request (a dataclass of
     `aotforge.pipeline.requests`) is replaced by the flags of its annotated fields.
@@ -99,8 +95,7 @@ def cli_command(
         @wraps(body)
         def run(**values: Any) -> None:
             made = {one: make_request(kind, values) for one, kind in requests.items()}
-            with limited_memory(*(Path(values[one]) for one in reads)) if reads else nullcontext():
-                body(**made, **{flag: value for flag, value in values.items() if flag in own})
+            body(**made, **{flag: value for flag, value in values.items() if flag in own})
 
         TASKS[name] = Task(
             name=name, body=run, flags=tuple(flags.values()), positional=tuple(positional), forwards=forwards
@@ -256,16 +251,16 @@ def one_arch(arch: str) -> str:
     return found[0]
 
 
-def cache_folder(folder: str | None, *, any_name: bool = False) -> Path:
-    """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to, and for its name."""
-    found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
-    if not any_name:
-        check_cache_name(found)
-    above = next(one for one in found.parents if one.exists())
-    if not found.exists() and above.stat().st_mode & 0o022:
-        with suppress(OSError):  # another user could make it after the check; its use reports what is wrong
-            make_folders(found)
-    check_cache_folders(found)
+def named_cache(folder: str | None) -> Path:
+    """The flag, else AOTFORGE_CACHE, else .aotforge/cache."""
+    return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+
+
+def cache_folder(folder: str | None) -> Path:
+    """As `named_cache`. Warns or raises CacheError as `check_cache`, and raises it for its name."""
+    found = named_cache(folder)
+    check_cache_name(found)
+    check_cache(found, print_status)
     return found
 
 

@@ -134,7 +134,7 @@ def check(
     require_ok(report)
 
 
-@cli_command("compat.baseline", positional=["folder"], reads=["folder"])
+@cli_command("compat.baseline", positional=["folder"])
 def baseline(
     folder: Annotated[str, "a release folder"],
     key: Annotated[str | None, "the publisher's public key, PEM: also check the signatures"] = None,

@@ -11,9 +11,9 @@ from aotforge.cli.command import (
     ROOT,
     Cache,
     Json,
-    cache_folder,
     cli_command,
     job_count,
+    named_cache,
     print_checked,
     print_either,
     print_report,
@@ -73,7 +73,7 @@ def doctor(
 
     request = Request(
         root=ROOT,
-        cache=cache_folder(cache, any_name=True),  # one of the checks
+        cache=named_cache(cache),  # one of the checks
         output=Path(output or ROOT / "releases" / "dist").absolute(),
         environment=os.environ,
     )
@@ -87,13 +87,13 @@ def wheel(
     json: Json = False,
 ) -> None:
     """Make the wheel with the console script `aotforge` and the Triton back end for CPUs; equal sources give equal bytes."""
-    from aotforge.base.files import make_output_place, output_errors
+    from aotforge.base.files import make_folders, output_errors
     from aotforge.formats.archive import sha256_file
     from aotforge.release.console_wheel import write_console_wheel
 
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
-    make_output_place(folder / "file")
     with output_errors(folder):
+        make_folders(folder)
         path = write_console_wheel(ROOT, folder)
     digest = sha256_file(path)
     print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
@@ -116,8 +116,6 @@ def docs(
 @cli_command("python", forwards=True)
 def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) -> None:
     """Run the environment's Python, which has Triton and numpy, e.g. on a script of yours."""
-    # Dask finds modules there first; its default, in /tmp, may belong to another user
-    os.environ.setdefault("DASK_TEMPORARY_DIRECTORY", str(HOME.absolute() / "dask"))
     os.execv(sys.executable, [sys.executable, *arguments])
 
 

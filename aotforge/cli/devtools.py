@@ -155,7 +155,7 @@ def virtual_hip(
     print_either(variables, [exports(variables)], json=json)
 
 
-@cli_command("images.ls", positional=["pack"], reads=["pack"])
+@cli_command("images.ls", positional=["pack"])
 def images_ls(pack: Pack, json: Json = False) -> None:
     """List the images of a pack and the calls that they serve."""
     from aotforge.deliver.extract import image_packs
@@ -166,7 +166,7 @@ def images_ls(pack: Pack, json: Json = False) -> None:
     print_result((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
-@cli_command("coverage", positional=["pack"], reads=["pack"])
+@cli_command("coverage", positional=["pack"])
 def coverage(
     pack: Pack,
     calls: Annotated[
@@ -196,7 +196,7 @@ def coverage(
     print_either(fields, tool.coverage_lines(tables, found, refusals), json=json)
 
 
-@cli_command("images.cat", positional=["pack", "image"], reads=["pack"])
+@cli_command("images.cat", positional=["pack", "image"])
 def images_cat(
     pack: Pack,
     image: Annotated[str, "SHA-256 of the image, or its first digits (see images.ls)"],

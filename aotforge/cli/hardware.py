@@ -147,11 +147,14 @@ def _size(name: str, text: str) -> int:
 def _local(release: str | None, *, unsandboxed: bool) -> Path:
     """The release folder, of which this machine's GPU may execute images."""
     from aotforge.conformance.candidate import newest_release
-    from aotforge.sandbox.release_programs import check_device_images, is_own_release
+    from aotforge.sandbox.release_programs import check_consent, is_own_release
 
     dist = ROOT / "releases" / "dist"
     folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)
-    check_device_images(folder.name, own=is_own_release(folder, ROOT), unsandboxed=unsandboxed)
+    check_consent(
+        f"the images of {folder.name}",
+        own=is_own_release(folder, ROOT), unsandboxed=unsandboxed, otherwise="--from a store, whose index is signed",
+    )  # fmt: skip
     return folder
 
 

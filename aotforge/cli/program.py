@@ -95,8 +95,6 @@ _WIDTH = 110
 
 def main(words: Sequence[str]) -> None:
     """Runs a command line; exits with the code of its error."""
-    # whatever the caller's umask: this user can read and remove what is made, and others never write to it
-    os.umask(os.umask(0o077) & 0o077 | 0o022)
     try:
         with exit_codes(json="--json" in words, events=requests_events(words)):
             run(words)

@@ -77,7 +77,7 @@ def reproduce(
     print_report(done, json=json)
 
 
-@cli_command("release.diff", positional=["before", "after"], reads=["before", "after"])
+@cli_command("release.diff", positional=["before", "after"])
 def diff(
     before: Annotated[str, "a finished release's folder"],
     after: Annotated[str, "another"],
@@ -94,7 +94,7 @@ def diff(
     print_either([asdict(one) for one in found], lines or ["nothing differs"], json=json)
 
 
-@cli_command("release.verify", positional=["folder"], reads=["folder"])
+@cli_command("release.verify", positional=["folder"])
 def verify(
     folder: Annotated[str, "a finished release's folder"],
     key: Annotated[str | None, "the publisher's public key, PEM: also check the signatures"] = None,

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders, open_lock
 from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
 from aotforge.compile.cache_entry import KIND, Entry, decode
@@ -81,7 +80,6 @@ class Cache:
         )
         self._locks: LockFile | None = None
         self._session: Path | None = None
-        self._checked = False
 
     @property
     def folder(self) -> Path:
@@ -105,7 +103,6 @@ class Cache:
     def load(self, key: JobKey) -> Entry | None:
         """The entry, or None when there is none. Raises DamagedObjectError when it is damaged."""
         with self._errors():
-            self._check()
             return self._objects.load(key)
 
     def store(self, key: JobKey, data: bytes) -> None:
@@ -117,7 +114,6 @@ class Cache:
         temporary = self.temporary() / f"entry-{path.name}"
         try:
             temporary.write_bytes(data)
-            temporary.chmod(0o644)
             make_folders(path.parent)
             temporary.replace(path)
         except OSError:
@@ -170,17 +166,9 @@ class Cache:
     def _lock_file(self) -> LockFile:
         if self._locks is None:
             with self._errors():
-                self._check()
                 make_folders(self._folder)
                 self._locks = LockFile(self._folder / "locks")
         return self._locks
-
-    def _check(self) -> None:
-        """Once per build: entries of another user would be packed."""
-        if not self._checked:
-            check_cache(self._folder.parent)
-            check_cache(self._folder)
-            self._checked = True
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

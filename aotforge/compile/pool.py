@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,13 +91,11 @@ class WorkerProcess:
         *,
         environment: dict[str, str],
         pass_fds: tuple[int, ...] = (),
-        start: Callable[..., subprocess.Popen[bytes]] = start_child,
     ) -> None:
-        """Start a child of `kind` with `environment` added to what it inherits, by `start`. Raises ToolchainError when that is
-        impossible."""
+        """Start a child of `kind` with `environment` added to what it inherits. Raises ToolchainError when that is impossible."""
         self._log = os.memfd_create("aotforge-worker-log")
         try:
-            self.process = start(
+            self.process = start_child(
                 kind,
                 command,
                 stdin=subprocess.DEVNULL,

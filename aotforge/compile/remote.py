@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from aotforge import errors
-from aotforge.base.cache_trust import read_own
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import GIB
 from aotforge.base.object_cache import DamagedObjectError
@@ -153,7 +152,7 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
     key = hashlib.sha256(f"{execution.rootfs.identity}\0{pinned}\0".encode() + step.inputs).hexdigest()
     file = cache / "executors" / "toolchains" / f"{key}.json"
     try:
-        return build(Toolchain, json.loads(read_own(file)))
+        return build(Toolchain, json.loads(file.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError):
         pass
     found: dict[str, Any] = {}

@@ -14,9 +14,8 @@ from aotforge.formats.api_level import level_of
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums, read_sums
-from aotforge.formats.untrusted_file import check_folder_size, check_json, open_regular, read_regular
+from aotforge.formats.untrusted_file import check_json, open_regular, read_regular
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP, entry_violation
 from aotforge.release.listed_files import is_release_file
@@ -130,7 +129,6 @@ def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
 def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     try:
-        check_folder_size(folder)
         manifest = _read_manifest(folder / MANIFEST)
         sums = parse_sums(read_regular(folder / SUMS).decode("ascii"))
         present = sorted(path.name for path in folder.iterdir())
@@ -174,7 +172,6 @@ def _read_manifest(path: Path) -> ReportedManifest:
 def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator[Archive]:
     """Unpacks tarballs of the same bytes once."""
     unpacked: dict[str, tuple[Path, str, tuple[str, ...]]] = {}
-    bounds = ReleaseBounds()
     for name in names:
         path = folder / str(name)
         digest = _digest(path)
@@ -183,12 +180,12 @@ def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator
         if digest not in unpacked:
             root = work / f"tar-{len(unpacked)}"
             root.mkdir(parents=True)
-            unpacked[digest] = (root, *unpack(path, root, bounds))
+            unpacked[digest] = (root, *unpack(path, root))
         root, tar, violations = unpacked[digest]
         yield Archive(**vars(name), tar=tar, root=root, violations=violations)
 
 
-def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple[str, tuple[str, ...]]:
+def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
 
     Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's form.
@@ -218,15 +215,11 @@ def unpack(path: Path, root: Path, bounds: ReleaseBounds | None = None) -> tuple
     sink = FolderSink(root=root, neighbours=True)
     sink.root.mkdir(parents=True, exist_ok=True)
     try:
-        bounds = bounds or ReleaseBounds()
         with open_regular(path) as file:
             head = file.read(10)
         if head[3:4] != b"\0" or head[4:8] != b"\0\0\0\0":
             violations.append("its gzip header holds a name or a time")
-        facts = read_archive(
-            file_chunks(path), sink, bounds=bounds.archive(path), top=None, on_entry=check_form
-        )
-        bounds.used(facts)
+        facts = read_archive(file_chunks(path), sink, top=None, on_entry=check_form)
     except (OSError, UnsafeArchiveError) as error:
         return "", (*violations, f"cannot be unpacked: {error}")
     tops = sorted({name.split("/", 1)[0] for name in names})

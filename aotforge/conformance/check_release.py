@@ -5,7 +5,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -31,7 +30,6 @@ from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.release.finalize import check_finalized_release
 from aotforge.sandbox.release_programs import available_programs, find_release_programs
 
@@ -65,16 +63,13 @@ def check_release(
     default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run. The release's
     library is executed after its files passed; `own` and `unsandboxed` as in `find_release_programs`.
     A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
-    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError when there is no sandbox, CacheError. Nothing in
+    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError without sandbox and consent, CacheError. Nothing in
     `folder` is changed.
     """
     started = time.monotonic()
     if cache is not None:
         check_cache(cache)
-    with (
-        nullcontext() if own else limited_memory(folder),
-        tempfile.TemporaryDirectory(prefix="aotforge-check-") as work,
-    ):
+    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
         context = make_context(folder, checkout, Path(work), compilers)
         programs = context.programs
         if context.compilers and (not only or _EXECUTING.intersection(only)):

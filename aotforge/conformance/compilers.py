@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
-from aotforge.base.cache_trust import read_own
-from aotforge.base.files import make_folders
+from aotforge.base.files import make_folders, new_folder_in
 from aotforge.base.object_cache import record_use
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.build_tools import run_tool
@@ -191,10 +190,10 @@ class CompilationCache:
     def _load(self, key: str) -> Compilation | None:
         folder = self.cache / COMPILED / key
         try:
-            result = json.loads(read_own(folder / COMPILED_STAMP))
+            result = json.loads((folder / COMPILED_STAMP).read_bytes())
             record_use(folder / COMPILED_STAMP, (folder / COMPILED_STAMP).stat())
             program = folder / "program" if result["program"] else None
-            if program and hashlib.sha256(read_own(program)).hexdigest() != result["program"]:
+            if program and hashlib.sha256(program.read_bytes()).hexdigest() != result["program"]:
                 return None
             return Compilation(ok=True, output=str(result["output"]), program=program)
         except (OSError, ValueError, KeyError, TypeError):
@@ -205,7 +204,7 @@ class CompilationCache:
         target = self.cache / COMPILED / key
         with suppress(OSError):
             make_folders(target.parent)
-            staged = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=target.parent))
+            staged = new_folder_in(target.parent, prefix=f".{key[:8]}-")
             digest = ""
             if program:
                 shutil.copy2(program, staged / "program")

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.release.layout import TOP, check_names
@@ -48,12 +47,11 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 
     Returns the top folder. Raises ReleaseError.
     """
-    sink, bounds = FolderSink(root=folder / TOP, neighbours=True), ReleaseBounds()
+    sink = FolderSink(root=folder / TOP, neighbours=True)
     for tarball in tarballs:
         try:
             sink.root.mkdir(parents=True, exist_ok=bool(sink.made))
-            check, most = check_names(tarball.name), bounds.archive(tarball)
-            bounds.used(read_archive(file_chunks(tarball), sink, bounds=most, top=TOP, on_entry=check))
+            read_archive(file_chunks(tarball), sink, top=TOP, on_entry=check_names(tarball.name))
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return sink.root

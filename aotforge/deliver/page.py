@@ -19,7 +19,6 @@ from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, writ
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
@@ -105,19 +104,18 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
     compat = load_matrix(checkout)
     releases: list[ReleasePage] = []
     wheels: list[IndexedWheel] = []
-    with limited_memory(*found):
-        for path in found:
-            releases.append(read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")))
-            wheels += read_wheels(path, yanked=yanked.get(path.name, ""))
-        page = make_page(
-            releases,
-            matrix=matrix_html(compat),
-            on_hardware=bool(compat.hardware),
-            docs=f"{DOCS}/{INDEX}" if (folder / DOCS / INDEX).is_file() else "",
-        )
-        write_atomic(folder / INDEX, page)
-        if wheels:
-            write_index(folder, wheels)
+    for path in found:
+        releases.append(read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")))
+        wheels += read_wheels(path, yanked=yanked.get(path.name, ""))
+    page = make_page(
+        releases,
+        matrix=matrix_html(compat),
+        on_hardware=bool(compat.hardware),
+        docs=f"{DOCS}/{INDEX}" if (folder / DOCS / INDEX).is_file() else "",
+    )
+    write_atomic(folder / INDEX, page)
+    if wheels:
+        write_index(folder, wheels)
     return folder / INDEX
 
 

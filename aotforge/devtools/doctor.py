@@ -6,7 +6,6 @@ import importlib.util
 import mmap
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,8 +21,9 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 
-from aotforge.base.cache_trust import check_cache, check_cache_name
+from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
 from aotforge.base.child_processes import run_child
+from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.base.paced_http import Pace, paced_opener
 from aotforge.compile.pool import WorkerLimits
@@ -133,6 +133,11 @@ def _finding(check: Check, request: Request, purposes: Collection[str]) -> Findi
         found = check.run(request)
     except AotforgeError as raised:
         error = raised
+    except OSError as raised:  # such as a folder above a cache that this user may not enter
+        error = ToolchainError(
+            f"{raised.filename or check.name}: {raised.strerror or raised}",
+            hint="choose another folder (--cache, --output, TMPDIR), or change its mode",
+        )
     needed = bool(set(check.purposes) & set(purposes))
     return Finding(name=check.name, purposes=check.purposes, needed=needed, found=found, error=error)
 
@@ -236,7 +241,9 @@ def _free(folder: Path, least: int) -> str:
 
 def _cache(request: Request) -> str:
     """Owner, mode and name of the cache; native code in it is executed, so its file system must allow that."""
-    check_cache(request.cache)
+    fault = cache_fault(request.cache)
+    if fault and request.environment.get("AOTFORGE_STRICT") == "1":
+        check_cache(request.cache)
     check_cache_name(request.cache)
     found = _free(request.cache, _BUILD_DISK)
     existing = next(one for one in (request.cache, *request.cache.parents) if one.exists())
@@ -253,7 +260,7 @@ def _cache(request: Request) -> str:
                 cause="the virtual GPU is compiled into the cache and loaded from there",
                 hint="choose another folder with --cache or AOTFORGE_CACHE",
             ) from None
-    return found
+    return f"{found}; a warning at each task: it {fault}" if fault else found
 
 
 def _temporary(_request: Request) -> str:
@@ -289,23 +296,14 @@ def _sandbox(request: Request) -> str:
 
 
 def _git(request: Request, *arguments: str) -> str:
-    try:
-        done = run_child(
-            "git",
-            ["git", "-C", str(request.root), *arguments],
-            given=request.environment,
-            capture_output=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"git does not run: {error}", hint="apt-get install git") from None
+    done = run_git(request.root, *arguments, given=request.environment)
     if done.returncode:
         raise ToolchainError(
-            f"git {arguments[0]} fails in {request.root}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else 'no message'}",
-            cause="no checkout of this repository, or another user's",
-            hint="make releases in a clone of your own",
+            f"git {arguments[0]} fails in {request.root}: {first_line(done)}",
+            cause="no checkout of this repository, or a git before 2.38, which refuses that of another user",
+            hint=f"make releases in a clone; git config --global --add safe.directory {quote(str(request.root))} permits this one",
         )
-    return str(done.stdout).rstrip()
+    return done.stdout.decode("utf-8", "replace").rstrip()
 
 
 def _checkout(request: Request) -> str:

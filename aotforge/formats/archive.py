@@ -4,11 +4,9 @@ Members have one time, no owner and normalised modes; gzip has no name and no ti
 tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
-import errno
 import gzip
 import hashlib
 import io
-import os
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +16,9 @@ from typing import IO, BinaryIO
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
-from aotforge.formats.untrusted_file import FOLDER_LIMIT, open_regular
+from aotforge.formats.untrusted_file import open_regular
 
 GZIP_LEVEL = 9
-_PIECE = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,17 +159,9 @@ def _checked(tar: tarfile.TarFile, info: tarfile.TarInfo, members: Members, path
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a regular file, hexadecimal. Raises OSError, also for one that is larger than a release may be, and for one that has
-    more bytes than its size: some files of /proc have no end."""
-    digest, piece = hashlib.sha256(), memoryview(bytearray(_PIECE))
+    """SHA-256 of a regular file, hexadecimal. Raises OSError."""
     with open_regular(path) as file:
-        if (left := os.fstat(file.fileno()).st_size) > FOLDER_LIMIT:
-            raise OSError(errno.EFBIG, f"it has {left} bytes, more than a release has", str(path))
-        while count := file.readinto(piece):
-            if (left := left - count) < 0:
-                raise OSError(errno.EFBIG, "it has more bytes than its size", str(path))
-            digest.update(piece[:count])
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def unlike(path: Path, reason: str) -> ReleaseError:

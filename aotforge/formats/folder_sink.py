@@ -29,7 +29,7 @@ class FolderSink:
         if str(path) in self.made:
             raise UnsafeArchiveError(f"{str(path)!r} is not a folder in another archive")
         self.folder(path.parent)
-        (self.root / path).mkdir(mode=0o755)
+        (self.root / path).mkdir()
         self._folders.add(str(path))
 
     def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
@@ -42,13 +42,12 @@ class FolderSink:
                 digest.update(piece)
             self._same(path, digest.hexdigest())
             return
-        mode = 0o755 if executable else 0o644
+        mode = 0o777 if executable else 0o666  # less the umask
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         with os.fdopen(handle, "wb") as file:
             for piece in pieces:
                 digest.update(piece)
                 file.write(piece)
-            os.fchmod(file.fileno(), mode)
         self.made[str(path)] = digest.hexdigest()
 
     def link(self, path: PurePosixPath, target: str) -> None:

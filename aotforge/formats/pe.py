@@ -18,7 +18,6 @@ _EXECUTABLE = 0x20000000
 _NAME_LIMIT = 4096
 _MOST_SECTIONS = 96
 _MOST_TABLES = 16
-_PAGE, _SECTOR = 0x1000, 0x200
 _MOST_EXPORTS = 1 << 16
 """Numbers that a name's entry can have."""
 
@@ -35,7 +34,7 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A module as the loader sees it: exported names, DllCharacteristics (HIGH_ENTROPY and the others).
+    """A module: exported names, DllCharacteristics (HIGH_ENTROPY and the others).
 
     `imports`: modules that it imports or forwards exports to, in capitals, sorted. `tables`: indices of the data directories that it
     has. `link_time`: seconds since 1970, or what the linker wrote into the field; 0 for none.
@@ -67,25 +66,11 @@ class _Image:
                 struct.unpack_from("<IIII12xI", data, start + 24 + optional + 40 * index + 8)
                 for index in range(count)
             ]
-            alignment = self.number("<I", start + 24 + 32)
         except struct.error as error:
             raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
         ranges = sorted((offset, offset + stored) for _, _, stored, offset, _ in self.sections if stored)
         if any(end > start for (_, end), (start, _) in pairwise(ranges)):
             raise RuntimeBuildError("a damaged Windows module: its sections overlap")
-        self._check_places(alignment)
-
-    def _check_places(self, alignment: int) -> None:
-        """Raises RuntimeBuildError for a file that the loader rounds or maps as one piece: it would read other tables than this reader."""
-        if alignment % _PAGE or not alignment:
-            raise RuntimeBuildError(f"a damaged Windows module: its sections are aligned to {alignment:#x}")
-        end = 1
-        for size, address, stored, offset, _ in self.sections:
-            if address < end or address % _PAGE or (stored and offset % _SECTOR):
-                raise RuntimeBuildError(
-                    f"a damaged Windows module: a section at {address:#x} is not where it is loaded"
-                )
-            end = address + max(size, stored)
 
     def number(self, form: str, offset: int) -> int:
         return int(struct.unpack_from(form, self.data, offset)[0])

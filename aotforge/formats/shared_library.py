@@ -32,7 +32,7 @@ class LibraryFileError(ValueError):
 @dataclass(frozen=True, kw_only=True)
 class SharedLibrary:
     """`tags` are values by dynamic tag (none in a file without a dynamic section), `segments` (type, flags) pairs, `versions` the
-    symbol versions that it needs, such as GLIBC_2.34. The system's loader may read others: see loaded_library.py."""
+    symbol versions that it needs, such as GLIBC_2.34."""
 
     machine: str
     tags: Mapping[str, list[Any]]

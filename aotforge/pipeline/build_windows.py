@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.base.cache_trust import is_own_file
-from aotforge.base.files import check_own_tree, make_output_place, output_errors, output_lock, write_atomic
+from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.memory_sink import MemorySink, archive_bounds, limited_memory
+from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
@@ -124,16 +123,14 @@ def _members(
 
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
     """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file in it."""
-    make_output_place(path)
     with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
         check_zip(staged, members)
-        # the same bytes of another user could be exchanged later
-        fresh = path.is_symlink() or not is_own_file(path) or sha256_file(path) != sha256
+        fresh = path.is_symlink() or not path.is_file() or sha256_file(path) != sha256
         if fresh:
             staged.replace(path)
-        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip") if is_own_file(file)}
+        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip") if file.is_file()}
     write_atomic(path.parent / SUMS, sums_bytes(sums))
     return fresh, sha256
 
@@ -142,21 +139,19 @@ def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
     """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
-        with limited_memory(source):
-            for pack in read_packs(source):
-                if pack.name in found and found[pack.name] != pack:
-                    raise ReleaseError(
-                        f"there are two image packs named {pack.name}", hint="pass one of them with --images"
-                    )
-                check_pack(pack)
-                _check_interface(request.root, pack)
-                found[pack.name] = pack
+        for pack in read_packs(source):
+            if pack.name in found and found[pack.name] != pack:
+                raise ReleaseError(
+                    f"there are two image packs named {pack.name}", hint="pass one of them with --images"
+                )
+            check_pack(pack)
+            _check_interface(request.root, pack)
+            found[pack.name] = pack
     return tuple(found[name] for name in sorted(found))
 
 
 def read_packs(source: Path) -> tuple[ImagePack, ...]:
-    """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError, also for those of others."""
-    check_own_tree(source, ReleaseError)
+    """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError."""
     if (source / SUMS).is_file():
         return tuple(released.pack for released in read_release(source))
     if (source / DISPATCH_FILE).is_file():
@@ -174,7 +169,7 @@ def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
     sink = MemorySink(below=_IMAGES.removeprefix(f"{TOP}/") + "/")
     try:
         check = check_names(source.name)
-        read_archive(file_chunks(source), sink, bounds=archive_bounds(source), top=TOP, on_entry=check)
+        read_archive(file_chunks(source), sink, top=TOP, on_entry=check)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
     packs: dict[str, dict[str, bytes]] = {}

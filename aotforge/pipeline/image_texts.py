@@ -17,7 +17,6 @@ from multiprocessing.connection import Connection
 
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, ReleaseError, ToolchainError
-from aotforge.sandbox.release_programs import ReleasePrograms, available_programs
 from aotforge.targets.backends import backend_of_arch
 from aotforge.verify.reader_process import READY, ReaderProcess
 from aotforge.verify.verdict import ImageTask
@@ -28,14 +27,8 @@ _SECONDS = 120.0
 _ANSWER_LIMIT = 1 << 16
 
 
-def check_texts(
-    tasks: Sequence[ImageTask], *, jobs: int | None = None, programs: ReleasePrograms | None = None
-) -> None:
-    """Raises ReleaseError for an image of the virtual GPU's archs that its text does not make, ToolchainError without Triton.
-
-    `programs` run the assembler (default: this machine's sandbox, where there is one).
-    """
-    programs = programs or available_programs()
+def check_texts(tasks: Sequence[ImageTask], *, jobs: int | None = None) -> None:
+    """Raises ReleaseError for an image of the virtual GPU's archs that its text does not make, ToolchainError without Triton."""
     emulated = [task for task in tasks if backend_of_arch(task.arch).executed_by == "virtual GPU"]
     count = min(jobs or len(os.sched_getaffinity(0)), len(emulated))
     if count:
@@ -43,14 +36,14 @@ def check_texts(
         with ThreadPoolExecutor(count) as threads:
             shares = (emulated[first::count] for first in range(count))
             try:
-                for _ in threads.map(partial(_check, programs, ended), shares):
+                for _ in threads.map(partial(_check, ended), shares):
                     pass
             finally:
                 ended.set()  # Ctrl-C, or an image that is not its text's: the others do not continue
 
 
-def _check(programs: ReleasePrograms, ended: threading.Event, tasks: Sequence[ImageTask]) -> None:
-    worker = _Assembler(__name__, programs=programs)
+def _check(ended: threading.Event, tasks: Sequence[ImageTask]) -> None:
+    worker = _Assembler(__name__)
     try:
         for task in tasks:
             if ended.is_set():

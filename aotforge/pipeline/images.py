@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import Architecture, load_architectures
-from aotforge.base.cache_trust import is_own_tree
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
@@ -264,8 +263,7 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack
                 files |= {f"{pack.name}/{name}": data for name, data in pack.files.items()}
-        # the same bytes of another user could be exchanged later
-        changed = not is_own_tree(request.output) or _files(request.output) != files
+        changed = _files(request.output) != files
         if changed:
             with staged_folder(request.output, known=f"*/{SIGNATURE_FILE}") as staged:
                 for name, data in files.items():

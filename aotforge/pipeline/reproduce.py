@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import make_output_place, output_errors
+from aotforge.base.files import make_folders, output_errors
+from aotforge.base.git import clone, first_line, run_git
 from aotforge.base.progress import Observer
-from aotforge.errors import OutputError, ReleaseError, ReproduceError, ToolchainError
+from aotforge.errors import OutputError, ReleaseError, ReproduceError
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.requests import ReproduceRequest
@@ -90,8 +91,8 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
 
 def _make_empty(folder: Path) -> None:
     """Makes a folder that must be empty: an older build in it would be taken as this one. Raises OutputError."""
-    make_output_place(folder / "checkout")  # whose `dev` is executed
     with output_errors(folder):
+        make_folders(folder)
         if any(folder.iterdir()):
             raise OutputError(
                 f"{folder} is not empty",
@@ -101,22 +102,15 @@ def _make_empty(folder: Path) -> None:
 
 
 def _clone(root: Path, commit: str, target: Path) -> None:
-    for command in (
-        ["git", "clone", "--quiet", "--no-checkout", "--shared", str(root), str(target)],
-        ["git", "-C", str(target), "checkout", "--quiet", "--detach", commit],
-    ):
-        try:
-            done = run_child("git", command, capture_output=True)
-        except OSError as error:
-            raise ToolchainError(
-                f"git cannot be started: {error.strerror}", hint="apt-get install git"
-            ) from error
-        if done.returncode:
-            raise ReproduceError(
-                f"the sources of commit {commit} are not available: {done.stderr.strip().splitlines()[-1:]}",
-                cause="this clone is shallow, or the release was made from a commit that was never pushed",
-                hint="git fetch --unshallow, or clone the repository with its history",
-            )
+    done = clone(root, target, "--shared")
+    if not done.returncode:
+        done = run_git(target, "checkout", "--quiet", "--detach", commit)
+    if done.returncode:
+        raise ReproduceError(
+            f"the sources of commit {commit} are not available: {first_line(done)}",
+            cause="this clone is shallow, or the release was made from a commit that was never pushed",
+            hint="git fetch --unshallow, or clone the repository with its history",
+        )
 
 
 def _build(

@@ -1,9 +1,7 @@
 """Verification of a profile's images, or of a release folder: its bytes, dispatch data and texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TypeVar
@@ -12,7 +10,6 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError, ReleaseError, RulesError, UnknownNameError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
@@ -27,16 +24,9 @@ from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
-from aotforge.sandbox.release_programs import (
-    available_programs,
-    check_device_images,
-    check_emulated_images,
-    check_processor_images,
-    is_own_release,
-)
+from aotforge.sandbox.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
-from aotforge.verify.reader_process import UNCONFINED
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
@@ -108,13 +98,10 @@ def verify_release(
     Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`; verdicts of others
     are not stored: what executed them could be under their control. Raises ReleaseError
     for an archive that is missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that
-    this checkout does not have, ExecutorError as `check_processor_images`, and what `verify_tasks` raises.
+    this checkout does not have, ExecutorError as `check_consent`, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
-    # not what is executed: images have limits of their own
-    reading = nullcontext if own else partial(limited_memory, folder)
-    with reading():
-        packs = [(released, open_files(released.pack)) for released in read_release(folder)]
+    packs = [(released, open_files(released.pack)) for released in read_release(folder)]
     if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
         raise ReleaseError(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
@@ -122,13 +109,12 @@ def verify_release(
         )
     served = {arch for _, opened in packs for arch in opened.signature.archs}
     if any(map(is_native, wanted or served)):
-        check_processor_images(folder.name, own=own, unsandboxed=unsandboxed)
+        check_consent(
+            f"the images for processors of {folder.name}",
+            own=own, unsandboxed=unsandboxed, otherwise="--arch with the other archs",
+        )  # fmt: skip
     if device:
-        check_device_images(folder.name, own=own, unsandboxed=unsandboxed)
-    programs = UNCONFINED if unsandboxed else available_programs()
-    check_emulated_images(folder.name, own=own, programs=programs)
-    if on_stage and not programs.sandbox and not own:
-        on_stage("images are emulated without a sandbox")
+        check_consent(f"the images of {folder.name}", own=own, unsandboxed=unsandboxed)
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:
@@ -138,10 +124,9 @@ def verify_release(
             name, profile = released.pack.name, opened.signature.profile
             if on_stage:
                 on_stage(f"comparing images of {name} with their assembly texts")
-            with reading():
-                tasks = release_tasks(released, opened, chosen, kernels_root, selected)
-                check_dispatch(opened, kernels_root.parent)
-            check_texts(tasks, jobs=jobs, programs=programs)
+            tasks = release_tasks(released, opened, chosen, kernels_root, selected)
+            check_dispatch(opened, kernels_root.parent)
+            check_texts(tasks, jobs=jobs)
             reports.append(
                 verify_tasks(
                     tasks,
@@ -154,7 +139,6 @@ def verify_release(
                     on_event=on_event,
                     on_stage=on_stage,
                     device=device,
-                    programs=programs,
                     keep=own,
                 )
             )

@@ -2,15 +2,12 @@
 
 import fcntl
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.cache_trust import file_fault
 from aotforge.base.files import make_folders, open_own, open_regular, output_errors
 from aotforge.errors import TrustError
 from aotforge.publish.index import IndexedFile
@@ -86,11 +83,9 @@ def _unlike(place: str, file: IndexedFile, *, cause: str, hint: str) -> TrustErr
 
 
 def _is_downloaded(path: Path, sha256: str) -> bool:
-    """Whether there is a regular file of this content that no other user can change after this check."""
+    """Whether there is a regular file of this content."""
     try:
         with open_regular(path) as file:
-            if file_fault(os.fstat(file.fileno())):
-                return False
             return hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except OSError:
         return False  # the download that replaces it reports what is wrong with the folder
@@ -102,19 +97,10 @@ def _own_partial(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     delay this one, so both download. A later download resumes what a killed one has left."""
     for number in count():
         partial = path.with_name(f"{path.name}.part{number or ''}")
-        _remove_unsafe(partial)
         with open(partial, "a+b", opener=open_own) as part, suppress(BlockingIOError):
             fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield partial, part
             return
-
-
-def _remove_unsafe(partial: Path) -> None:
-    """Removes a partial file that another user owns or can write: its owner could change it after its check. Raises OSError."""
-    with suppress(FileNotFoundError):
-        status = partial.lstat()
-        if stat.S_ISREG(status.st_mode) and file_fault(status):
-            partial.unlink()
 
 
 def _complete(

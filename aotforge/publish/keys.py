@@ -23,7 +23,6 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
-from aotforge.base.cache_trust import changeable, owner_fault
 from aotforge.base.files import PART, make_folders, output_errors, private_file_fault, write_atomic
 from aotforge.errors import PublishError, TrustError
 
@@ -36,7 +35,7 @@ FOLDER_VARIABLE = "AOTFORGE_KEYS"
 ROOT_VARIABLE = "AOTFORGE_ROOT"
 S = TypeVar("S", Root, Snapshot, Targets, Timestamp)
 _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
-_PARTIAL = re.compile(rf"\.{_KEY_FILE.pattern}{re.escape(PART)}[a-z0-9_]{{8}}")  # mkstemp's form
+_PARTIAL = re.compile(rf"\.{_KEY_FILE.pattern}{re.escape(PART)}[a-z0-9_]{{8}}")  # of mkstemp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +140,6 @@ def create_keys(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = "choose another folder; keys are never replaced"
         raise PublishError(f"{folder} exists and is not empty", hint=hint)
-    if fault := owner_fault(folder) or changeable(folder):
-        hint = "choose a folder that only you can write"
-        raise PublishError(f"{folder} is not safe for keys: {fault}", hint=hint)
     root = Root(version=1, expires=_expiry(now), consistent_snapshot=True)
     signers: dict[str, list[CryptoSigner]] = {}
     for role in ROLES:
@@ -244,7 +240,7 @@ def _from_folder(folder: Path) -> KeySet:
     signers: dict[str, tuple[CryptoSigner, ...]] = {}
     for role, _, path in _key_files(folder):
         if fault := private_file_fault(path):
-            hint = f"chmod 600 {quote(str(path))}, keep it in a folder of yours, and consider a new key"
+            hint = f"chmod 600 {quote(str(path))}, and make a new key if others could read it"
             raise PublishError(f"{path} {fault}", hint=hint)
         signers[role] = (*signers.get(role, ()), _signer(_read(path), str(path)))
     return KeySet(roots=tuple(map(_read, roots)), signers=signers)

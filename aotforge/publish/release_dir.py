@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aotforge.errors import PublishError
-from aotforge.formats.memory_sink import ReleaseBounds
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
-from aotforge.formats.untrusted_file import check_folder_size, parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
 from aotforge.publish.stores.store import OnBytes
@@ -25,10 +24,6 @@ def read_release_folder(
 ) -> LocalRelease:
     """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
     manifest = _read(folder / MANIFEST, _manifest)
-    try:
-        check_folder_size(folder)
-    except OSError as error:
-        raise _refused(f"{folder}: {error.strerror}") from None
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))
     verified = manifest.get("verified") is True
@@ -49,8 +44,7 @@ def read_release_folder(
         )
     if odd := [path for path in paths if not is_release_file(path.name)]:
         raise _refused(f"{odd[0]} has not the name of a release's file")
-    bounds = ReleaseBounds()
-    files = [_file(path, sums, tars, bounds, on_bytes) for path in paths]
+    files = [_file(path, sums, tars, on_bytes) for path in paths]
     if missing := sorted({*sums} - {file.name for file in files}):
         raise _refused(f"{folder}: {SUMS} lists {missing[0]}, which is missing")
     order = {MANIFEST: -1, SUMS: 1}
@@ -94,16 +88,12 @@ def _paths(folder: Path) -> list[Path]:
     return paths
 
 
-def _file(
-    path: Path, sums: dict[str, str], tars: dict[str, str], bounds: ReleaseBounds, on_bytes: OnBytes
-) -> IndexedFile:
+def _file(path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: OnBytes) -> IndexedFile:
     tar = None
     try:
         if path.name.endswith(".tar.gz"):
             check = check_names(path.name)
-            most = bounds.archive(path)
-            facts = read_archive(file_chunks(path), NoSink(), bounds=most, on_bytes=on_bytes, on_entry=check)
-            bounds.used(facts)
+            facts = read_archive(file_chunks(path), NoSink(), on_bytes=on_bytes, on_entry=check)
             size, digest, tar = facts.size, facts.sha256, facts.tar
         else:
             hasher, size = hashlib.sha256(), 0

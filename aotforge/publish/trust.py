@@ -20,7 +20,6 @@ from tuf.api.serialization import DeserializationError
 from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
-from aotforge.base.cache_trust import is_own_tree
 from aotforge.base.files import output_errors, staged_folder, waiting_lock
 from aotforge.base.paced_http import Clock
 from aotforge.base.progress import OnProgress, byte_counter
@@ -127,12 +126,6 @@ def trusted_index(
 def _memory_lock(folder: Path) -> Iterator[None]:
     """Serialises local reads and writes of `folder`, which take milliseconds; never held while the network is used."""
     with output_errors(folder), waiting_lock(folder):
-        if folder.is_dir() and not is_own_tree(folder):
-            raise TrustError(
-                f"{folder} has files that another user owns or can write",
-                cause="it was copied with them; what they have could be older than what was verified here",
-                hint="remove it, if no index has been rolled back since",
-            )
         yield
 
 

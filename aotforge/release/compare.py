@@ -3,7 +3,6 @@
 import hashlib
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,17 +11,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.memory_sink import archive_bounds
+from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive, read_tar
 from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.release.listed_files import check_listed_files
 from aotforge.release.release_json import DESCRIBING, check_described_files, load_release_json
-
-_ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
-"""Damaged, encrypted, of another form, truncated."""
-
-_ZIP_BYTES = 2**30
-"""Of a zip file, which has a library without images. A hole of any size costs its author nothing."""
 
 _NAME, _VALUE, _FIELDS, _JOBS = 300, 2000, 1000, 1 << 16
 """Characters of a name and of a value, named values of origin or toolchain, and compile jobs of a release. A name is repeated for each
@@ -112,17 +105,9 @@ def archive_digest(path: Path) -> str:
     """SHA-256 of the uncompressed tar of a .tar.gz file, of another file itself. Raises ReleaseError."""
     try:
         if path.suffix == ".gz":
-            facts = read_archive(file_chunks(path), NoSink(), bounds=archive_bounds(path), top=None)
+            facts = read_archive(file_chunks(path), NoSink(), top=None)
             return facts.tar.sha256
-        digest, left = hashlib.sha256(), _ZIP_BYTES
-        for piece in file_chunks(path):
-            digest.update(piece)
-            left -= len(piece)
-            if left < 0:
-                raise UnsafeArchiveError(
-                    f"it has more than {_ZIP_BYTES} bytes, as no zip file of a release has"
-                )
-        return digest.hexdigest()
+        return sha256_file(path)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch it again") from error
 
@@ -205,11 +190,11 @@ def _members(path: Path) -> dict[str, str]:
             return _zip_members(path)
         sink = _DigestSink()
         if path.suffix == ".gz":
-            read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=None, on_entry=sink.entry)
+            read_archive(file_chunks(path), sink, top=None, on_entry=sink.entry)
         else:
             read_tar(file_chunks(path), sink, on_entry=sink.entry)
         return sink.members
-    except (OSError, UnsafeArchiveError, *_ZIP_ERRORS) as error:
+    except (OSError, UnsafeArchiveError, zipfile.BadZipFile) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch or build it again") from error
 
 

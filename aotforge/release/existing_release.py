@@ -16,8 +16,7 @@ import zstandard
 from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
-from aotforge.base.cache_trust import owner_fault
-from aotforge.base.files import check_own_tree, open_regular, output_errors, write_atomic
+from aotforge.base.files import open_regular, output_errors, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import OutputError, listed
 from aotforge.formats.archive import sha256_file
@@ -70,9 +69,6 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
     try:
         stamped, release = _read_stamp(folder)
         names = {path.name for path in folder.iterdir()}
-        check_own_tree(
-            folder, OutputError
-        )  # another user can write a stamp that fits, and replace the files later
         if stamped != inputs or names != {file.name for file in release.files}:
             return None
         digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
@@ -82,7 +78,7 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
             digests[inode] = digests.get(inode) or sha256_file(path)
             if path.is_symlink() or digests[inode] != file.sha256:
                 return None
-    except (OutputError, OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None  # no stamp, or one of another version: make the release again
     return release
 
@@ -102,10 +98,6 @@ def _stamp(folder: Path) -> Path:
 def _read_stamp(folder: Path) -> tuple[str, Release]:
     """Digest of the inputs, which covers the format, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
     with open_regular(_stamp(folder)) as file:
-        if fault := owner_fault(file.fileno()):
-            raise ValueError(
-                fault
-            )  # who can write a stamp could name files that this build would then delete
         stamp = parse_json(file.read())
     fields = stamp["release"] | {"folder": folder, "fresh": False}
     return stamp["inputs"], TypeAdapter(Release).validate_python(fields)

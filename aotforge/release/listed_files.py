@@ -56,17 +56,7 @@ def check_listed_files(folder: Path) -> dict[str, str]:
 
 def check_digests(folder: Path, sums: Mapping[str, str], *, hint: str) -> None:
     """Raises ReleaseError for a file that is missing or not the listed one."""
-    known: dict[tuple[int, int], str] = {}
     for name, digest in sums.items():
-        if not (folder / name).is_file() or _digest(folder / name, known) != digest:
+        if not (folder / name).is_file() or sha256_file(folder / name) != digest:
             what = f"{folder / name} is missing or not the file that {SUMS} names"
             raise ReleaseError(what, cause="it was altered or damaged", hint=hint)
-
-
-def _digest(path: Path, known: dict[tuple[int, int], str]) -> str:
-    """The SHA-256 of a file; one that has several names, which cost their author nothing, is read once."""
-    found = path.stat()
-    identity = found.st_dev, found.st_ino
-    if found.st_nlink == 1 or identity not in known:
-        known[identity] = sha256_file(path)
-    return known[identity]

@@ -2,7 +2,6 @@
 
 import hashlib
 import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,7 +12,7 @@ from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.memory_sink import MemorySink, ReleaseBounds
+from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, read_sums_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, Sink, UnsafeArchiveError, file_chunks, read_archive
@@ -59,19 +58,14 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
     if len(found) > PACKS_LIMIT:
         raise _unusable(f"{folder} has {len(found)} image packs, {PACKS_LIMIT} are allowed")
-    digests = [(kind, sums[name]) for names in found.values() for kind, name in names.items()]
-    if len(digests) != len(set(digests)):  # a name costs nothing, and to read the archive minutes
-        raise _unusable(
-            f"{folder / SUMS} has two archives of the same bytes", "packs have different contents"
-        )
-    listed, bounds = _listed(folder, sums), ReleaseBounds()
+    images = _listed(folder, sums)
     read = tuple(
-        replace(_pack(folder, sums, pack, release, names, listed, bounds), sums=digest)
+        replace(_pack(folder, sums, pack, release, names, images), sums=digest)
         for (pack, release), names in sorted(found.items())
         if packs is None or pack in packs
     )
     if packs is None:
-        _check_other_archives(folder, sums, bounds, read)
+        _check_other_archives(folder, sums, read)
     return read
 
 
@@ -84,9 +78,7 @@ def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:
         raise _unusable(f"{path} is not the file that {SUMS} names", "it was altered or replaced")
 
 
-def _check_other_archives(
-    folder: Path, sums: Mapping[str, str], bounds: ReleaseBounds, packs: Collection[ReleasedPack]
-) -> None:
+def _check_other_archives(folder: Path, sums: Mapping[str, str], packs: Collection[ReleasedPack]) -> None:
     """Runtimes, Windows archives and wheels, as far as they are in the folder, and archives that SHA256SUMS does not list."""
     seen: set[str] = set()
     for path in sorted(folder.iterdir()):
@@ -97,17 +89,15 @@ def _check_other_archives(
         with _reading(path):
             digest = sha256_file(path)
             _check_sum(path, digest, sums)
-            if zipped and digest in seen:
-                raise UnsafeArchiveError("another file of the release has the same bytes")
             if zipped:
                 _check_zip(path, archive, packs)
             elif digest not in seen:  # runtimes differ in their names only
-                _read(path, NoSink(), bounds)
+                _read(path, NoSink())
             seen.add(digest)
 
 
 def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[ReleasedPack]) -> None:
-    """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile, zlib.error."""
+    """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile."""
     names = archive.packs if archive else frozenset[str]()
     known = {one.pack.name: one.pack.files for one in packs}
     # a library without the images that its archive is named for does nothing
@@ -153,13 +143,12 @@ def _pack(
     release: str,
     names: Mapping[str, str],
     listed: Mapping[str, frozenset[str]] | None,
-    bounds: ReleaseBounds,
 ) -> ReleasedPack:
     for kind in ("images", "asm"):
         if kind not in names:
             raise _unusable(f"{folder} has no {kind} archive for {pack}", f"{SUMS} names none")
-    files = _members(folder / names["images"], sums, f"lib/aotriton.images/{pack}/", bounds)
-    texts = _members(folder / names["asm"], sums, f"share/aotriton/asm/{pack}/", bounds)
+    files = _members(folder / names["images"], sums, f"lib/aotriton.images/{pack}/")
+    texts = _members(folder / names["asm"], sums, f"share/aotriton/asm/{pack}/")
     labels, resources = _resources(folder / names["asm"], texts.pop("resources.json", b""))
     return ReleasedPack(
         release=release,
@@ -172,19 +161,19 @@ def _pack(
     )
 
 
-def _members(path: Path, sums: Mapping[str, str], below: str, bounds: ReleaseBounds) -> dict[str, bytes]:
+def _members(path: Path, sums: Mapping[str, str], below: str) -> dict[str, bytes]:
     """The files below a folder of a tarball, by their names relative to the folder."""
     sink = MemorySink(below=below)
     with _reading(path):
         _check_sum(path, sha256_file(path), sums)
-        _read(path, sink, bounds)
+        _read(path, sink)
     return sink.files
 
 
-def _read(path: Path, sink: Sink, bounds: ReleaseBounds) -> None:
+def _read(path: Path, sink: Sink) -> None:
     """Raises OSError, UnsafeArchiveError."""
     check = check_names(path.name)
-    bounds.used(read_archive(file_chunks(path), sink, bounds=bounds.archive(path), top=TOP, on_entry=check))
+    read_archive(file_chunks(path), sink, top=TOP, on_entry=check)
 
 
 @contextmanager
@@ -192,7 +181,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Errors of an archive as ReleaseError."""
     try:
         yield
-    except (UnsafeArchiveError, zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
+    except (UnsafeArchiveError, zipfile.BadZipFile) as error:
         raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:
         raise _unusable(f"{path}: {error.strerror or error}", "the release is not complete") from error

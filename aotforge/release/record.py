@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from aotforge.base.child_processes import run_child
 from aotforge.base.files import write_atomic
+from aotforge.base.git import run_git
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.errors import ReleaseError, ToolchainError, UnknownNameError, listed, suggest
+from aotforge.errors import ReleaseError, UnknownNameError, listed, suggest
 from aotforge.release.model import Origin
 
 NO_COMMIT = "0" * 40
@@ -136,9 +136,5 @@ def source_commit(root: Path, *, development: bool) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(root), *arguments]
-    try:
-        done = run_child("git", command, capture_output=True)
-    except OSError as error:
-        raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
-    return done.stdout.rstrip("\n") if done.returncode == 0 else None
+    done = run_git(root, *arguments)
+    return done.stdout.decode("utf-8", "replace").rstrip("\n") if done.returncode == 0 else None

@@ -122,8 +122,8 @@ def _read_private(path: Path, named: str) -> bytes:
     if fault := private_file_fault(path):
         raise SignatureError(
             f"the signing key in {named} {fault}",
-            cause="a key that others can read or replace proves nothing",
-            hint="chmod 600 the file, keep it in a folder of yours, and consider a new key",
+            cause="a signature by a key that others can read proves nothing",
+            hint="chmod 600 the file, and make a new key if others could read it",
         )
     return data
 

@@ -13,7 +13,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.library_alias import library_alias
-from aotforge.formats.memory_sink import MemorySink, archive_bounds
+from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, read_sums
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
@@ -143,7 +143,7 @@ def read_runtime(build: Path) -> tuple[dict[str, bytes], str]:
     sink = MemorySink()
     try:
         check = check_names(path.name)
-        read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=TOP, on_entry=check)
+        read_archive(file_chunks(path), sink, top=TOP, on_entry=check)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
     return sink.files, found[0].platform

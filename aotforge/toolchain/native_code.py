@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import check_own_tree, make_folders, share, sync
+from aotforge.base.files import make_folders, sync
 from aotforge.errors import CacheError, ToolchainError
 
 
@@ -22,13 +21,10 @@ def c_compiler() -> list[str]:
 
 
 def is_intact(path: Path) -> bool:
-    """True when a file or folder of native code has the digest that was recorded when it was made, and only this user and root can
-    write both."""
+    """True when a file or folder of native code has the digest that was recorded when it was made."""
     try:
-        check_own_tree(path, CacheError)
-        check_own_tree(_sums(path), CacheError)
         return _sums(path).read_text() == content_digest(path)
-    except (CacheError, OSError, ValueError):
+    except (OSError, ValueError):
         return False
 
 
@@ -66,8 +62,6 @@ class NativeCode:
         """
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         path = below.absolute() / self.folder / f"{digest}{suffix}"
-        check_cache(below.absolute())
-        check_cache(path.parent)
         if is_intact(path):
             return path
         try:
@@ -84,14 +78,12 @@ class NativeCode:
         return path
 
     def _keep(self, made: Path, path: Path, scratch: Path) -> None:
-        """Moves `made` to `path` with its digest beside it; only this user can write it, whatever the umask was."""
-        share(made)
+        """Moves `made` to `path` with its digest beside it."""
         for one in [made, *(made.rglob("*") if made.is_dir() else ())]:
             if not one.is_symlink():
                 sync(one)
         sums = scratch / "sums"
         sums.write_text(content_digest(made))
-        sums.chmod(0o644)
         sync(sums)
         if path.is_dir() and not path.is_symlink():
             if is_intact(path):

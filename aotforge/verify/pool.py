@@ -1,6 +1,6 @@
 """Pool of worker processes that check images: a crash or a timeout fails one image and no other.
 
-Answers are read as those of strangers: an image may have taken over its worker, which a sandbox confines.
+Answers are read as those of strangers: an image may have taken over its worker.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, ToolchainError
-from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.verify.answers import read_answer
-from aotforge.verify.reader_process import UNCONFINED, ReaderProcess
+from aotforge.verify.reader_process import ReaderProcess
 from aotforge.verify.verdict import ImageTask, Verdict
 
 _ANSWER_LIMIT = 1 << 20
@@ -20,10 +19,8 @@ _ANSWER_LIMIT = 1 << 20
 
 
 class Pool:
-    """Workers, one per thread that calls `check`, run by `programs`. Closing kills them, busy ones too.
-
-    `libraries` are interpreters by lanes of a wave. In a sandbox a worker has these alone: it reads neither cache nor compilers.
-    """
+    """Workers, one per thread that calls `check`. Closing kills them, busy ones too. `libraries` are interpreters by lanes of a
+    wave, which workers load without looking in the cache."""
 
     def __init__(
         self,
@@ -31,11 +28,10 @@ class Pool:
         kernels_root: Path,
         cache: Path,
         timeout: float,
-        programs: ReleasePrograms = UNCONFINED,
         libraries: Mapping[int, Path] | None = None,
     ) -> None:
         self._kernels, self._cache = kernels_root.resolve(), cache.resolve()
-        self._timeout, self._programs, self._libraries = timeout, programs, libraries or {}
+        self._timeout, self._libraries = timeout, libraries or {}
         self._lock = threading.Lock()
         self._workers: dict[int, _Worker] = {}
         self._closed = False
@@ -43,8 +39,7 @@ class Pool:
     def check(self, task: ImageTask) -> Verdict:
         """Have an image checked; a worker that crashes or exceeds the timeout makes a failed verdict.
 
-        Raises what the worker raised unless it is in a sandbox: RulesError, ToolchainError, CacheError; ToolchainError for one that does
-        not start.
+        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that does not start.
         """
         worker = self._worker()
         try:
@@ -60,8 +55,6 @@ class Pool:
             worker.kill()
             return Verdict.failed(task, why)
         if isinstance(answer, AotforgeError):
-            if self._programs.sandbox:
-                return Verdict.failed(task, f"its process reports: {answer.what}")
             raise answer
         if answer.device and answer.faults:  # a device executes nothing more for this process
             with self._lock:
@@ -83,25 +76,16 @@ class Pool:
             if self._closed:
                 raise ToolchainError("verification has been stopped")
             if thread not in self._workers:
-                self._workers[thread] = _Worker(self._kernels, self._cache, self._programs, self._libraries)
+                self._workers[thread] = _Worker(self._kernels, self._cache, self._libraries)
             return self._workers[thread]
 
 
-def _linked(kernels: Path) -> list[Path]:
-    """Families' folders that links in the kernels' folder lead to."""
-    return [one.resolve() for one in kernels.iterdir() if one.is_symlink() and one.is_dir()]
-
-
 class _Worker(ReaderProcess):
-    def __init__(
-        self, kernels: Path, cache: Path, programs: ReleasePrograms, libraries: Mapping[int, Path]
-    ) -> None:
+    def __init__(self, kernels: Path, cache: Path, libraries: Mapping[int, Path]) -> None:
         super().__init__(
             "aotforge.verify.check_image",
             [str(kernels), str(cache)],
             [f"{lanes}={path}" for lanes, path in libraries.items()],
-            programs=programs,
-            readable=[kernels, *_linked(kernels), *(path.parent for path in libraries.values())],
         )
 
     def run(self, task: ImageTask, timeout: float) -> Verdict | AotforgeError:

@@ -1,4 +1,4 @@
-"""Processes that read and execute images of releases: in a sandbox where there is one, with limits."""
+"""Processes that read and execute images of releases, with limits of time and of their answers."""
 
 from __future__ import annotations
 
@@ -8,57 +8,31 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from multiprocessing import Pipe
-from pathlib import Path
 
-from aotforge.base.architectures import MANIFESTS
-from aotforge.base.machine import user_home
 from aotforge.compile.pool import WorkerProcess, import_path
 from aotforge.errors import ToolchainError
-from aotforge.sandbox.release_programs import ReleasePrograms
 
 READY = b"ready"
 _START_SECONDS = 120.0
-UNCONFINED = ReleasePrograms(sandbox=())
 
 
 class ReaderProcess(WorkerProcess):
-    """`python -m MODULE ARGUMENTS... PARENT FD [MORE...]`, run by `programs`; its first message on the connection is READY.
+    """`python -m MODULE ARGUMENTS... PARENT FD [MORE...]`; its first message on the connection is READY. Raises ToolchainError when
+    it cannot be started."""
 
-    In a sandbox it sees this package, Python and `readable`, and PARENT is its process 1. Raises ToolchainError when it cannot be started.
-    """
-
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str] = (),
-        more: Sequence[str] = (),
-        *,
-        programs: ReleasePrograms,
-        readable: Sequence[Path] = (),
-    ) -> None:
+    def __init__(self, module: str, arguments: Sequence[str] = (), more: Sequence[str] = ()) -> None:
         self.connection, theirs = Pipe()
-        self._limits, self._started = ExitStack(), False
-        # without the links of an environment, which lead through other folders: its modules are in the path
-        python = Path(sys.executable).resolve() if programs.sandbox else sys.executable
-        parent = 1 if programs.sandbox else os.getpid()
+        self._started = False
         with theirs, ExitStack() as failed:
-            failed.enter_context(self._limits)
             failed.callback(self.connection.close)
             super().__init__(
                 "verification worker",
-                [str(python), "-m", module, *arguments, str(parent), str(theirs.fileno()), *more],
+                [sys.executable, "-m", module, *arguments, str(os.getpid()), str(theirs.fileno()), *more],
                 environment={"PYTHONPATH": os.pathsep.join(import_path())},
                 pass_fds=(theirs.fileno(),),
-                start=partial(programs.start, readable=[*readable_folders(), *readable], limits=self._limits),
             )
             failed.pop_all()
-
-    def kill(self) -> None:
-        """Kill the process and reap it. Safe to call again."""
-        super().kill()
-        self._limits.close()
 
     def exchange(self, message: object, *, seconds: float, most: int) -> bytes:
         """The answer to a message, of at most `most` bytes.
@@ -82,8 +56,8 @@ class ReaderProcess(WorkerProcess):
         if not ready:
             raise ToolchainError(
                 f"the process that reads images {self.death()}: {self.log()}",
-                cause="this Python does not start in the sandbox of releases, or its environment is incomplete",
-                hint="./dev doctor; for a release, --unsandboxed does without the sandbox",
+                cause="the environment of this Python is incomplete",
+                hint="./dev doctor",
             )
 
     @contextmanager
@@ -106,19 +80,3 @@ class ReaderProcess(WorkerProcess):
             raise
         finally:
             timer.cancel()
-
-
-def readable_folders() -> list[Path]:
-    """Folders of Python's libraries, modules, this package and its manifests; none that has this checkout or the user's home in it."""
-    own = Path(__file__).resolve().parents[2]
-    private = [own, user_home().resolve()]
-    folders = [Path(sys.base_prefix), Path(sys.executable).resolve().parent, own / "aotforge", MANIFESTS]
-    folders += map(Path, (*import_path(), *os.environ.get("LD_LIBRARY_PATH", "").split(":")))
-    return [
-        one
-        for one in dict.fromkeys(folders)
-        if one.is_absolute()
-        and one.is_dir()
-        and not one.is_relative_to("/usr")
-        and not any(inner.is_relative_to(one.resolve()) for inner in private)
-    ]

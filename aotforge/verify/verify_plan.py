@@ -16,11 +16,9 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
-from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
 from aotforge.targets.installed import find_device
 from aotforge.verify.pool import Pool
-from aotforge.verify.reader_process import UNCONFINED
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
@@ -41,8 +39,8 @@ _EXPLAINED = 4  # images compiled again for their source lines: a fault in one k
 class VerifyOptions(TypedDict, total=False):
     """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run in the calling thread.
 
-    `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get no verdict. `programs` run
-    the processes of the virtual GPU (default: without a sandbox). Passed verdicts are stored in the cache unless `keep` is false.
+    `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get no verdict.
+    Passed verdicts are stored in the cache unless `keep` is false.
     """
 
     kernels_root: Required[Path]
@@ -52,7 +50,6 @@ class VerifyOptions(TypedDict, total=False):
     on_stage: Callable[[str], None] | None
     timeout: float
     device: bool
-    programs: ReleasePrograms
     keep: bool
 
 
@@ -180,23 +177,14 @@ def _checked(
     explained = threading.Semaphore(_EXPLAINED)
     threads = ThreadPoolExecutor(min(options.get("jobs") or len(os.sched_getaffinity(0)), len(tasks)))
     timeout = options.get("timeout", TIMEOUT)
-    pool, confined = (
-        Pool(
-            kernels_root=options["kernels_root"],
-            cache=options["cache"],
-            timeout=timeout,
-            programs=programs,
-            libraries=libraries,
-        )
-        for programs in (UNCONFINED, options.get("programs", UNCONFINED))
+    pool = Pool(
+        kernels_root=options["kernels_root"], cache=options["cache"], timeout=timeout, libraries=libraries
     )
 
     def one(task: ImageTask) -> Verdict:
-        emulated = backend_of_arch(task.arch).executed_by == "virtual GPU"
-        used = confined if emulated else pool
-        verdict = used.check(task)
+        verdict = pool.check(task)
         if verdict.faults and sources and explained.acquire(blocking=False):
-            return _explained(task, verdict, used, sources)
+            return _explained(task, verdict, pool, sources)
         return verdict
 
     try:
@@ -204,7 +192,6 @@ def _checked(
             yield future.result()
     finally:
         pool.close()
-        confined.close()
         threads.shutdown(cancel_futures=True)
 
 

@@ -24,17 +24,15 @@ PARSERS = frozenset({
     "pickle.load", "pickle.loads", "marshal.load", "marshal.loads", "msgpack.unpackb", "plistlib.loads", "ast.parse", "ast.literal_eval",
     "yaml.load", "yaml.safe_load", "yaml.compose", "xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring",
     "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json", "memfd_create",
-    "aotforge.formats.memory_sink.archive_bounds",
 })  # fmt: skip
-"""Functions by module, and methods of any object by name. A file in memory is here because a child can write to it without end,
-`archive_bounds` because the 16 MiB that an archive may have whatever its size are those of one archive: `ReleaseBounds` is for several."""
+"""Functions by module, and methods of any object by name. A file in memory is here because a child can write to it without end."""
 
 _MODULES = re.compile(rf"\b({'|'.join({name.split('.')[-2:][0] for name in PARSERS})})\b")
 
 READERS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/formats/untrusted_file.py", "json.loads", "parse_json"),
     ("aotforge/formats/untrusted_tar.py", "zlib.decompressobj", "read_archive"),
-    ("aotforge/formats/zip_archive.py", "zipfile.ZipFile zlib.decompressobj", "open_zip, and the check of a zip that was just written"),
+    ("aotforge/formats/zip_archive.py", "zipfile.ZipFile", "open_zip, and the check of a zip that was just written"),
     ("aotforge/formats/shared_library.py", "elftools.elf.elffile.ELFFile", "open_elf"),
     ("aotforge/base/yaml_reader.py", "yaml.compose", "read_yaml, of manifests"),
     ("aotforge/pack/frames.py", "zstandard.ZstdDecompressor", "frames of a pack: sizes and window are bounded"),
@@ -52,10 +50,6 @@ _SIDE = "workers of a build are one side with it, see docs/threat-model.md"
 _IMAGE = "images of a pack, whose symbols its reader has counted, or of this build"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/sandbox/executors/local.py", "memfd_create", "sealed: it cannot grow"),
-    ("aotforge/pipeline/build_windows.py", "aotforge.formats.memory_sink.archive_bounds", "one archive"),
-    ("aotforge/release/compare.py", "aotforge.formats.memory_sink.archive_bounds", "a digest of each member is kept"),
-    ("aotforge/release/wheels.py", "aotforge.formats.memory_sink.archive_bounds", "one archive of this build"),
-    ("aotforge/virtual_gpu/hip/prepare.py", "aotforge.formats.memory_sink.archive_bounds", "one text is kept"),
     ("aotforge/compile/pool.py", "memfd_create", "of a worker of this user, or in a container, whose memory is limited"),
     ("aotforge/compile/*.py", "json.loads", f"{_OWN}; or of a shared cache, whose signed index has its digest"),
     ("aotforge/compile/cache_entry.py", "zstandard.ZstdDecompressor", f"{_OWN}; or of a shared cache, as above"),

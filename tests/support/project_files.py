@@ -2,21 +2,20 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
+from aotforge.base.git import run_git
+
 
 def project_files(root: Path) -> Iterator[str]:
     """Names relative to `root`."""
-    return _files_of_git(root) if shutil.which("git") else _files_not_ignored(root)
-
-
-def _files_of_git(root: Path) -> Iterator[str]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True).stdout.decode()
-    return filter(None, listed.split("\0"))
+    if shutil.which("git"):
+        listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        if listed.returncode == 0:  # a git before 2.38 takes no checkout of another user
+            return filter(None, listed.stdout.decode().split("\0"))
+    return _files_not_ignored(root)
 
 
 def _files_not_ignored(root: Path) -> Iterator[str]:

@@ -24,7 +24,6 @@ def sanitized_readers() -> Objects:
             "replay_fuzz_dispatch",
             "replay_fuzz_container",
             "replay_fuzz_attention",
-            "replay_fuzz_image_tar",
         ),
         AOTFORGE_SANITIZE="address,undefined",
         CMAKE_BUILD_TYPE="Sanitized",

@@ -62,7 +62,7 @@ def tree_digest(folder: Path) -> str:
 
 def source_digest() -> str:
     """Of what the programs of tests are compiled from."""
-    return tree_digest(ROOT / "runtime") + tree_digest(ROOT / "cmake" / "take_images")
+    return tree_digest(ROOT / "runtime")
 
 
 def build_objects(

@@ -11,7 +11,6 @@ from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
 from aotforge.errors import AotforgeError
-from aotforge.formats.loaded_library import loader_differences
 from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.layout import TOP
@@ -185,26 +184,21 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
 def check_elf(context: CheckContext) -> list[Finding]:
     """Dependencies, hardening, stripping, read from the ELF structure."""
     found: dict[str, SharedLibrary] = {}
-    differences: list[str] = []
     for name, path in context.libraries.items():
         try:
             found[name] = read_shared_library(path)
-            differences += [f"{name}: {text}" for text in loader_differences(path)]
         except (OSError, LibraryFileError) as error:
             return [failed("elf", f"{name} is a shared library", str(error))]
     needed = dict.fromkeys(name for elf in found.values() for name in elf.needed)
     evidence = {"depends on nothing but glibc and libgcc": ", ".join(needed)}
     return [
-        finding_from("elf", "the loader reads what these checks read", differences),
-        *(
-            finding_from(
-                "elf",
-                what,
-                [f"{name}: {text}" for name, elf in found.items() for text in check(elf)],
-                evidence.get(what, ""),
-            )
-            for what, check in _ELF_CHECKS.items()
-        ),
+        finding_from(
+            "elf",
+            what,
+            [f"{name}: {text}" for name, elf in found.items() for text in check(elf)],
+            evidence.get(what, ""),
+        )
+        for what, check in _ELF_CHECKS.items()
     ]
 
 

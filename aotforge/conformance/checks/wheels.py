@@ -12,7 +12,6 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import AotforgeError
-from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import ATTENTION, CONSOLE, WheelName, parse_wheel_name, read_wheel, record_bytes
 from aotforge.pack.reader import open_pack
@@ -43,13 +42,9 @@ def check_wheels(context: CheckContext) -> list[Finding]:
         return [not_run("wheels", "the wheels", "the release has none")]
     findings: list[Finding] = []
     wheels: dict[str, _Wheel] = {}
-    seen: dict[str, str] = {}
     for path in files:
         name = parse_wheel_name(path.name)
         try:
-            if (other := seen.setdefault(sha256_file(path), path.name)) != path.name:
-                findings.append(failed("wheels", "a wheel per file", f"{path.name} has the bytes of {other}"))
-                continue
             members = read_wheel(path)
         except (AotforgeError, OSError) as error:
             findings.append(failed("wheels", f"{path.name} can be read", str(error)))

@@ -59,7 +59,7 @@ def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
         _check_entries(Path(opened), folder / STORE)
         place = OpenStore(folder=folder, store=Path(opened))
         if make:
-            with output_lock(place.existing() / "dropin", opened=True):
+            with output_lock(place.existing() / "dropin"):
                 yield place
         else:
             yield place

@@ -15,7 +15,6 @@ from aotforge.deliver.hardware.device import SHAPE, choose_device, lost
 from aotforge.deliver.hardware.times import call_times
 from aotforge.deliver.install.choose import this_machine
 from aotforge.errors import ReleaseError
-from aotforge.formats.memory_sink import limited_memory
 from aotforge.pack.reader import open_files
 from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
@@ -104,19 +103,18 @@ def _tasks(
     request: CheckRequest, folder: Path, pack: str, arch: str
 ) -> tuple[ReleasedPack, str, Sequence[ImageTask]]:
     """The pack, its profile, and the selected images."""
-    with limited_memory(folder):
-        packs = read_release(folder, packs=(pack,))
-        if not packs:
-            raise ReleaseError(
-                f"{folder} has no images for {arch}",
-                cause=f"it has no archive of {pack}",
-                hint=f"./dev build --arch {arch}, or name another release with --release",
-            )
-        (released,) = packs
-        opened = open_files(released.pack)
-        selected = request.only.kernels(operator_kernels(opened))
-        check_listed(released, opened)
-        tasks = release_tasks(released, opened, (arch,), request.root / "kernels", selected)
+    packs = read_release(folder, packs=(pack,))
+    if not packs:
+        raise ReleaseError(
+            f"{folder} has no images for {arch}",
+            cause=f"it has no archive of {pack}",
+            hint=f"./dev build --arch {arch}, or name another release with --release",
+        )
+    (released,) = packs
+    opened = open_files(released.pack)
+    selected = request.only.kernels(operator_kernels(opened))
+    check_listed(released, opened)
+    tasks = release_tasks(released, opened, (arch,), request.root / "kernels", selected)
     check_texts(tasks)
     if not tasks:
         raise ReleaseError(f"{folder} has no images for {arch} in {pack}", hint=f"./dev build --arch {arch}")

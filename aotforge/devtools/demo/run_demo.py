@@ -1,6 +1,7 @@
 """Attention by a release on virtual devices: builds it unless named, runs calls that it serves."""
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,7 @@ from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
 from aotforge.release.listed_files import check_listed_files
-from aotforge.sandbox.program_folder import program_folder
 from aotforge.sandbox.release_programs import find_release_programs
-from aotforge.verify.reader_process import readable_folders
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
@@ -54,7 +53,8 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
     problems = problems_of(plans)
-    with program_folder("aotforge-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as made:
+        folder = Path(made)
         extracted = extract_release(release, [plan.pack for plan in plans], folder)
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
@@ -81,11 +81,7 @@ def python_folders(root: Path) -> set[Path]:
     own = {root / name for name in ("aotforge", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
-    return {
-        *own,
-        *readable_folders(),
-        *(one for one in inner if one.exists() and not one.is_relative_to("/usr")),
-    }
+    return {*own, *(one for one in inner if one.exists() and not one.is_relative_to("/usr"))}
 
 
 def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:

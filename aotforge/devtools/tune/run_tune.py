@@ -28,7 +28,7 @@ from aotforge.errors import CompileError, ResourceError, RulesError, Unsupported
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.planner import plan_project
-from aotforge.sandbox.release_programs import check_prepared_folder
+from aotforge.sandbox.release_programs import check_consent
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
 from aotforge.verify.device.messages import ShownDevice
@@ -111,7 +111,9 @@ def tune(
     began = time.monotonic()
     device = request.device
     if request.candidates:
-        check_prepared_folder(request.candidates, unsandboxed=request.unsandboxed)
+        check_consent(
+            f"the images and the library of {request.candidates}", own=False, unsandboxed=request.unsandboxed
+        )
     shown = (
         choose_device(request.root, arch=request.arch, number=device.number, library=device.driver)
         if device

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, FailFast, Field, ValidationError
 
-from aotforge.base.cache_trust import owner_fault
-from aotforge.base.files import check_own_input, read_bytes, write_atomic
+from aotforge.base.files import read_bytes, write_atomic
 from aotforge.base.hardware import Line, Sha256
 from aotforge.base.manifest_reader import Manifest
 from aotforge.compile.model import KernelImage, Resources
@@ -154,11 +152,10 @@ class PreparedFolder:
         return {job.key: self._image(job.key, entry.images[job.key]) for job in one.plan.jobs}
 
     def library(self) -> Path:
-        """The library that launches them. Raises UnsupportedError when there is none, or when others can replace it."""
+        """The library that launches them. Raises UnsupportedError when there is none."""
         found = sorted((self.folder / _LIBRARY).glob("libaotriton_v2.so.*"))
         if not found:
             raise UnsupportedError(f"{self.folder} has no library", hint=_AGAIN)
-        check_own_input(found[0], UnsupportedError)
         return found[0].absolute()
 
     def _image(self, key: JobKey, found: _Image) -> KernelImage:
@@ -193,12 +190,9 @@ def _shown(kernel: str, arch: str, keys: Mapping[str, str]) -> str:
 
 
 def open_folder(folder: Path) -> PreparedFolder:
-    """A folder of `prepare`. Raises UnsupportedError for another one, and for one that others can change."""
+    """A folder of `prepare`. Raises UnsupportedError for another one."""
     path = folder / _INDEX
     try:
-        if not os.path.lexists(path):
-            raise FileNotFoundError("it is not there")
-        check_own_input(path, UnsupportedError)
         data = read_regular(path, limit=_LIMIT)
         parse_json(data, keys=_KEYS)
         index = _Index.model_validate_json(data)
@@ -217,9 +211,7 @@ def open_folder(folder: Path) -> PreparedFolder:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Raises OutputError for a folder of another user, and for one that is not empty."""
-    if fault := owner_fault(folder):
-        raise OutputError(f"{folder} {fault}", hint="name another folder with --prepare")
+    """Raises OutputError for a folder that is not empty."""
     if folder.is_dir() and any(folder.iterdir()):
         raise OutputError(f"{folder} is not empty", hint="name another folder with --prepare")
 

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
-from aotforge.base.child_processes import run_child_bytes
+from aotforge.base.git import first_line, run_git
 from aotforge.base.source_groups import EFFECTS, Effect
 from aotforge.errors import AotforgeError, ShardError
 from aotforge.pipeline.images import by_pack, plans_verifier_digest
@@ -138,15 +138,11 @@ def _before(root: Path, revision: str, archs: Sequence[str], profile: str) -> di
 
 
 def git(root: Path, *arguments: str) -> bytes:
-    """Output of a git command in the repository of `root`, whatever repository a calling hook belongs to. Raises ShardError."""
-    try:
-        done = run_child_bytes("git", ["git", *arguments], cwd=root, capture_output=True)
-    except OSError as error:
-        raise ShardError(f"git cannot be started: {error.strerror}", hint="apt-get install git") from error
+    """Output of a git command in the repository of `root`. Raises ShardError, and ToolchainError without git."""
+    done = run_git(root, *arguments)
     if done.returncode:
-        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ShardError(
-            f"git {' '.join(arguments[:2])} fails for {arguments[-1]}: {errors[0] if errors else 'no output'}",
+            f"git {' '.join(arguments[:2])} fails for {arguments[-1]}: {first_line(done)}",
             cause="the revision is unknown in this clone: it is shallow, or the name is misspelt",
             hint="git fetch it, or pass another revision",
         )

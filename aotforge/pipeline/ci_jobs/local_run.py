@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import check_output_place, discard, make_folders, make_output_place, staged_folder
+from aotforge.base.files import discard, make_folders, output_errors, staged_folder
+from aotforge.base.git import clone, first_line
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -57,14 +58,16 @@ class LocalRun:
         Its output goes where this process' does. Raises ShardError for a job without output files, OutputError.
         """
         place = self._work / "jobs" / job.name
-        make_output_place(place)  # what is here is removed, and what is cloned here is executed
-        for one in job.needs:
-            check_output_place(self._artefact(find_job(jobs, one)) / "file")
         with suppress(OSError):
             discard(place)
         checkout = place / "checkout"
-        make_folders(checkout.parent)
-        git(self.root, "clone", "--quiet", "--no-checkout", "--", str(self.root), str(checkout))
+        with output_errors(place):
+            make_folders(place)
+        if (done := clone(self.root, checkout)).returncode:
+            raise ShardError(
+                f"git cannot clone {self.root}: {first_line(done)}",
+                hint="free some space, or name another folder",
+            )
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
         for need in job.needs:
             shutil.copytree(self._artefact(find_job(jobs, need)), checkout / job.inputs, dirs_exist_ok=True)

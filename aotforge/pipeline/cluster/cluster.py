@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aotforge.base.cache_trust import module_path_fault
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import ClusterError
 from aotforge.pipeline.cluster.messages import (
@@ -52,26 +51,14 @@ def check_encrypted(address: str, *, trusted: bool) -> None:
 def _connect(address: str) -> Any:
     from distributed import Client  # noqa: PLC0415 - 0.5 s, and a build that finds everything in its cache needs no cluster
 
-    client = None
     try:
-        client = Client(address, timeout=_CONNECT, set_as_default=False)
-        fault = client.run_on_scheduler(module_path_fault)
+        return Client(address, timeout=_CONNECT, set_as_default=False)
     except Exception as error:
-        if client is not None:
-            client.close()
         raise ClusterError(
             f"the scheduler {address} cannot be used: {error}",
             cause="no scheduler is at this address, its certificates do not fit, or it has another version of Dask",
             hint="start one from this checkout: ./dev python -m dask scheduler (docs/scale.md)",
         ) from error
-    if fault:
-        client.close()
-        raise ClusterError(
-            f"other users can put modules where the scheduler {address} finds them first: {fault}",
-            cause="the folder of Dask's temporary files, /tmp/dask-scratch-space by default, is not the scheduler's user's",
-            hint="set DASK_TEMPORARY_DIRECTORY to a folder of yours, and start the scheduler again",
-        )
-    return client
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.cache_trust import check_cache, input_fault, module_path_fault
+from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders, open_lock
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
@@ -28,7 +28,7 @@ from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.compile.model import Resources
 from aotforge.compile.pool import worker_count
 from aotforge.compile.warm_worker import WarmWorker
-from aotforge.errors import AotforgeError, CacheError, ToolchainError
+from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.pipeline.cluster.messages import (
     ROOT,
     Admission,
@@ -79,7 +79,6 @@ def admit(text: str, resource: str) -> str:
 
     worker = get_worker()
     try:
-        check_scratch(Path(worker.local_directory))
         order = Order.decode(text)
         session = read_session(order.place, order.session)
         refused = _difference(session)
@@ -93,17 +92,6 @@ def admit(text: str, resource: str) -> str:
     slots = worker_count(threads, session.limits, wanted=threads)
     sync(worker.loop, worker.set_resources, **{resource: slots})
     return Admission(worker=_name(), slots=slots).encode()
-
-
-def check_scratch(folder: Path) -> None:
-    """Dask puts this folder before all others where modules are searched; a worker of a LocalCluster also has its scheduler's. Raises
-    CacheError."""
-    if fault := input_fault(folder) or module_path_fault():
-        raise CacheError(
-            f"other users can put modules where this worker finds them first: {fault}",
-            cause="the folder of Dask's temporary files, /tmp/dask-scratch-space by default, is not this user's",
-            hint="set DASK_TEMPORARY_DIRECTORY to a folder of yours, and start scheduler and worker again",
-        )
 
 
 def _difference(session: Session) -> str:
@@ -297,7 +285,6 @@ def _build_interpreter(folder: Path, lanes: int, names: tuple[str, ...]) -> None
     from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - as in _verify
 
     make_folders(folder)
-    check_cache(folder)  # another user may have been the first to make it
     with os.fdopen(open_lock(folder / "cluster.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         build_library(lanes, folder, "checks", names)

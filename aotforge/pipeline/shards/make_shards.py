@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.files import make_folders, make_output_place, write_atomic
+from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
@@ -87,10 +87,9 @@ def build_shards(request: BuildRequest, shard: str, *, observer: BuildObserver) 
 
 
 def write_shard(request: BuildRequest, name: str, artifact: ShardArtifact, what: str) -> WrittenShard:
-    """Writes `artifact` to the request's output, atomically. Raises as `check_output_place`."""
+    """Writes `artifact` to the request's output, atomically. Raises OutputError."""
     path = (request.output or request.root / "releases" / "parts") / f"{name}{SUFFIX}"
     data = encode(artifact)
-    make_output_place(path)
     write_atomic(path, data)
     return WrittenShard(what=what, path=path, size=len(data))
 

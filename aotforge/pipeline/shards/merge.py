@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
-from aotforge.base.files import check_own_input, make_folders
+from aotforge.base.files import make_folders
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import stored_images
@@ -86,9 +86,7 @@ def merge_shards(request: BuildRequest, folder: Path, *, observer: Observer) -> 
 
 
 def read_shards(folder: Path) -> tuple[FoundShard, ...]:
-    """Every shard file in and below `folder`, by path. Raises ShardError for a damaged one, for one that others could have made, and when
-    there is none."""
-    check_own_input(folder, ShardError)
+    """Every shard file in and below `folder`, by path. Raises ShardError for a damaged one, and when there is none."""
     paths = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
     if not paths:
         raise ShardError(
@@ -98,7 +96,6 @@ def read_shards(folder: Path) -> tuple[FoundShard, ...]:
         )
     found = []
     for path in paths:
-        check_own_input(path, ShardError)
         try:
             data = read_regular(path, limit=_PART_LIMIT)
         except OSError as error:

@@ -17,7 +17,6 @@ from aotforge.base.files import (
     new_partial,
     open_lock,
     open_regular,
-    open_up,
     remove_unlocked,
     sync,
     write_atomic,
@@ -42,9 +41,10 @@ _DEPTH = 8
 """Parts of a listed name at most; the names of objects have two."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_TEAM = "a folder of several publishers has mode 2775 and their group, and each publishes with umask 002"
 _FULL = (ErrorKind.FULL, "the disk is full", "make space there, then run the same command again")
-_DENIED = (ErrorKind.DENIED, "this user may not do that there", "check the folder and its owner")
-_REFUSED = (ErrorKind.REFUSED, "", "check the folder and its owner")
+_DENIED = (ErrorKind.DENIED, "this user may not do that there", _TEAM)
+_REFUSED = (ErrorKind.REFUSED, "", "check the folder and its file system")
 _ERRORS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FULL) | dict.fromkeys(
     (errno.EACCES, errno.EPERM, errno.EROFS), _DENIED
 )
@@ -130,7 +130,7 @@ class DirectoryStore:
         return Guarantees(put=put, large=put, swap=True)
 
     def _remove_partial(self) -> None:
-        """Removes partial files of killed publishers: by name, owner and place only our own, whatever else the folder is for."""
+        """Removes partial files of killed publishers: by name and place only our own, whatever else the folder is for."""
         with self._opened(()) as top:
             names = [path.name for path in top.iterdir()]
         own = [name for name in names if name in {FOLDER, OBJECTS} or _RELEASE.fullmatch(name)]
@@ -172,7 +172,6 @@ class DirectoryStore:
                     os.fsync(file.fileno())
                     # publishers read back from the disk, not from memory
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                    os.fchmod(file.fileno(), 0o644)
                     _link(Path(partial), path)
                 sync(path.parent)
             finally:
@@ -195,7 +194,7 @@ class DirectoryStore:
         place = self._path(name)
         with (
             self._object(name, make=True) as path,
-            os.fdopen(open_lock(path.parent / _LOCK, shared=True)) as lock,
+            os.fdopen(open_lock(path.parent / _LOCK)) as lock,
         ):
             if not lock_within(lock.fileno(), _LOCK_SECONDS):
                 raise _locked(place.parent / _LOCK)
@@ -209,7 +208,6 @@ def _open_folder(parent: int, path: Path, *, make: bool) -> int:
     if make:
         with suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=parent)
-            open_up(path.name, parent=parent)
     try:
         return os.open(path.name, _OPEN | os.O_NOFOLLOW, dir_fd=parent)
     except NotADirectoryError:
@@ -243,7 +241,7 @@ def _locked(lock: Path) -> StoreError:
     return StoreError(
         ErrorKind.UNAVAILABLE,
         f"{lock} is locked by another process for more than {_LOCK_SECONDS:.0f} s",
-        cause="another publisher is stopped, or a user who can read the file holds it",
+        cause="another publisher is stopped",
         hint=f"fuser -v {quote(str(lock))} shows the process: end it, then run the same command again",
     )
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.cache_trust import is_own_file
-from aotforge.base.files import errors_as, make_folders, make_output_place, open_lock, open_regular
+from aotforge.base.files import errors_as, make_folders, new_file_in, open_lock, sync
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 
@@ -106,16 +104,15 @@ def staged_file(path: Path, *, locked: bool = True) -> Iterator[Path]:
     make_folders(path.parent)
     for left in path.parent.glob(f".{path.name}.staged-*") if locked else ():
         left.unlink()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.staged-", dir=path.parent)
+    handle, staged = new_file_in(path.parent, prefix=f".{path.name}.staged-")
     os.close(handle)
     try:
-        yield Path(name)
-        with open_regular(Path(name)) as file:
-            os.fchmod(file.fileno(), 0o444)  # of the file, not of what a link leads to
-            os.fsync(file.fileno())  # file systems may write the new name before the bytes
-        Path(name).replace(path)
+        yield staged
+        staged.chmod(staged.stat().st_mode & ~0o222)
+        sync(staged)  # file systems may write the new name before the bytes
+        staged.replace(path)
     finally:
-        Path(name).unlink(missing_ok=True)
+        staged.unlink(missing_ok=True)
 
 
 class Store:
@@ -129,8 +126,8 @@ class Store:
         return self.folder / sha256
 
     def has(self, sha256: str) -> bool:
-        """The file is stored, and no other user can change it; `checked` verifies it."""
-        return is_own_file(self.path(sha256))
+        """The file is stored; `checked` verifies it."""
+        return self.path(sha256).is_file()
 
     def checked(self, sha256: str) -> Path:
         """The verified file. Raises ContainerError and removes a damaged file, so that it is downloaded again."""
@@ -173,7 +170,6 @@ class Store:
                 raise ContainerError(
                     f"{sha256} is not in the store", hint="build the rootfs first: ./dev containers.build"
                 )
-            make_output_place(other.path(sha256))
             if not other.has(sha256) or sha256_file(other.path(sha256)) != sha256:
                 other.put_file(sha256, self.path(sha256))
         return len(wanted)

@@ -11,7 +11,6 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import is_own_file
 from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import Member, entry, write_tar
@@ -37,9 +36,7 @@ def docker_archive(image: RootfsImage, *, cache: Path) -> Path:
     paths = CachePaths(cache=cache)
     path = paths.archive(image_id(image).removeprefix("sha256:"))
     with storage_errors(path):
-        create_once(
-            paths.lock(f"{path.stem}.archive"), lambda: is_own_file(path), lambda: _write(image, path)
-        )
+        create_once(paths.lock(f"{path.stem}.archive"), path.is_file, lambda: _write(image, path))
     return path
 
 

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.cache_trust import is_own_file, is_own_tree
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
@@ -51,7 +50,7 @@ def ensure_rootfs(
         )
         create_once(
             paths.lock("image-value"),
-            lambda: is_own_file(paths.image_value),
+            paths.image_value.is_file,
             lambda: _make_image_value(paths),
         )
     return rootfs_image(spec, lock, paths)
@@ -99,7 +98,7 @@ def _build(
 ) -> None:
     tar, store = paths.tar(lock.digest), paths.store
     # a restored cache has the same bytes, other times
-    if not is_own_file(tar) or sha256_file(tar) != lock.digest:
+    if not tar.is_file() or sha256_file(tar) != lock.digest:
         with staged_file(tar) as path:
             fetch_locked(spec, lock, store, sources=sources, observer=observer)
             on_file = stage_reporter(spec.name, "unpacking", observer)
@@ -135,9 +134,7 @@ def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:
     paths = CachePaths(cache=cache)
     tree = paths.tree(image.digest)
     with storage_errors(tree):
-        create_once(
-            paths.lock(f"{image.digest}.tree"), lambda: is_own_tree(tree), lambda: _unpack(image.tar, tree)
-        )
+        create_once(paths.lock(f"{image.digest}.tree"), tree.is_dir, lambda: _unpack(image.tar, tree))
     return tree
 
 
@@ -158,10 +155,7 @@ def _unpack(tar: Path, tree: Path) -> None:
             archive.extractall(folder)
         folder.chmod(0o755)
         os.sync()  # file systems may write the new name before the bytes, and they are not compared again
-        if tree.exists():  # with files of another user
-            tree.rename(f"{folder}-old")
         folder.rename(tree)
-        shutil.rmtree(f"{folder}-old", ignore_errors=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -181,7 +175,7 @@ def is_verified(paths: CachePaths, digest: str) -> bool:
     """The rootfs' file is the one that was hashed."""
     tar = paths.tar(digest)
     try:
-        return is_own_file(tar) and bool(json.loads(paths.record(digest).read_text()) == _marks(tar))
+        return bool(json.loads(paths.record(digest).read_text()) == _marks(tar))
     except (OSError, ValueError):
         return False
 

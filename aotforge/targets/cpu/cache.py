@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
-from typing import Any
 
 from triton import knobs
 from triton.runtime.cache import FileCacheManager
 
-from aotforge.base.cache_trust import check_cache, read_own
-from aotforge.base.files import make_folders
+from aotforge.base.cache_trust import check_cache
 from aotforge.errors import CacheError
 
 
@@ -24,30 +21,12 @@ def use_checked_cache() -> None:
 
 
 class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no types
-    """Files that only this user can write, in such folders; a group of files counts while each has the digest that it was stored with."""
+    """A group of files counts while each has the digest that it was stored with."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         if not (override or dump):
             _check(Path(knobs.cache.dir))
-            folder = Path(knobs.cache.dir, key)
-            make_folders(folder)
-            _check(folder)
         super().__init__(key, override=override, dump=dump)
-
-    def put(self, data: Any, filename: str, binary: bool = True) -> str:
-        """Stores a file that only this user can write, whatever the umask is."""
-        content = data if isinstance(data, bytes) else str(data).encode()
-        path = Path(self._make_path(filename))
-        handle, name = tempfile.mkstemp(prefix=".", dir=self.cache_dir)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                os.fchmod(handle, 0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        return str(path)
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         """Stores a group, with the digests of its files."""
@@ -58,7 +37,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
     def get_group(self, filename: str) -> dict[str, str] | None:
         """The paths of a group; None for one with a file that was changed or truncated: Triton then compiles the kernel again."""
         try:
-            found = json.loads(read_own(Path(self._make_path(f"__grp__{filename}"))))
+            found = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
             group, digests = dict(found["child_paths"]), dict(found["sha256"])
             if any(Path(path).parent != Path(self.cache_dir) for path in group.values()):
                 return None
@@ -69,7 +48,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(read_own(path)).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _check(folder: Path) -> None:

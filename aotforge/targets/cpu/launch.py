@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.cache_trust import replaceable
-from aotforge.base.files import make_folders
-from aotforge.errors import CacheError
+from aotforge.base.files import make_folders, new_file_in
 
 REQUEST = struct.Struct("<IIIIQQ")
 """Grid; threads; the kernel's function; bytes of scratch memory. The arguments follow."""
@@ -74,21 +72,15 @@ def _library_file(name: str, code: bytes) -> Iterator[Path]:
     kept = os.environ.get(_LIBRARIES)
     folder = Path(kept or tempfile.gettempdir())
     make_folders(folder)
-    if fault := replaceable(folder / name, needed=True):
-        raise CacheError(
-            f"no kernel is loaded from {folder}: {fault}",
-            cause="they could exchange the file before it is loaded, and their code would be executed",
-            hint=f"{_LIBRARIES if kept else 'TMPDIR'} may name a folder that only you can write, such as $HOME/kernels",
-        )
     digest = hashlib.sha256(code).hexdigest()[:16]
-    descriptor, made = tempfile.mkstemp(prefix=f"{name}-{digest}-", suffix=".so", dir=folder)
+    descriptor, made = new_file_in(folder, prefix=f"{name}-{digest}-", suffix=".so")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(code)
-        yield Path(made)
+        yield made
     finally:
         if not kept:
-            Path(made).unlink()
+            made.unlink()
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from aotforge.base.cache_trust import check_cache, read_own
+from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import read_bytes, write_atomic
 from aotforge.base.machine import default_cache, processor
 from aotforge.base.source_groups import group_digest
@@ -28,7 +28,6 @@ from aotforge.errors import (
 )
 from aotforge.formats.code_object import metadata
 from aotforge.formats.elf_symbols import check_symbols
-from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
@@ -69,7 +68,6 @@ def prepare(
     UnknownNameError, ToolchainError, CacheError, OutputError.
     """
     check_cache(cache)
-    check_cache(cache / _FOLDER)
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
         text = find_assembly(digest, places)
@@ -141,7 +139,7 @@ class _TextSink(NoSink):
 
 def _in_archive(path: Path, name: str) -> bytes | None:
     try:
-        read_archive(file_chunks(path), _TextSink(name), bounds=archive_bounds(path), top=None)
+        read_archive(file_chunks(path), _TextSink(name), top=None)
     except _FoundError as found:
         text: bytes = found.args[0]
         return text
@@ -156,9 +154,9 @@ def _stored(stem: Path) -> Prepared | None:
     """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process' time."""
     program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     try:
-        known = json.loads(read_own(lines))
+        known = json.loads(lines.read_bytes())
         interpreter = Path(known["interpreter"])
-        unchanged = known["program"] == hashlib.sha256(read_own(program)).hexdigest()
+        unchanged = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest()
         complete = unchanged and is_intact(interpreter.parent)
     except (OSError, ValueError, KeyError, TypeError):
         return None

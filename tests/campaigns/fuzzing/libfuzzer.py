@@ -19,7 +19,6 @@ CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
 FUZZERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "containers, C++": ("container", ("runtime/src/container", "runtime/src/zstd_frame", "runtime/src/sha256")),
     "dispatch data, C++": ("dispatch", ("runtime/src/dispatch", "runtime/src/sha256")),
-    "image tarballs, C++": ("image_tar", ("cmake/take_images/image_tar",)),
     "attention params, C++": (
         "attention",
         (

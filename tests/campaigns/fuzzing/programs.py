@@ -13,7 +13,7 @@ import pytest
 from tests.support.readers import sanitized_readers
 from tests.support.runtime import build_objects, source_digest
 
-FUZZERS = ("container", "dispatch", "attention", "image_tar")
+FUZZERS = ("container", "dispatch", "attention")
 VARIABLE = "AOTFORGE_FUZZING_PROGRAMS"
 """A folder that `export` has written: its programs are used, and nothing is built."""
 

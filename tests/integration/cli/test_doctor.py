@@ -21,7 +21,7 @@ from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, _he
 from aotforge.errors import DoctorError, UnknownNameError
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
-from tests.support.other_user import USER
+from tests.support.other_user import USER, as_other_user
 
 
 class Usage(NamedTuple):
@@ -145,24 +145,47 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     )
 
 
+def test_a_cache_that_shells_interpret(tmp_path: Path) -> None:
+    assert "in its path" in failure("cache", request(tmp_path, cache=tmp_path / "ca$he"))
+
+
 @pytest.mark.parametrize(
-    ("name", "mode", "text"), [("cache", 0o777, "other users can write"), ("ca$he", 0o700, "in its path")]
+    ("owner", "mode", "text"),
+    [
+        (None, 0o777, "has mode 777"),
+        pytest.param(
+            USER,
+            0o755,
+            f"belongs to user {USER}",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user"),
+        ),
+    ],
 )
-def test_a_cache_that_others_can_write_or_that_shells_interpret(
-    name: str, mode: int, text: str, tmp_path: Path
+def test_a_cache_that_tasks_warn_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int | None, mode: int, text: str
 ) -> None:
-    folder = tmp_path / name
+    """A note of the line, and a failure where tasks fail."""
+    folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(mode)
+    if owner is not None:
+        os.chown(folder, owner, owner)
+    found = finding("cache", request(tmp_path, cache=folder))
+    assert found.error is None and text in found.found and "warning" in found.found
+    monkeypatch.setenv("AOTFORGE_STRICT", "1")
     assert text in failure("cache", request(tmp_path, cache=folder))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_a_cache_of_another_user(tmp_path: Path) -> None:
-    folder = tmp_path / "cache"
-    folder.mkdir(mode=0o700)
-    os.chown(folder, USER, USER)
-    assert f"belongs to user {USER}" in failure("cache", request(tmp_path, cache=folder))
+def test_a_cache_that_cannot_be_written_or_reached_is_a_line() -> None:
+    def check(folder: Path) -> None:
+        assert "cannot be written" in failure("cache", request(folder, cache=folder / "cache"))
+        assert "Permission denied" in failure("cache", request(folder, cache=folder / "closed" / "cache"))
+
+    def prepare(folder: Path) -> None:
+        (folder / "cache").mkdir(mode=0o555)
+        (folder / "closed").mkdir(mode=0)
+
+    as_other_user(check, prepare=prepare)
 
 
 def test_a_cache_on_a_file_system_without_execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

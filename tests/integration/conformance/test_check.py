@@ -315,12 +315,18 @@ def test_nothing_is_executed_of_a_release_with_other_sums(
     assert {one.check for one in report.of("not run")} == {"layout", "drop-in", "refusal"}
 
 
-def test_a_strangers_release_is_refused_without_a_sandbox(
+def test_without_a_sandbox_a_strangers_release_needs_consent_alone(
     release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aotforge.sandbox.release_programs._sandbox", tuple)
+    unconfined = ReleasePrograms(sandbox=())
+    monkeypatch.setenv("GITHUB_TOKEN", "x")
+    monkeypatch.setattr("aotforge.sandbox.release_programs.available_programs", lambda: unconfined)
     with pytest.raises(ExecutorError, match="no sandbox"):
         check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
+    report = check_release(
+        release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"], unsandboxed=True
+    )
+    assert not red(report) and not report.of("not run")
 
 
 def test_incomplete_packs_and_texts(release: Path, tmp_path: Path) -> None:

@@ -227,18 +227,6 @@ def test_a_published_folder_has_no_files_that_no_release_has(
         history.reproduce(published=published)
 
 
-def test_a_zip_file_with_a_hole(history: History, tmp_path: Path) -> None:
-    """It costs nothing, and hours to read."""
-    history.record(history.commit("one"), "one")
-    published = tmp_path / "published"
-    published.mkdir()
-    (published / f"{TAR}.gz").write_bytes(gzip.compress(packed("one")))
-    with (published / ZIP).open("wb") as file:
-        file.truncate(2**43)
-    with pytest.raises(ReproduceError, match="bytes, as no zip file of a release has"):
-        history.reproduce(published=published)
-
-
 def test_archives_that_are_missing_or_too_many(history: History) -> None:
     commit = history.commit("one")
     known = history.record(commit, "one").tars

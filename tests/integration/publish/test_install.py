@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ import pytest
 
 from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
-from aotforge.deliver.install.install_release import install
+from aotforge.deliver.install.install_release import Installation, install
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, TrustError
@@ -29,6 +30,7 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
+from tests.support.other_user import as_user
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web
@@ -351,17 +353,11 @@ def test_killed_drop_ins(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
     (left,) = unpacked()
     assert tree(left)
-    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "abcdefg2", "mine")}
-    link, file, of_other, other_name = sorted(kept)
+    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "mine")}
+    link, file, other_name = sorted(kept)
     link.symlink_to(tmp_path / "docs")
     file.touch()
-    for folder in (of_other, other_name):
-        folder.mkdir()
-    if os.geteuid() == 0:
-        os.chown(of_other, 64042, 64042)
-    else:
-        of_other.rmdir()
-        kept.remove(of_other)
+    other_name.mkdir()
     seen: list[Path] = []
     run(use)
     assert unpacked() == kept and len(seen) == 2
@@ -401,3 +397,39 @@ def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Pat
     assert tree(tmp_path / "prefix") == complete
     record = json.loads((tmp_path / "prefix/.aotforge-install.json").read_text())
     assert record["release"] == "0.11.2b-r1" and set(record["files"]) == set(complete)
+
+
+@root_only
+@pytest.mark.parametrize("user", [64042, 64043, 0])
+def test_a_prefix_of_a_team(tmp_path: Path, keys: KeySet, user: int) -> None:
+    """Below a folder as /usr/local/lib or /opt/sw: the one who installed it, a colleague or root repairs and removes it."""
+    store = DirectoryStore(tmp_path / "store")
+    publish(make_release(tmp_path / "r1"), store, keys)
+    place = Path(tempfile.mkdtemp(prefix="aotforge-test-", dir="/tmp"))
+    try:
+        shutil.copytree(tmp_path / "store", place / "store")
+        (place / "team").mkdir()
+        os.chown(place / "team", 0, 64050)
+        (place / "team").chmod(0o2775)
+        place.chmod(0o777)
+        store, prefix = DirectoryStore(place / "store"), place / "team" / "prefix"
+
+        def run(number: int) -> Installation:
+            request = InstallRequest(packs=PACKS, prefix=prefix)
+            return try_install(store, keys.roots[0], place / str(number), request)
+
+        def use() -> None:
+            assert not run(user).fresh
+            (prefix / "include/aotriton/config.h").unlink()
+            assert len(run(user).notes) == 1
+            assert not run(user).fresh
+            uninstall(prefix)
+
+        try_install(store, keys.roots[0], tmp_path)  # imports what others may not read in root's environment
+        as_user(lambda: run(64042), user=64042, group=64050, umask=0o002)
+        made = [path for path in (prefix, *prefix.rglob("*")) if not path.is_symlink()]
+        assert all(path.stat().st_gid == 64050 and path.stat().st_mode & 0o020 for path in made)
+        as_user(use, user=user, group=64050, umask=0o002)
+        assert {path.name for path in (place / "team").iterdir()} == {".prefix.lock"}
+    finally:
+        shutil.rmtree(place)

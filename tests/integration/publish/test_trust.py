@@ -145,16 +145,6 @@ def test_rollback(place: Place) -> None:
     place.refused("New timestamp version 1 must be >= 2\nLikely cause: an older index")
 
 
-def test_a_memory_that_others_can_write_is_not_believed(place: Place) -> None:
-    """They could put what was verified before a rollback there."""
-    place.seen()
-    (timestamp,) = (place.folder / "trust").rglob("timestamp.json")
-    timestamp.chmod(0o666)
-    place.refused(f"{timestamp.parent} has files that another user owns or can write")
-    shutil.rmtree(timestamp.parent)
-    place.install()
-
-
 def test_a_store_that_has_every_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each refusal may take a minute, and there are thousands."""
     seconds, tried = iter(range(0, 10**9, 59)), []

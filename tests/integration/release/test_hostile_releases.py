@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from aotforge.conformance.candidate import open_candidate
 from aotforge.deliver.extract import unpack
 from aotforge.errors import AotforgeError, PublishError, ReleaseError, ShardError
-from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import read_sums
 from aotforge.pipeline.shards.shard_file import decode
 from aotforge.publish.release_dir import read_release_folder
@@ -118,73 +117,31 @@ def test_bytes_behind_a_bomb(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 100 << 20
 
 
-def test_a_bomb_whose_data_are_a_hole(tmp_path: Path) -> None:
-    """Blocks of zeros without compression are valid: on disk they have headers only, and the ratio to the size allowed 2 GiB."""
-    folder = hostile_release(tmp_path / "release", FITTING)
-    for name in (ASM, IMAGES):
-        with (folder / name).open("wb") as file:
-            file.write(zipped(b"")[:10])
-            for _ in range(100):
-                file.write(b"\x00\xff\xff\x00\x00")
-                file.seek(0xFFFF, os.SEEK_CUR)
-            file.write(b"\x00" * 8)
-    refit(folder)
-    if (folder / IMAGES).stat().st_blocks * 512 > 1 << 20:
-        pytest.skip("the file system has no holes")
-    for reader in ("read_release", "open_candidate", "unpack", "compare_archives", "read_release_folder"):
-        assert "its file is sparse" in outcome(READERS[reader], folder), reader
-
-
-def test_names_of_one_archive(tmp_path: Path) -> None:
-    """A hard link costs nothing, and each name was read: 5.7 s for 3 MB."""
-    folder = hostile_release(tmp_path / "release", FITTING)
-    (folder / IMAGES.replace("gfx908", "gfx90a")).hardlink_to(folder / IMAGES)
-    (folder / ASM.replace("gfx908", "gfx90a")).hardlink_to(folder / ASM)
-    refit(folder)
-    assert "has two archives of the same bytes" in outcome(read_release, folder)
+def test_a_release_folder_of_links(tmp_path: Path) -> None:
+    """As Nix, Bazel and git-annex lay files out."""
+    row = json.dumps({"images": []}).encode()
+    asm = tar_bytes((member("aotriton/share/aotriton/asm/amd-gfx908/resources.json", len(row)), row))
+    made = hostile_release(tmp_path / "store/release", FITTING, asm=zipped(asm))
+    folder = tmp_path / "release"
+    folder.mkdir()
+    for path in made.iterdir():
+        (folder / path.name).symlink_to(os.path.relpath(path, folder))
+    assert [pack.pack.name for pack in read_release(folder)] == ["amd-gfx908"]
+    for name, read in READERS.items():
+        if name != "decode":
+            assert outcome(read, folder) == outcome(read, made), name
+    assert outcome(_candidate, folder) == "accepted"
 
 
 @pytest.mark.parametrize("count", [1024, 1025])
-def test_the_number_of_files_is_limited(count: int, tmp_path: Path) -> None:
-    folder = hostile_release(tmp_path / "release", FITTING)
-    for number in range(count - len(list(folder.iterdir()))):
-        (folder / f"more-{number}.whl").write_bytes(b"")
-    readers = (read_release, read_release_folder, _candidate)
-    assert all(("more than 1024 files" in outcome(read, folder)) == (count > 1024) for read in readers)
-    lines = "".join(f"{'0' * 64}  {number}\n" for number in range(count))
-    (tmp_path / "SHA256SUMS").write_text(lines)
+def test_the_number_of_lines_is_limited(count: int, tmp_path: Path) -> None:
+    path = tmp_path / "SHA256SUMS"
+    path.write_text("".join(f"{'0' * 64}  {number}\n" for number in range(count)))
     if count > 1024:
         with pytest.raises(ReleaseError, match="more than 1024 lines"):
-            read_sums(tmp_path / "SHA256SUMS")
+            read_sums(path)
     else:
-        assert len(read_sums(tmp_path / "SHA256SUMS")) == count
-
-
-def test_a_link_to_a_file_without_end(tmp_path: Path) -> None:
-    """Its size is 0, and it has 256 GiB."""
-    folder = hostile_release(tmp_path / "release", FITTING)
-    endless = Path("/proc/self/pagemap")
-    assert endless.stat().st_size == 0
-    with pytest.raises(OSError, match="more bytes than its size"):
-        sha256_file(endless)
-    (folder / IMAGES).unlink()
-    (folder / IMAGES).symlink_to(endless)
-    readers = {**READERS, "check_finalized_release": lambda one: check_finalized_release(one, None)}
-    for reader in ("read_release", "open_candidate", "read_release_folder", "check_finalized_release"):
-        found = outcome(readers[reader], folder)
-        assert "is a link, and a release has none" in found or "not a plain file" in found, reader
-
-
-@pytest.mark.parametrize("name", [IMAGES, "SHA256SUMS.uncompressed", "MANIFEST.json", "more.whl"])
-def test_a_file_with_a_hole(name: str, tmp_path: Path) -> None:
-    """It costs its author 148 bytes of a tarball, and took hours to read."""
-    folder = hostile_release(tmp_path / "release", FITTING)
-    with (folder / name).open("ab") as file:
-        file.truncate(2**43)
-    readers = {**READERS, "check_finalized_release": lambda one: check_finalized_release(one, None)}
-    for reader in ("read_release", "open_candidate", "read_release_folder", "check_finalized_release"):
-        found = outcome(readers[reader], folder)
-        assert "bytes, more than a release has" in found or "is larger than 268435456 bytes" in found, reader
+        assert len(read_sums(path)) == count
 
 
 @pytest.mark.parametrize(
@@ -264,24 +221,3 @@ def test_sums_that_are_a_link_to_another_file_are_not_quoted(tmp_path: Path) -> 
     with pytest.raises(ReleaseError, match="line 1 is not a digest") as caught:
         read_sums(tmp_path / "SHA256SUMS")
     assert "secret of" not in str(caught.value)
-
-
-def test_a_folder_whose_files_others_can_exchange_is_not_published(tmp_path: Path) -> None:
-    """A link in the place of a file, after its check and before it is sent: the public store had a file of the user."""
-    folder = hostile_release(tmp_path / "release", zipped(bomb_tar(f"{BELOW}x", 1)))
-    folder.chmod(0o777)
-    with pytest.raises(PublishError, match=r"is not used: .* mode 777: others can replace"):
-        read_release_folder(folder)
-    folder.chmod(0o755)
-    tmp_path.chmod(0o777)
-    with pytest.raises(PublishError, match=r"is not used: .* mode 777: others can replace"):
-        read_release_folder(folder)
-
-
-@pytest.mark.parametrize("name", [IMAGES, "SHA256SUMS", "MANIFEST.json"])
-def test_a_release_with_a_file_that_others_can_write_is_not_published(name: str, tmp_path: Path) -> None:
-    """Its sums too: they would agree with a library of others, which the index then names with this user's signature."""
-    folder = hostile_release(tmp_path / "release", zipped(bomb_tar(f"{BELOW}x", 1)))
-    (folder / name).chmod(0o666)
-    with pytest.raises(PublishError, match=f"{name} is not used: .* mode 666: others can replace"):
-        read_release_folder(folder)

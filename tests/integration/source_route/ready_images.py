@@ -1,20 +1,18 @@
-"""Ready images of tests, and the program that takes them."""
+"""Ready images of tests, and the script that takes them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from tests.integration.source_route.routes import Finished
 from tests.support.attention import spy_pack
-from tests.support.runtime import CACHE, ROOT, tree_digest
+from tests.support.runtime import ROOT
 from tests.support.small_pack import write
 
 IMAGES = "lib/aotriton.images"
@@ -43,51 +41,14 @@ def release(folder: Path, packs: dict[str, str]) -> Path:
     return folder
 
 
-SOURCES = ROOT / "cmake" / "take_images"
-
-
-@cache
-def take_images(*options: str) -> Path:
-    """The program that takes ready images, of the present sources."""
-    sources = [*sorted(SOURCES.glob("*.cpp")), ROOT / "runtime" / "src" / "sha256.cpp"]
-    words = [
-        "c++",
-        "-std=c++17",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Wshadow",
-        "-Werror",
-        f"-I{ROOT / 'runtime' / 'src'}",
-        *options,
-    ]
-    facts = [
-        *words,
-        tree_digest(SOURCES),
-        *(path.read_text() for path in (ROOT / "runtime" / "src").glob("sha256.*")),
-    ]
-    program = CACHE / "source-route" / f"take-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]}"
-    if not program.is_file():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        made = program.with_name(f"{program.name}.{os.getpid()}")
-        subprocess.run([*words, *sources, "-o", made], check=True)
-        made.rename(program)
-    return program
-
-
-def take(
-    tmp_path: Path, ready: Sequence[Path], archs: str = "", *, program: Path | None = None, **extra: str
-) -> tuple[Finished, Path]:
-    """The program, as a build executes it."""
+def take(tmp_path: Path, ready: Sequence[Path], archs: str = "", **extra: str) -> tuple[Finished, Path]:
+    """Finished script and its output folder, as a build executes it."""
     output = tmp_path / "taken é"
-    settings = tmp_path / "settings"
-    lines = [
-        f"output {output}",
-        *(f"arch {arch}" for arch in archs.split(";") if arch),
-        *(f"ready {path}" for path in ready),
-    ]
-    settings.write_text("".join(f"{line}\n" for line in lines))
+    settings = tmp_path / "settings.cmake"
+    values = {"ARCHS": archs, "OUTPUT": str(output), "READY": ";".join(map(str, ready))}
+    settings.write_text("".join(f"set({name} [==[{value}]==])\n" for name, value in values.items()))
     done = subprocess.run(
-        [program or take_images(), settings], env=dict(os.environ) | extra, capture_output=True, text=True, check=False
+        ["cmake", f"-DSETTINGS={settings}", "-P", ROOT / "cmake" / "take_images.cmake"],
+        env=dict(os.environ) | extra, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done, output

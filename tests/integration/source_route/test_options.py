@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.checkouts import copy_checkout
-from tests.integration.source_route.ready_images import release
 from tests.integration.source_route.routes import PYTORCH, Route, environment
 from tests.support.runtime import ROOT
 
@@ -147,33 +146,10 @@ def test_an_archive_that_is_exchanged_after_its_check(route: Make, tmp_path: Pat
     assert max(file.stat().st_size for file in made.build.rglob("*")) <= 64 << 20
 
 
-def test_the_folder_above_what_a_link_leads_to(route: Make, tmp_path: Path) -> None:
-    """`..` behind a link: CMake would take the images of the folder that has the link, where another user may write."""
-    for place in ("mine", "open"):
-        (tmp_path / place / "below").mkdir(parents=True)
-    wanted = release(tmp_path / "mine" / "release", {"amd-gfx908": "gfx908"})
-    release(tmp_path / "open" / "release", {"amd-gfx90a": "gfx90a"})
-    link = tmp_path / "open" / "link"
-    link.symlink_to(tmp_path / "mine" / "below")
-    made = route()
-    options = [option for option in PYTORCH if "NOIMAGE" not in option]
-    for path in (f"{link}/../release", "../open/link/../release"):
-        made.configure(*options, f"-DAOTRITON_IMAGES={path}")
-        made.ninja("aotforge_images")
-        assert [one.name for one in (made.build / "images").iterdir()] == ["amd-gfx908"]
-    link.unlink()  # a link to the newest release, for example
-    (tmp_path / "newer" / "below").mkdir(parents=True)
-    wanted.rename(tmp_path / "older")
-    release(tmp_path / "newer" / "release", {"amd-gfx908": "gfx908", "amd-gfx90a": "gfx90a"})
-    link.symlink_to(tmp_path / "newer" / "below")
-    made.ninja("aotforge_images")
-    assert len(list((made.build / "images").iterdir())) == 2
-
-
 @pytest.mark.parametrize("name", ["a[1]", "a?", "a*", "a;b"])
 @pytest.mark.parametrize("folder", ["source", "build"])
 def test_paths_that_cmake_takes_for_patterns(name: str, folder: str, route: Make, tmp_path: Path) -> None:
-    """Another user may have made what they match: the names of its files were executed as CMake code."""
+    """file(GLOB) would take files of the folders that they match."""
     (tmp_path / name).symlink_to(ROOT)
     made = route()
     made = (

@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import shutil
-import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -15,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.source_route.ready_images import IMAGES, pack, release, take, take_images
+from tests.integration.source_route.ready_images import IMAGES, pack, release, take
 from tests.integration.source_route.routes import files
-from tests.support.other_user import as_other_user
 
 pytestmark = pytest.mark.compiler
 
@@ -99,7 +97,9 @@ UNUSUAL: dict[str, list[Add]] = {
     ],
     "hard link": [member("aotriton/x", tarfile.LNKTYPE, link="{}", content=b"evil")],
     "hard link of pax": [member("aotriton/x", tarfile.LNKTYPE, link="{}", content=b"evil", comment="x")],
-    "link by pax": [member("aotriton/x", content=b"evil", linkpath="{}")],
+    "hard link like a line of a file": [
+        member("aotriton/x", tarfile.LNKTYPE, link="0 1 Jan 1970 aotriton/x", content=b"evil", comment="x")
+    ],
     "name by pax": [member("aotriton/x", content=b"evil", path="{}")],
     # in a listing these are two lines, of which none has a link's form
     "lines": [
@@ -134,8 +134,22 @@ def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int
         for add in unusual:
             add(tar, str(victim))
     done, output = take(tmp_path, [path])
-    assert done.returncode and "members other than files and folders" in " ".join(done.stderr.split())
+    printed = " ".join(done.stderr.split())
+    assert done.returncode and ("members other than files and folders" in printed or "is damaged" in printed)
     assert victim.read_text() == "mine" and not output.exists() and "\x1b" not in done.stderr
+
+
+def test_a_file_with_the_name_of_a_link_is_a_file(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "odd.tar.gz"
+    made = pack(tmp_path / "p", "amd-gfx908", "gfx908")
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(made, f"aotriton/{IMAGES}/amd-gfx908")
+        member("aotriton/x", content=b"evil", linkpath="{}")(tar, str(victim))
+    done, output = take(tmp_path, [path])
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "mine" and files(output / "amd-gfx908") == files(made)
 
 
 def test_other_formats_inside_a_tarball_are_not_read(tmp_path: Path) -> None:
@@ -162,130 +176,90 @@ def test_other_formats_inside_a_tarball_are_not_read(tmp_path: Path) -> None:
     assert done.returncode and not output.exists() and not list(victim.iterdir())
 
 
-@pytest.mark.parametrize("end", ["behind", "cut", "header"])
-def test_a_tarball_with_another_end_is_refused(end: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["cut", "header"])
+def test_a_tarball_without_its_end_is_refused(end: str, tmp_path: Path) -> None:
     made = release(tmp_path / "r", {"amd-gfx908": "gfx908"})
     (path,) = made.glob("*.tar.gz")
     (made / "SHA256SUMS").unlink()
     content = gzip.decompress(path.read_bytes())
     last = len(content.rstrip(b"\0")) // 512 * 512
-    changed = {
-        "behind": content + b"x",
-        "cut": content[: last - 100],
-        "header": content[:last] + b"aotriton",
-    }[end]
+    changed = {"cut": content[: last - 100], "header": content[:last] + b"aotriton"}[end]
     path.write_bytes(gzip.compress(changed))
     done, output = take(tmp_path, [made])
     assert done.returncode and not output.exists()
-    assert "members other than files" in " ".join(done.stderr.split()) or "complete tarball" in done.stderr
+    assert "is damaged: CMake cannot read it to its end" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("place", ["amd-gfx908", f"{IMAGES}/amd-gfx908", "__signature__"])
-def test_packs_beside_tarballs_are_refused(place: str, tmp_path: Path) -> None:
-    """Another user can make a folder in a sticky one, without changing SHA256SUMS, which the tarballs of a release have."""
-    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    if place == "__signature__":
-        (made / place).write_text('{"archs": []}')
-    else:
-        pack((made / place).parent, "amd-gfx908", "gfx908")
-    done, output = take(tmp_path, [made])
-    assert done.returncode and ("than packs have" in done.stderr or "has image packs beside" in done.stderr)
-    for path in made.glob("*.tar.gz"):
-        path.unlink()
-    done, output = take(tmp_path, [made])
-    assert done.returncode and not output.exists()
-
-
-def test_packs_that_are_put_beside_those_of_a_prefix(tmp_path: Path) -> None:
-    """Those were taken until another user made the folder; then they were not looked at any more."""
-    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
-    pack(tmp_path / "packs" / IMAGES, "amd-gfx90a", "gfx90a")
-    done, output = take(tmp_path, [tmp_path / "packs"])
-    assert done.returncode and "image packs beside lib/aotriton.images" in done.stderr and not output.exists()
-    moved = one.rename(tmp_path / one.name)
-    assert take(tmp_path, [tmp_path / "packs"])[0].returncode == 0
-    moved.rename(one)
-    assert take(tmp_path, [tmp_path / "packs"])[0].returncode, "the addition is noticed"
-
-
-@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.GZ", ".tar.gz.gz"])
-def test_tarballs_of_other_names(suffix: str, tmp_path: Path) -> None:
-    """`release.reproduce --published` and others know a release's archives by their names."""
-    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    (path,) = made.glob("*.tar.gz")
-    more = made / f"aotriton-0.11.2b-r1-images-amd-gfx90a{suffix}"
-    shutil.copy(path, more)
-    with (made / "SHA256SUMS").open("a") as sums:
-        sums.write(f"{hashlib.sha256(more.read_bytes()).hexdigest()}  {more.name}\n")
-    done, output = take(tmp_path, [made])
+def test_a_tarball_that_unpacks_to_a_disk_of_zeros_is_refused(tmp_path: Path) -> None:
+    """A text of mtree's format in a gzip file, a gzip file of zeros, and thousands of folders."""
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    path.write_bytes(gzip.compress(b"#mtree\naotriton/x.aoti type=file size=20000000000 mode=644\n"))
+    done, _ = take(tmp_path, [path])
+    assert done.returncode and "not a tarball that gzip can read" in " ".join(done.stderr.split())
+    zeros = tarfile.TarInfo("aotriton/zeros")
+    zeros.size = 5_000_000
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        tar.addfile(zeros, io.BytesIO(bytes(zeros.size)))
+    done, _ = take(tmp_path, [path])
+    assert done.returncode and "more than a hundred times its size" in " ".join(done.stderr.split())
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(20001):
+            folder = tarfile.TarInfo(f"aotriton/{number}")
+            folder.type = tarfile.DIRTYPE
+            tar.addfile(folder)
+    done, output = take(tmp_path, [path])
     assert (
-        done.returncode and "has another name than image tarballs have" in done.stderr and not output.exists()
+        done.returncode and "more than 20000 files" in " ".join(done.stderr.split()) and not output.exists()
     )
 
 
-def test_names_of_others_in_messages(tmp_path: Path) -> None:
-    """A runner of CI would execute the second line, a terminal the rest."""
-    odd = "a\n::stop-commands::x\n##[error]\x9b31m\u202e"
-
-    def check(shown: str) -> None:
-        assert "cannot be read" in shown or "does not name" in shown
-        assert not [line for line in shown.splitlines() if line.startswith("::") or "##[" in line]
-        assert shown.isascii()
-
+def test_a_folder_of_several_forms_is_refused(tmp_path: Path) -> None:
     made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    (path,) = made.glob("*.tar.gz")
-    path.rename(made / odd)
-    link = tmp_path / path.name
-    link.symlink_to(made / odd)
-    done, _ = take(tmp_path, [link])
-    assert done.returncode
-    check(done.stderr)
-
-    def prepare(folder: Path) -> None:
-        (folder / "packs" / odd).mkdir(parents=True)
-        (folder / "packs" / odd).chmod(0)
-        pack(folder / "packs", "amd-gfx908", "gfx908")
-        shutil.copy(take_images(), folder / "take_images")
-
-    def unreadable(folder: Path) -> None:
-        done, _ = take(folder, [folder / "packs"], program=folder / "take_images")
-        assert done.returncode
-        check(done.stderr)
-
-    as_other_user(unreadable, prepare=prepare)
+    one = pack(made, "amd-gfx90a", "gfx90a")
+    done, output = take(tmp_path, [made])
+    assert (
+        done.returncode
+        and "has more than one of packs" in " ".join(done.stderr.split())
+        and not output.exists()
+    )
+    (made / IMAGES).mkdir(parents=True)
+    one.rename(made / IMAGES / one.name)
+    done, output = take(tmp_path, [made])
+    assert (
+        done.returncode
+        and "has more than one of packs" in " ".join(done.stderr.split())
+        and not output.exists()
+    )
 
 
-def test_sums_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
+def test_a_release_of_links(tmp_path: Path) -> None:
+    """As git-annex, Nix and Bazel make it; and a link to a tarball with the sums beside the file itself."""
     made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    (path,) = made.glob("*.tar.gz")
+    pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    for name in ("release", "packs/amd-gfx908"):
+        (tmp_path / "links" / name).mkdir(parents=True)
+        for number, path in enumerate((tmp_path / name).iterdir()):
+            kept = path.rename(tmp_path / f"{name.replace('/', '-')}-{number}")
+            path.symlink_to(kept)
+            (tmp_path / "links" / name / path.name).symlink_to(path)
+    (tarball,) = (tmp_path / "links" / "release").glob("*.tar.gz")
+    for ready in (tmp_path / "links" / "release", tarball, tmp_path / "links" / "packs"):
+        done, output = take(tmp_path, [ready])
+        assert done.returncode == 0, done.stderr
+        assert not any(path.is_symlink() for path in output.rglob("*"))
+        assert set(files(output)) == {
+            f"amd-gfx908/{path.name}" for path in (tmp_path / "packs" / "amd-gfx908").iterdir()
+        }
     sums = made / "SHA256SUMS"
-    right = sums.read_text()
+    text = sums.read_text()
     sums.unlink()
-    sums.symlink_to("/dev/null")
-    assert "SHA256SUMS is not a file" in take(tmp_path, [made])[0].stderr
-    sums.unlink()
-    sums.symlink_to(tmp_path / "nowhere")
-    for ready in (made, path):
-        assert "SHA256SUMS is not a file" in take(tmp_path, [ready])[0].stderr
-    sums.unlink()
-    sums.write_text(f"{'0' * 64}{right[64:]}")
-    link = tmp_path / "links" / path.name
+    sums.write_text("0" * 64 + text[64:])
+    path = next(made.glob("*.tar.gz"))
+    path.readlink().replace(path)
+    link = tmp_path / "elsewhere" / path.name
     link.parent.mkdir()
     link.symlink_to(path)
     assert "is damaged" in take(tmp_path, [link])[0].stderr, "the sums beside the file itself"
-    sums.write_text(right)
-    assert take(tmp_path, [link])[0].returncode == 0
-
-    def prepare(folder: Path) -> None:
-        (release(folder / "release", {"amd-gfx908": "gfx908"}) / "SHA256SUMS").chmod(0)
-        shutil.copy(take_images(), folder / "take_images")
-
-    def check(folder: Path) -> None:
-        done, output = take(folder, [folder / "release"], program=folder / "take_images")
-        assert done.returncode and "SHA256SUMS in AOTRITON_IMAGES cannot be read" in done.stderr
-        assert not output.exists()
-
-    as_other_user(check, prepare=prepare)
 
 
 @pytest.mark.parametrize("style", ["  ", " *"])
@@ -307,33 +281,20 @@ def test_the_sums_of_a_pack_are_those_of_its_copy(style: str, tmp_path: Path) ->
     assert f"{image.name} is damaged" in " ".join(take(tmp_path, [made])[0].stderr.split())
 
 
-@pytest.mark.parametrize("odd", ["link", "pipe", "name", "signature", "sums", "pack"])
-def test_packs_are_folders_of_files_with_plain_names(odd: str, tmp_path: Path) -> None:
-    """A link to a private key would be installed, and CMake waits for the writer of a pipe."""
-    packs = tmp_path / "packs"
-    made = pack(packs, "amd-gfx908", "gfx908")
-    if odd == "link":
-        (made / "x.aoti").symlink_to("/etc/passwd")
-    elif odd == "pipe":
-        os.mkfifo(made / "x.aoti")
-    elif odd == "name":
-        (made / "a\x1b]0;e\x07.aoti").touch()
-    elif odd == "signature":
-        (made / "__signature__").unlink()
-        os.mkfifo(made / "__signature__")
-    elif odd == "sums":
-        os.mkfifo(made / "SHA256SUMS")
-    else:
-        made.rename(tmp_path / "elsewhere")
-        made.symlink_to(tmp_path / "elsewhere")
-    done, output = take(tmp_path, [packs])
-    assert done.returncode and not output.exists() and "\x1b" not in done.stderr
-    assert "entries than packs have" in " ".join(done.stderr.split())
+def test_packs_of_another_format(tmp_path: Path) -> None:
+    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    for name in (next(made.glob("*.aoti")).name, "dispatch.aotd"):
+        right = (made / name).read_bytes()
+        (made / name).write_bytes(b"AOTSIMG\n" + right[8:])
+        done, output = take(tmp_path, [tmp_path / "packs"])
+        assert done.returncode and not output.exists()
+        assert f"{name} is not of the format of image packs" in " ".join(done.stderr.split())
+        (made / name).write_bytes(right)
 
 
 @pytest.mark.parametrize("through", ["", "/packs", "/packs/amd-gfx908"])
 def test_the_name_that_a_link_leads_to_is_no_command(through: str, tmp_path: Path) -> None:
-    """Arguments of `find` and lists of CMake, which took images once."""
+    """Lists and commands of CMake."""
     odd = tmp_path / "a;-exec;touch;executed;{};+"
     made = pack(odd / "packs", "amd-gfx908", "gfx908")
     if not through:
@@ -343,19 +304,6 @@ def test_the_name_that_a_link_leads_to_is_no_command(through: str, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert files(output / "amd-gfx908") == files(made)
     assert not Path("executed").exists() and not list(tmp_path.rglob("executed"))
-
-
-def test_modes_of_files_of_others_are_not_kept(tmp_path: Path) -> None:
-    """The copy belongs to this user: a program with the bit of set-user-ID would have this user's rights."""
-    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
-    made.chmod(0o777)
-    for path in made.iterdir():
-        path.chmod(0o6777)
-    done, output = take(tmp_path, [made])
-    assert done.returncode == 0, done.stderr
-    copied = [output, *output.rglob("*")]
-    assert {path.stat().st_mode & 0o7777 for path in copied if path.is_dir()} == {0o755}
-    assert {path.stat().st_mode & 0o7777 for path in copied if not path.is_dir()} == {0o644}
 
 
 def test_a_tarball_behind_a_link_is_taken_again_when_it_changed(tmp_path: Path) -> None:
@@ -372,46 +320,6 @@ def test_a_tarball_behind_a_link_is_taken_again_when_it_changed(tmp_path: Path) 
     new_tar.replace(old_tar)
     done, output = take(tmp_path, [named])
     assert done.returncode == 0 and [path.name for path in output.iterdir()] == ["amd-gfx90a"]
-    inside = old / "aotriton-0.11.2b-r1-images-amd-gfx942.tar.gz"
-    inside.symlink_to(old_tar)
-    done, output = take(tmp_path, [old])
-    assert done.returncode and "gfx942.tar.gz is not a file" in " ".join(done.stderr.split())
-    assert [path.name for path in output.iterdir()] == ["amd-gfx90a"], "what was there stays"
-
-
-def test_the_sums_of_a_tarball_are_those_of_its_copy(tmp_path: Path) -> None:
-    """Another user exchanges his tarball when it has been copied."""
-    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    (path,) = made.glob("*.tar.gz")
-    program = tmp_path / "bin" / "gzip"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho evil > "{path}"\nexec {shutil.which("gzip")} "$@"\n')
-    program.chmod(0o755)
-    done, output = take(tmp_path, [path], PATH=f"{program.parent}:{os.environ['PATH']}")
-    assert done.returncode == 0, done.stderr
-    assert path.read_text() == "evil\n" and [pack.name for pack in output.iterdir()] == ["amd-gfx908"]
-
-
-def test_a_pack_that_changes_meanwhile_is_copied_as_it_was_checked(tmp_path: Path) -> None:
-    """Another user exchanges an image for a link to a private file, again and again."""
-    made = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
-    image = next(made.glob("*.aoti"))
-    genuine, link = tmp_path / "genuine", tmp_path / "link"
-    private = tmp_path / "private"
-    private.write_text("AOTFIMG\nprivate")
-    kept = tmp_path / "kept"
-    shutil.copy(image, kept)
-    change = f"ln -s {private} {link}; mv -T {link} {image}; cp {kept} {genuine}; mv -T {genuine} {image}"
-    with subprocess.Popen(["sh", "-c", f"while :; do {change}; done"]) as other:
-        try:
-            for _ in range(30):
-                done, output = take(tmp_path, [made])
-                if done.returncode == 0:
-                    assert (output / made.name / image.name).read_bytes() == kept.read_bytes()
-                else:
-                    assert "entries than packs have" in done.stderr
-        finally:
-            other.kill()
 
 
 def test_images_are_taken_again_when_they_changed(tmp_path: Path) -> None:
@@ -467,4 +375,4 @@ def test_only_gzip_is_an_image_tarball(form: str, tmp_path: Path) -> None:
             tar.add(one, f"{below}/amd-gfx908")
     done, output = take(tmp_path, [path])
     assert done.returncode != 0 and not files(output)
-    assert "is not a gzip file" in " ".join(done.stderr.split())
+    assert "not a tarball that gzip can read" in " ".join(done.stderr.split())

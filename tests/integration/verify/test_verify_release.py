@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import socket
 import tarfile
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +21,6 @@ from aotforge.errors import (
     PackError,
     ReleaseError,
     RulesError,
-    ToolchainError,
     UnsupportedError,
     VerifyError,
 )
@@ -31,7 +28,6 @@ from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.elf import read_elf
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
-from aotforge.pipeline import verify_release as verification
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.verify_release import check_dispatch, verify, verify_release
@@ -41,12 +37,8 @@ from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
 from aotforge.rules import Value
-from aotforge.sandbox import release_programs
-from aotforge.sandbox.release_programs import ReleasePrograms, available_programs
-from aotforge.verify.pool import Pool
-from aotforge.verify.reader_process import UNCONFINED, ReaderProcess
 from aotforge.verify.verdict import Verdict
-from aotforge.verify.verify_plan import image_tasks, verify_images
+from aotforge.verify.verify_plan import verify_images
 from tests.integration.release.real import CACHE
 from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
 from tests.integration.verify.test_verify import faulty, scaled
@@ -95,8 +87,13 @@ def archive(folder: Path, kind: str) -> Path:
 
 
 def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
-    add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
+    add: tuple[Path, Plan, dict[str, KernelImage]],
+    release: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without consent, with or without bubblewrap, and with a token in the environment that no worker gets."""
+    monkeypatch.setenv("HF_TOKEN", "x")
     root, plan, images = add
     cache = tmp_path / "cache"
     # without files that other tests are writing
@@ -132,68 +129,6 @@ def test_a_wrong_image_in_a_release_is_found_whatever_the_cache_has(
         report.require_passed()
 
 
-_REACHED = """
-import os, socket
-reached = [one for one in {paths} if os.path.exists(one)]
-try:
-    socket.create_connection(("127.0.0.1", {port}), timeout=5)
-    reached.append("a server of this machine")
-except OSError:
-    pass
-for folder in {folders}:
-    try:
-        open(folder + "/written", "w")
-    except OSError:
-        pass
-if reached:
-    raise ValueError("not confined: " + ", ".join(reached))
-"""
-
-
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-@pytest.mark.parametrize("confined", [True, False])
-def test_images_of_a_release_are_executed_in_a_sandbox(
-    add: tuple[Path, Plan, dict[str, KernelImage]],
-    release: Path,
-    tmp_path: Path,
-    confined: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The cases are this checkout's, and here they report what an image that took over its process would reach."""
-    root = tmp_path / "checkout" / "kernels"
-    shutil.copytree(add[0].parent, root.parent)
-    private = tmp_path / "private"
-    private.write_text("a key")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("LD_LIBRARY_PATH", f".:{tmp_path}")
-    compiler = tmp_path / "bin" / "cc"
-    compiler.parent.mkdir()
-    compiler.write_text('#!/bin/sh\nexec /usr/bin/cc "$@"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CC", str(compiler))
-    cache = tmp_path / "cache"
-    # without files that other tests are writing
-    shutil.copytree(CACHE / "emulator-1", cache / "emulator-1", ignore=shutil.ignore_patterns(".*"))
-    if not confined:
-        monkeypatch.setattr(verification, "available_programs", lambda: UNCONFINED)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        probe = _REACHED.format(
-            paths=[str(private), str(release)],
-            port=server.getsockname()[1],
-            folders=[str(cache / "emulator-1"), str(root / "add")],
-        )
-        cases = root / "add" / "cases.py"
-        cases.write_text(f"{cases.read_text()}\n{probe}")
-        if confined:
-            report = verify_release(release, kernels_root=root, cache=cache, jobs=1)
-            assert not [v.failure for v in report.verdicts if v.outcome != "passed"]
-            assert not list(tmp_path.rglob("written"))
-        else:
-            with pytest.raises(RulesError, match=f"not confined: {private}, .* a server of this machine"):
-                verify_release(release, kernels_root=root, cache=cache, jobs=1)
-            assert len(list(tmp_path.rglob("written"))) == 2
-
-
 def test_families_may_be_links_to_other_folders(
     add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
 ) -> None:
@@ -204,31 +139,17 @@ def test_families_may_be_links_to_other_folders(
     verify_release(release, kernels_root=root, cache=CACHE, jobs=1).require_passed()
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_a_confined_worker_without_an_interpreter_fails_its_image(
-    add: tuple[Path, Plan, dict[str, KernelImage]],
-) -> None:
-    root, plan, images = add
-    nowhere = Path("/nonexistent/cache")
-    pool = Pool(kernels_root=root, cache=nowhere, timeout=100, programs=available_programs())
-    try:
-        verdict = pool.check(image_tasks(plan, images, root)[0])
-    finally:
-        pool.close()
-    assert verdict.outcome == "failed" and "Read-only file system" in verdict.failure
-
-
 def test_an_image_of_which_the_emulator_reads_all_but_one_bit_is_refused(
     add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
 ) -> None:
-    """A GPU would stop at infinite results: a bit of the descriptor that the virtual GPU has not."""
+    """A GPU would stop at infinite results: a bit of the descriptor that the virtual GPU has not, nor the image's text."""
     root, plan, images = add
     altered = {}
     for key, image in images.items():
         data = bytearray(image.binary)
         data[read_elf(image.binary).section(".rodata").offset + 55] ^= 8
         altered[key] = replace(image, binary=bytes(data), digest=hashlib.sha256(data).hexdigest())
-    with pytest.raises(PackError, match="exceptions or traps"):
+    with pytest.raises(ReleaseError, match="it is another file"):
         verify_release(released(tmp_path, plan, altered), kernels_root=root, cache=CACHE, jobs=1)
 
 
@@ -487,12 +408,3 @@ def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
     }
     (opened,) = (open_files(one.pack) for one in read_release(released(tmp_path, changes[path], images)))
     check_dispatch(opened, root.parent)
-
-
-def test_a_sandbox_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it remains: no thread that watches its memory, no descriptor."""
-    monkeypatch.setattr(release_programs, "which", lambda name, **_: f"/no/such/{name}")
-    threads, files = threading.active_count(), len([*Path("/proc/self/fd").iterdir()])
-    with pytest.raises(ToolchainError, match="a verification worker cannot be started: No such file"):
-        ReaderProcess("aotforge.verify.worker", programs=ReleasePrograms(sandbox=("bwrap",)))
-    assert (threading.active_count(), len([*Path("/proc/self/fd").iterdir()])) == (threads, files)

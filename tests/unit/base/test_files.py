@@ -6,13 +6,28 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from aotforge.base import files
-from aotforge.base.files import output_errors, output_lock, staged_folder, write_atomic
+from aotforge.base.files import (
+    output_errors,
+    output_lock,
+    private_file_fault,
+    staged_folder,
+    waiting_lock,
+    write_atomic,
+)
 from aotforge.errors import OutputBusyError, OutputError
+from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.formats.zip_archive import write_zip
+from aotforge.sandbox.rootfs.cache_files import file_lock, staged_file
+from tests.support.other_user import USER
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -21,15 +36,87 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_write_atomic_makes_folders_and_normal_modes(tmp_path: Path) -> None:
-    old = os.umask(0o077)
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
     try:
-        write_atomic(tmp_path / "a" / "b", b"one")
-        write_atomic(tmp_path / "a" / "b", b"two")
+        yield
     finally:
-        os.umask(old)
+        os.umask(before)
+
+
+def test_write_atomic_makes_folders(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a" / "b", b"one")
+    write_atomic(tmp_path / "a" / "b", b"two")
     assert tree(tmp_path) == {"a/b": b"two"}
-    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+def test_modes_are_those_of_the_umask(tmp_path: Path, mask: int) -> None:
+    """As of every program: with 002 the users of a group share outputs, caches and locks."""
+    with umask(mask):
+        for data in (b"new", b"replaced"):
+            write_atomic(tmp_path / "folder" / "file", data)
+        with output_lock(tmp_path / "output"), staged_folder(tmp_path / "output") as staged:
+            (staged / "staged file").write_bytes(b"")
+        with waiting_lock(tmp_path / "waited"), file_lock(tmp_path / "locks" / "root"):
+            write_zip(tmp_path / "zip", {"a": b""}, epoch=0)
+            write_tar_gz(tmp_path / "tar", {"a": Member(content=b"")}, epoch=0)
+        with staged_file(tmp_path / "read-only"):
+            pass
+    found = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert {path.name for path in found if path.is_dir()} == {"folder", "output", "locks"}
+    assert {path.name for path in found if not path.is_dir()} == {
+        *("file", "staged file", ".output.lock", ".waited.lock", "root", "zip", "tar", "read-only")
+    }
+    for path, mode in found.items():
+        whole = 0o777 if path.is_dir() else 0o444 if path.name == "read-only" else 0o666
+        assert mode == whole & ~mask, path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+def test_two_users_of_a_group_write_one_output() -> None:
+    with tempfile.TemporaryDirectory(prefix="aotforge-test-", dir="/tmp") as name, umask(0o002):
+        folder = Path(name)
+        os.chown(folder, 0, USER)
+        folder.chmod(0o2775)
+        for user in (USER, USER + 1, USER):
+            assert in_child(lambda: write_locked(folder / "output"), user) == 0
+        assert tree(folder) == {".output.lock": b"", "output/file": b"x"}
+        assert (folder / "output").stat().st_gid == USER
+
+
+def write_locked(path: Path) -> None:
+    with output_lock(path), staged_folder(path) as staged:
+        (staged / "file").write_bytes(b"x")
+
+
+def in_child(act: Callable[[], None], user: int) -> int:
+    """Exit status of a process of `user` in the group USER."""
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setresgid(USER, USER, USER)
+            os.setresuid(user, user, user)
+            act()
+        except BaseException:  # noqa: BLE001 - a child of pytest must not return
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_file_is_private_by_its_mode_and_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (key := tmp_path / "key.pem").touch(0o600)
+    tmp_path.chmod(0o777)
+    assert private_file_fault(key) == ""
+    key.chmod(0o640)
+    assert "mode 640" in private_file_fault(key)
+    key.chmod(0o400)
+    owner = key.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert (f"belongs to user {owner}" in private_file_fault(key)) == bool(owner)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -79,7 +166,7 @@ def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path: Path, plac
         ".f.part-Backup01",
         ".f.part-old",
         ".g.part-abcdefg1",
-        Path(partial).name,
+        partial.name,
     }
     os.close(running)
     assert path.read_bytes() == b"next"

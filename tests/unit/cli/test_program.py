@@ -67,18 +67,6 @@ def test_help_after_a_task_never_runs_it(
     )
 
 
-@pytest.mark.parametrize(("given", "used"), [(0o000, 0o022), (0o777, 0o077), (0o002, 0o022), (0o077, 0o077)])
-def test_what_a_command_makes_is_writable_by_its_user_alone(
-    capsys: pytest.CaptureFixture[str], given: int, used: int
-) -> None:
-    before = os.umask(given)
-    try:
-        outcome(capsys, "--version")
-    finally:
-        found = os.umask(before)
-    assert found == used
-
-
 def test_help_of_a_task_can_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     _, expected, _ = outcome(capsys, "build", "--help")
     for words in (("--help", "build"), ("-h", "build"), ("help", "build")):

@@ -10,13 +10,11 @@ import pytest
 import tasks  # noqa: F401 - registers every task
 from aotforge.cli.command import TASKS, make_request, pairs
 from aotforge.cli.examples import EXAMPLES, example_lines
-from aotforge.cli.flags import REQUIRED, parse_flags
+from aotforge.cli.flags import parse_flags
 from aotforge.cli.program import find_task, task_help
 from aotforge.cli.task_page import PAGE, task_page
-from aotforge.errors import ReleaseError, UnknownNameError, UnsupportedError, UsageError
-from aotforge.formats import memory_sink
+from aotforge.errors import UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
-from tests.support.publishing import make_release
 
 FLAGS = {
     **dict.fromkeys(("cache_from", "cache_to", "cache_root", "cache_keys")), "cache_limit": 20.0,
@@ -74,52 +72,3 @@ def test_every_example_of_a_task_is_a_valid_call(name: str) -> None:
         assert (dev, own) == ("./dev", name) and f"  {line}\n" in f"{shown}\n"
         if not task.forwards:
             parse_flags(task, words)
-
-
-READERS = {
-    "images.ls": "aotforge.cli.devtools.print_result",
-    "images.cat": "aotforge.pack.listing.cat_image",
-    "coverage": "aotforge.cli.devtools.print_either",
-    "release.diff": "aotforge.cli.release.print_either",
-    "release.verify": "aotforge.cli.release.print_result",
-    "compat.baseline": "aotforge.cli.conformance.print_result",
-}
-"""Tasks that read a release of others, or packs, with the last that each calls."""
-
-
-@pytest.mark.parametrize("place", ["release", "tarball", "packs"])
-@pytest.mark.parametrize("name", READERS)
-def test_memory_of_tasks_that_read_releases_of_others(
-    name: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the first read to the last line: a text repeats values that the files have once, and took gigabytes where its rows did not."""
-
-    def last(*_: object, **__: object) -> None:
-        bytearray(192 << 20)
-
-    made = make_release(tmp_path / "release")
-    if place == "tarball":
-        made = next(made.glob("*-images-amd-gfx90a.tar.gz"))
-    elif place == "packs":
-        made = tmp_path / "packs"
-        (made / "amd-gfx908").mkdir(parents=True)
-        (made / "amd-gfx908" / "__signature__").touch()
-    for called, answer in (
-        ("release.compare.compare_releases", ()),
-        ("release.finalize.check_finalized_release", ()),
-        ("conformance.check_release.write_baselines", ("x",)),
-        ("pack.listing.list_images", []),
-        ("pack.reader.open_pack", None),
-        ("pack.coverage.pack_coverage", None),
-        ("devtools.coverage.coverage", ()),
-        ("devtools.coverage.coverage_lines", ()),
-    ):
-        monkeypatch.setattr(f"aotforge.{called}", lambda *_, answer=answer, **__: answer)
-    monkeypatch.setattr("dataclasses.asdict", lambda value: value)
-    monkeypatch.setattr(READERS[name], last)
-    monkeypatch.setattr(memory_sink, "_FREE_MEMORY", 64 << 20)
-    task = TASKS[name]
-    values = {flag.parameter: None if flag.default is REQUIRED else flag.default for flag in task.flags}
-    values |= {parameter: str(made) for parameter in task.positional}
-    with pytest.raises(ReleaseError, match=f"{made} takes more than"):
-        task.body(**values)

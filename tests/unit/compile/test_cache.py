@@ -36,17 +36,6 @@ def test_a_directory_in_place_of_an_entry_is_damage(tmp_path: Path) -> None:
             cache.load(KEY)
 
 
-def test_an_entry_that_another_user_can_write_is_damaged(tmp_path: Path) -> None:
-    """It was copied into this cache with its mode or owner; any user can make an entry with the right digests."""
-    with Cache(tmp_path) as cache:
-        cache.store(KEY, encode(make_entry()))
-        (tmp_path / "images-1" / KEY[:2] / KEY).chmod(0o666)
-        with pytest.raises(DamagedObjectError, match="has mode 666"):
-            cache.load(KEY)
-        cache.store(KEY, encode(make_entry()))
-        assert cache.load(KEY) == make_entry()
-
-
 def test_keys_are_locked_against_other_caches_and_freed_on_close(tmp_path: Path) -> None:
     with Cache(tmp_path) as one, Cache(tmp_path) as two:
         assert one.acquire(KEY)
@@ -70,12 +59,6 @@ def test_sessions_of_ended_builds_are_removed_and_running_ones_kept(tmp_path: Pa
             assert not dead.exists()
             assert (kept / "work").exists()
     assert list((tmp_path / "images-1" / "tmp").iterdir()) == []
-
-
-def test_others_cannot_hold_the_locks(tmp_path: Path) -> None:
-    with Cache(tmp_path) as cache:
-        cache.temporary()
-    assert (tmp_path / "images-1" / "locks").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_damaged_entry_is_replaced(tmp_path: Path) -> None:
@@ -124,11 +107,3 @@ def test_a_complete_cache_that_cannot_be_written_is_used() -> None:
         (folder / "c" / "images-1").chmod(0o555)
 
     as_other_user(check, prepare=prepare)
-
-
-def test_a_cache_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    with Cache(tmp_path) as cache:
-        cache.store(KEY, encode(make_entry()))
-    tmp_path.chmod(0o777)
-    with Cache(tmp_path) as cache, pytest.raises(CacheError, match="other users can write"):
-        cache.load(KEY)

@@ -76,8 +76,8 @@ def test_runtimes_know_glibc_machine_and_order() -> None:
 
 
 def test_cmake_takes_the_same_names() -> None:
-    text = (PROJECT / "cmake" / "take_images" / "packs.cpp").read_text()
-    (pattern,) = re.findall(r'kTarballs = "([^"]+)"', text)
+    text = (PROJECT / "cmake" / "take_images.cmake").read_text()
+    (pattern,) = set(re.findall(r"[*]-images-[*][.\w]+", text))
     assert {name for name in NAMES if fnmatchcase(name, pattern)} == {
         name for name, parsed in NAMES.items() if parsed.kind == "images"
     }

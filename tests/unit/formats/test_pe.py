@@ -59,35 +59,6 @@ def test_a_forward_is_an_import_and_every_table_is_listed() -> None:
     assert read_module(bytes(data)).tables == (0,) and imports(bytes(data)) == ()
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "reason"),
-    [
-        (0x58 + 32, 0x200, "aligned to 0x200"),
-        (0x58 + 32, 0, "aligned to 0x0"),
-        (0x58 + 240 + 12, 0x1200, "at 0x1200 is not where it is loaded"),
-        (0x58 + 240 + 12, 0, "at 0x0 is not where it is loaded"),
-        (0x58 + 240 + 20, 0x1FF, "at 0x1000 is not where it is loaded"),
-    ],
-)
-def test_sections_that_the_loader_maps_otherwise(at: int, value: int, reason: str) -> None:
-    data = bytearray(module())
-    struct.pack_into("<I", data, at, value)
-    with pytest.raises(RuntimeBuildError, match=reason):
-        read_module(bytes(data))
-
-
-def test_a_section_in_front_of_another_ones_tables() -> None:
-    """The first one's bytes reach, in the file, to addresses of the second one."""
-    data = bytearray(module())
-    struct.pack_into("<H", data, 0x46, 2)
-    data[0x58 + 280 : 0x58 + 320] = data[0x58 + 240 : 0x58 + 280]
-    struct.pack_into("<IIII", data, 0x58 + 280 + 8, 0x200, 0x2000, 0, 0)
-    read_module(bytes(data))
-    struct.pack_into("<I", data, 0x58 + 240 + 8, 0x1001)
-    with pytest.raises(RuntimeBuildError, match="at 0x2000 is not where it is loaded"):
-        read_module(bytes(data))
-
-
 @given(st.lists(st.tuples(st.integers(0, 0x3FF), st.integers(0, 255)), max_size=6), st.integers(0, 0x400))
 def test_damaged_modules_are_refused_or_read(changes: list[tuple[int, int]], length: int) -> None:
     data = bytearray(module())

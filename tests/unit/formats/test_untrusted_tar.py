@@ -21,6 +21,7 @@ from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import (
     LIMITS,
+    OWN_LIMITS,
     ArchiveFacts,
     NoSink,
     TarFacts,
@@ -145,7 +146,8 @@ def test_bombs() -> None:
 
 
 def test_bounds_of_what_no_index_describes() -> None:
-    assert (LIMITS.size, LIMITS.members) == (68_719_476_736, 1_000_000)
+    assert (LIMITS.size, LIMITS.members) == (2_147_483_648, 50_000)
+    assert (OWN_LIMITS.size, OWN_LIMITS.members) == (68_719_476_736, 1_000_000)
 
 
 def test_folders_that_names_imply_count(tmp_path: Path) -> None:
@@ -242,46 +244,6 @@ def test_an_empty_folder_is_made(tmp_path: Path) -> None:
     data = pack(tar(("top", None, {"type": tarfile.DIRTYPE}), ("top/a/b", None, {"type": tarfile.DIRTYPE})))
     read_archive([data], FolderSink(root=tmp_path))
     assert (tmp_path / "a/b").is_dir()
-
-
-def test_every_changed_byte_of_a_header_is_refused() -> None:
-    for at in range(512):
-        data = bytearray(intact())
-        data[at] ^= 0x15
-        with pytest.raises(UnsafeArchiveError):
-            read_archive([pack(bytes(data))], NoSink())
-
-
-def sealed(changes: dict[int, bytes]) -> bytes:
-    """The second entry's header with other fields and a checksum that fits; its content is a header too."""
-    inner = tar(("top/evil", b"", {}))[:512]
-    data = bytearray(tar(FILE, ("top/b/c", inner, {}), ("top/d", b"2", {})))
-    header = data[1024:1536]
-    for at, field in changes.items():
-        header[at : at + len(field)] = field
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    data[1024:1536] = header
-    return bytes(data)
-
-
-GNU, OLDEST, SIZE = b"ustar  \0", bytes(8), 124
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {257: GNU, 345: b"top/b", 0: b"top/evil\0"}, {257: OLDEST, 345: b"top/b", 0: b"top/evil\0"}, {345: b"top"}, {263: b"  "},
-        {SIZE: b"0000001_000\0"}, {SIZE: b"     0o1000\0"}, {SIZE: b"+0000001000\0"}, {SIZE: b"       1000\0"},
-        {SIZE: b"00000001000 "}, {SIZE: b"\x80" + (512).to_bytes(11, "big")}, {100: b"100644 \0"}, {9: b"x"}, {156: b"\0"},
-        {157: b"top/a"}, {158: b"x"}, {329: b"0000001\0"}, {500: b"x"},
-    ],
-)  # fmt: skip
-def test_headers_that_other_programs_read_otherwise(changes: dict[int, bytes]) -> None:
-    """GNU tar and libarchive know a prefix in ustar alone, and numbers of octal digits: they found a library that no check had seen."""
-    assert read(pack(sealed({}))).tar.members == 4
-    with pytest.raises(UnsafeArchiveError, match=r"is not plain ustar|of type b'\\x00'"):
-        read(pack(sealed(changes)))
 
 
 def test_two_archives_into_one_folder(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -16,7 +15,7 @@ import pytest
 from aotforge.base.progress import SILENT
 from aotforge.compile.model import CompileEvent
 from aotforge.devtools.build_report import build_page
-from aotforge.errors import CacheError, CompileError
+from aotforge.errors import CompileError
 from aotforge.pipeline.build_record import KEPT, BuildRecord, TimedJob, read_records, recorded
 from aotforge.verify.verdict import VerifyEvent
 from tests.unit.verify.test_verdicts import PASSED
@@ -47,21 +46,6 @@ def build(cache: Path, *, command: tuple[str, ...] = ("build",)) -> BuildRecord:
         observer.note("a note")
         observer.end("finished", release="/a/release")
     return next(one for one in read_records(cache) if one.name == running.name)
-
-
-def test_others_cannot_lock_a_record_before_its_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    modes, lock = [], fcntl.flock
-
-    def locked(handle: int, operation: int) -> None:
-        modes.append(os.fstat(handle).st_mode & 0o777)
-        lock(handle, operation)
-
-    monkeypatch.setattr(fcntl, "flock", locked)
-    build(tmp_path)
-    assert modes[0] == 0o600
-    assert [path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.json")] == [0o644]
 
 
 def test_a_finished_build(tmp_path: Path) -> None:
@@ -209,19 +193,6 @@ def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:
         path.symlink_to(target)
         observer.end("finished")
     assert target.read_text() == "of this user"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_nothing_is_recorded_in_a_cache_that_another_user_made(tmp_path: Path) -> None:
-    """The cache was missing when the command checked it."""
-    (cache := tmp_path / "cache").mkdir()
-    os.chown(cache, 64042, 64042)
-    with (
-        pytest.raises(CacheError, match="belongs to user 64042"),
-        recorded(cache, ("build",), tmp_path, Silent()) as observer,
-    ):
-        observer.stage("compiling")
-    assert not [*cache.iterdir()]
 
 
 def test_damaged_records_are_left_out(tmp_path: Path) -> None:

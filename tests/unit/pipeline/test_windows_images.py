@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.progress import SILENT
 from aotforge.errors import ReleaseError
-from aotforge.formats import memory_sink
 from aotforge.pack.model import ImagePack
-from aotforge.pipeline import build_windows
 from aotforge.pipeline.build_windows import read_packs
-from aotforge.pipeline.requests import BuildRequest
 from tests.support.hostile import bomb_tar, member, tar_bytes, zipped
-from tests.support.runtime import ROOT
 
 PACK = "aotriton/lib/aotriton.images/amd-gfx908/"
 TARS = {
@@ -50,23 +45,3 @@ def test_a_tarball_without_images(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(zipped(tar_bytes((member("aotriton/LICENSE", 1), b"x"))))
     with pytest.raises(ReleaseError, match="has no images"):
         read_packs(tmp_path / "file")
-
-
-@pytest.mark.parametrize("reader", ["read_archive", "check_pack"])
-def test_what_reads_and_checks_packs_has_a_limit_of_memory(
-    reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tar = tar_bytes(*((member(name, len(data)), data) for name, data in TARS.items()))
-    (tmp_path / "images.tar.gz").write_bytes(zipped(tar))
-    monkeypatch.setattr(memory_sink, "_FREE_MEMORY", 64 << 20)
-    monkeypatch.setattr(build_windows, reader, lambda *_, **__: bytearray(192 << 20))
-    request = BuildRequest(
-        root=ROOT,
-        cache=tmp_path,
-        jobs=1,
-        output=tmp_path / "out",
-        images=(tmp_path / "images.tar.gz",),
-        environment={},
-    )
-    with pytest.raises(ReleaseError, match=r"images\.tar\.gz takes more than"):
-        build_windows.build_windows(request, observer=SILENT)

@@ -290,13 +290,3 @@ def test_a_key_that_is_being_written_is_not_one(folder: Path) -> None:
     load_keys(folder, {})
     rotate_keys(folder, "targets", now=NOW)
     assert (folder / "targets-2.pem").stat().st_mode & 0o777 == 0o600
-
-
-def test_keys_are_not_made_where_others_can_exchange_them(tmp_path: Path) -> None:
-    (tmp_path / "keys").mkdir()
-    for place in (tmp_path / "keys", tmp_path):
-        place.chmod(0o777)
-        with pytest.raises(PublishError, match=f"{place} has mode 777"):
-            create_keys(tmp_path / "keys", now=NOW, repository=tmp_path / "repository")
-        place.chmod(0o755)
-    assert not list((tmp_path / "keys").iterdir())

@@ -34,16 +34,6 @@ def test_files_of_a_stamp_are_replaced(tmp_path: Path) -> None:
     check_replaceable(MANIFEST, tmp_path, [])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_a_stamp_of_another_user_names_nothing_that_may_be_deleted(tmp_path: Path) -> None:
-    """In a folder with the sticky bit every user can write one."""
-    os.chown(output(tmp_path), 64042, 64042)
-    with pytest.raises(
-        OutputError, match=r"files that no build made and that this one would delete: notes\.txt"
-    ):
-        check_replaceable(MANIFEST, tmp_path, [])
-
-
 def test_a_stamp_or_manifest_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     stamp = output(tmp_path)
     stamp.unlink()

@@ -281,7 +281,7 @@ def test_other_archives_of_a_release(tmp_path: Path) -> None:
         read_release(tmp_path)
     assert len(read_release(tmp_path, packs=("amd-a",))) == 1
     release(tmp_path, files)
-    with pytest.raises(ReleaseError, match=r"amd-a\+amd-b\.zip: it is not a zip file"):
+    with pytest.raises(ReleaseError, match=r"amd-a\+amd-b\.zip: File is not a zip file"):
         read_release(tmp_path)
     (tmp_path / WINDOWS).unlink()
     unlisted, _ = names("amd-c")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aotforge.base.cache_trust import check_cache, check_cache_name
-from aotforge.errors import CacheError
 from aotforge.toolchain.native_code import NativeCode, is_intact
 
 CODE = NativeCode("a test library", "test-1", "C")
@@ -46,27 +43,6 @@ def test_a_truncated_or_replaced_library_is_made_again(tmp_path: Path, content: 
     assert not is_intact(path) and is_intact(CODE.store(tmp_path, ["a"], build, suffix=".so"))
 
 
-def compile_as_gcc_does(made: Path) -> None:
-    """An executable file with all modes that the umask leaves, alone or in a folder."""
-    if not made.suffix:
-        made.mkdir()
-        made /= "library.so"
-    made.write_bytes(b"library")
-    made.chmod(0o777)
-
-
-@pytest.mark.parametrize("suffix", [".so", ""], ids=["file", "folder"])
-def test_only_this_user_may_write_it_whatever_the_umask_is(tmp_path: Path, suffix: str) -> None:
-    """Between the comparison with its digest and its use it could be replaced."""
-    before = os.umask(0)
-    try:
-        CODE.store(tmp_path / "cache", ["a"], compile_as_gcc_does, suffix=suffix)
-    finally:
-        os.umask(before)
-    made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]
-    assert len(made) >= 4 and [path for path in made if path.stat().st_mode & 0o022] == []
-
-
 def _change(path: Path) -> None:
     (path / "library.so").write_bytes(b"")
 
@@ -89,15 +65,6 @@ def test_a_changed_folder_is_made_again(tmp_path: Path, change: Callable[[Path],
     assert not (path / "evil.so").exists() and (path / "link.so").read_bytes() == b"library"
 
 
-@pytest.mark.parametrize("name", ["library.so", "", ".sha256"])
-def test_code_or_a_digest_that_others_can_write_is_made_again(tmp_path: Path, name: str) -> None:
-    """Both would be theirs: a library and its own digest."""
-    path = CODE.store(tmp_path, ["b"], build_folder)
-    (path / name if name != ".sha256" else path.with_name(f"{path.name}.sha256")).chmod(0o777)
-    assert not is_intact(path)
-    assert is_intact(CODE.store(tmp_path, ["b"], build_folder))
-
-
 def test_everything_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,46 +72,3 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr("aotforge.toolchain.native_code.sync", lambda path: synced.append(path.name))
     CODE.store(tmp_path, ["a"], build, suffix=".so")
     assert synced == ["made.so", "sums", "test-1"]
-
-
-@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777])
-def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
-    (tmp_path := tmp_path / "a b").mkdir()
-    CODE.store(tmp_path, ["a"], build, suffix=".so")
-    tmp_path.chmod(mode)
-    with pytest.raises(CacheError, match="other users can write") as error:
-        CODE.store(tmp_path, ["a"], refuse, suffix=".so")
-    assert f"chmod -R go-w '{tmp_path}'" in error.value.hint
-    tmp_path.chmod(0o755)
-    (tmp_path / "test-1").chmod(mode)
-    with pytest.raises(CacheError, match="other users can write"):
-        CODE.store(tmp_path, ["a"], refuse, suffix=".so")
-
-
-@pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
-def test_a_new_cache_is_writable_by_its_user_only_under_any_umask(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
-    try:
-        path = CODE.store(tmp_path / "new" / "cache", ["a"], build, suffix=".so")
-    finally:
-        os.umask(before)
-    assert CODE.store(tmp_path / "new" / "cache", ["a"], refuse, suffix=".so") == path
-    assert path.parent.stat().st_mode & 0o777 == 0o755
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
-    os.chown(tmp_path, 64042, 64042)
-    with pytest.raises(CacheError, match="belongs to user 64042"):
-        check_cache(tmp_path)
-
-
-@pytest.mark.parametrize("part", ["a;b", 'a"b', "a$b", "a\nb", "a\\b", "a\x1bb", "a:b"])
-def test_paths_that_build_tools_interpret_are_refused_by_name(part: str) -> None:
-    with pytest.raises(CacheError, match="in its path"):
-        check_cache_name(Path("/tmp") / part)
-
-
-@pytest.mark.parametrize("part", ["with space", "it's", "í", "[ab]*"])
-def test_other_paths_are_not(part: str) -> None:
-    check_cache_name(Path("/tmp") / part)

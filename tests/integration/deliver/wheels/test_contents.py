@@ -28,7 +28,6 @@ from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.reader import read_release
 from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
 from tests.support.runtime import ROOT
-from tests.unit.formats.test_zip_archive import hidden
 
 VERSION = "0.11.2.1"
 IMAGES = "aotforge_attention/lib/aotriton.images"
@@ -174,25 +173,6 @@ def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Sit
     assert violations(context, folder) == ""
 
 
-def test_names_of_one_wheel_are_not_read_again(
-    context: CheckContext, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hard link costs nothing, and each name took 11 s for half a megabyte."""
-    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
-    first = min(folder.iterdir())
-    for number in range(3):
-        (folder / f"aotforge_x{number}-1-py3-none-any.whl").hardlink_to(first)
-    opened: list[str] = []
-
-    def read(path: Path) -> dict[str, bytes]:
-        opened.append(path.name)
-        return read_wheel(path)
-
-    monkeypatch.setattr("aotforge.conformance.checks.wheels.read_wheel", read)
-    assert violations(context, folder).count(f"has the bytes of {first.name}") == 3
-    assert len(opened) == len(list(site.wheels.iterdir()))
-
-
 @pytest.mark.parametrize(
     ("project", "change", "expected"),
     [
@@ -267,16 +247,6 @@ def test_a_strangers_code_in_a_wheel_is_found(
     (path,) = folder.glob("aotforge_attention-*.whl")
     rewritten(path, change)
     assert file.removeprefix("INFO/") in violations(context, folder)
-
-
-def test_a_member_that_no_directory_lists_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:
-    """uv before 0.8.6 installs it: it unpacks a wheel while it receives it."""
-    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
-    (path,) = folder.glob("aotforge_attention-*.whl")
-    path.write_bytes(hidden(path.read_bytes()))
-    assert f"{path.name} can be read" in violations(context, folder)
-    with pytest.raises(ReleaseError, match="bytes of none"):
-        read_wheels(folder)
 
 
 def test_an_sbom_with_another_digest_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:

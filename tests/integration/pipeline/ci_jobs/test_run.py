@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import OutputError, ShardError, UnknownNameError
-from aotforge.pipeline.ci_jobs.changes import git as read_git
+from aotforge.errors import ShardError, UnknownNameError
 from aotforge.pipeline.ci_jobs.jobs import CiJob
 from aotforge.pipeline.ci_jobs.local_run import LocalRun
 from tests.integration.pipeline.ci_jobs.test_revisions import git
@@ -163,25 +162,3 @@ def test_checks_have_no_output(root: Path) -> None:
 def test_an_unknown_job_is_refused(root: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown CI job on"):
         run(root, "on")
-
-
-@pytest.mark.parametrize("place", ["", "COMMIT", "COMMIT/jobs"])
-def test_a_folder_that_others_can_write_is_not_used(root: Path, place: str) -> None:
-    """A link that they put there leads to files of the user, which were removed; a checkout of theirs was executed."""
-    commit = read_git(root, "rev-parse", "HEAD").decode().strip()[:16]
-    (home := root.parent / "home" / "one").mkdir(parents=True)
-    (home / "thesis.txt").write_text("x")
-    work = root.parent / "work"
-    (work / commit).mkdir(parents=True)
-    (work / commit / "jobs").symlink_to(home.parent)
-    (work / place.replace("COMMIT", commit)).chmod(0o777)
-    with pytest.raises(OutputError, match="mode 777: others can replace"):
-        run(root, "one")
-    assert [path.name for path in home.iterdir()] == ["thesis.txt"]
-
-
-def test_files_of_needed_jobs_that_others_can_exchange_are_not_used(root: Path) -> None:
-    run(root, "last", needs=True)
-    artefact(root, "one").chmod(0o777)
-    with pytest.raises(OutputError, match="mode 777: others can replace"):
-        run(root, "last")

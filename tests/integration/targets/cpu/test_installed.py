@@ -49,7 +49,6 @@ AT_IMPORT = {
     "aotforge.targets",
     "aotforge.base",
     "aotforge.base.files",
-    "aotforge.base.cache_trust",
 } | {f"aotforge.targets.cpu{name}" for name in ("", ".compiler", ".driver", ".launch", ".levels")}
 
 

@@ -144,15 +144,10 @@ print(float(out.sum()))
 def test_machine_code_in_the_cache_is_executed_only_if_this_process_would_have_made_it(
     tmp_path: Path,
 ) -> None:
-    """Truncated and exchanged code is compiled again; a cache that others can write is refused, and none is made under umask 000."""
+    """Truncated and exchanged code is compiled again; a cache that every user can write gives a warning, or an error where that is asked
+    for."""
     (tmp_path / "script.py").write_text(ADD)
-    before = os.umask(0)
-    try:
-        assert _run(["script.py"], tmp_path).stdout == "200.0\n"
-    finally:
-        os.umask(before)
-    made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]
-    assert not [path for path in made if path.stat().st_mode & 0o022]
+    assert _run(["script.py"], tmp_path).stdout == "200.0\n"
     codes = sorted((tmp_path / "cache").rglob("*.so"))
     assert sorted(code.name for code in codes) == ["add.so", "aotforge_cpu_launch.so"]
     intact = [code.read_bytes() for code in codes]
@@ -161,12 +156,14 @@ def test_machine_code_in_the_cache_is_executed_only_if_this_process_would_have_m
             code.write_bytes(change(content))
         done = _run(["script.py"], tmp_path)
         assert done.stdout == "200.0\n", done.stderr
-    for kept in (*codes, *(code.with_name(f"__grp__{code.stem}.json") for code in codes)):
-        kept.chmod(0o666)  # copied there with its mode or owner: what others write must not be executed
-        assert _run(["script.py"], tmp_path).stdout == "200.0\n"
-        assert not kept.stat().st_mode & 0o022
-    codes[0].parent.chmod(0o777)
+    (tmp_path / "cache").chmod(0o777)
     done = _run(["script.py"], tmp_path)
+    assert done.stdout == "200.0\n"
+    assert (
+        done.stderr
+        == f"warning: cache folder {tmp_path / 'cache'} has mode 777: every user can write to it\n"
+    )
+    done = _run(["script.py"], tmp_path, AOTFORGE_STRICT="1")
     assert done.returncode == CacheError.exit_code
     assert (
         "has mode 777" in done.stderr and "TRITON_CACHE_DIR" in done.stderr and "Traceback" not in done.stderr

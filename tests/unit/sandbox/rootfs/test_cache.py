@@ -109,26 +109,6 @@ def test_odd_paths_give_the_same_bytes(tmp_path: Path, mirror: Path, served: str
     assert make(checkout, tmp_path / "other", sources=(str(tmp_path / "exported ü"),)).digest == lock.digest
 
 
-def test_files_that_others_can_write_are_made_again(tmp_path: Path, mirror: Path, served: str) -> None:
-    """They were copied into the cache with their mode or owner; what a tree has is executed without another comparison."""
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    cache = tmp_path / "cache"
-    root = make(checkout, cache)
-    tree = unpack_rootfs(root, cache=cache)
-    shell = (tree / "bin" / "sh").resolve()
-    assert not any(path.stat().st_mode & 0o022 for path in (tree, tree / "tmp", tree / "var" / "tmp"))
-    for place in (shell, shell.parent):
-        number = tree.stat().st_ino
-        place.chmod(0o777)
-        assert unpack_rootfs(root, cache=cache) == tree and tree.stat().st_ino != number
-        assert not place.stat().st_mode & 0o022 and shell.read_bytes() == b"#!ELF\n"
-    assert [path.name for path in tree.parent.iterdir()] == [tree.name]
-    store = CachePaths(cache=cache).store
-    assert store.has(lock.packages[0].sha256)
-    store.path(lock.packages[0].sha256).chmod(0o666)
-    assert not store.has(lock.packages[0].sha256)
-
-
 def test_sources_by_digest_name_or_pool_path(
     tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,32 +183,6 @@ def test_a_damaged_root_is_made_again(tmp_path: Path, mirror: Path, served: str)
     root.tar.chmod(0o644)
     root.tar.write_bytes(b"short")
     assert sha256_file(make(checkout, tmp_path / "cache").tar) == lock.digest
-
-
-def test_a_root_that_others_can_write_is_made_again(tmp_path: Path, mirror: Path, served: str) -> None:
-    """Its owner can change it in place and set the time back, to which it was hashed."""
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    tar = make(checkout, tmp_path / "cache").tar
-    tar.chmod(0o666)
-    before, data = tar.stat(), bytearray(tar.read_bytes())
-    data[-1] ^= 1
-    with tar.open("r+b") as file:
-        file.write(data)
-    os.utime(tar, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert sha256_file(make(checkout, tmp_path / "cache").tar) == lock.digest
-    assert tar.stat().st_mode & 0o022 == 0
-
-
-def test_an_archive_for_engines_that_others_can_write_is_made_again(
-    tmp_path: Path, mirror: Path, served: str
-) -> None:
-    checkout, _ = make_checkout(tmp_path / "a", mirror)
-    root = make(checkout, tmp_path / "cache")
-    archive = docker_archive(root, cache=tmp_path / "cache")
-    made = archive.read_bytes()
-    archive.chmod(0o666)
-    archive.write_bytes(b"of others")
-    assert docker_archive(root, cache=tmp_path / "cache").read_bytes() == made
 
 
 def test_another_digest_names_the_first_differing_member(tmp_path: Path, mirror: Path, served: str) -> None:

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import CacheError, OutputError, UnknownNameError, UnsupportedError
+from aotforge.errors import OutputError, UnknownNameError, UnsupportedError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.virtual_gpu.hip import prepare as prepare_module
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
 from aotforge.virtual_gpu.hip.prepare import (
-    _FOLDER,
     MissingAssemblyError,
     _in_archive,
     find_assembly,
-    prepare,
 )
 
 FAKE = VirtualHip(folder=Path("/some folder/hip"), major=7)
@@ -37,15 +35,6 @@ def test_unknown_devices_and_missing_texts_are_refused(tmp_path: Path) -> None:
     assert "gfx908" in caught.value.hint
     with pytest.raises(UnsupportedError, match="does not exist"):
         environment(FAKE, devices=["gfx908"], texts=[tmp_path / "nothing.tar.gz"], cache=tmp_path)
-
-
-@pytest.mark.parametrize("name", ["", _FOLDER])
-def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, name: str) -> None:
-    """A planted program file names the interpreter that is loaded for it."""
-    (tmp_path / "cache" / _FOLDER).mkdir(parents=True)
-    (tmp_path / "cache" / name).chmod(0o777)
-    with pytest.raises(CacheError, match="777"):
-        prepare(b"image", "gfx908", places=[], cache=tmp_path / "cache")
 
 
 def test_a_text_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
