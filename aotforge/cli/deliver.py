@@ -209,8 +209,6 @@ def dropin(
         "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs "
         "(default: every pack of the release)",
     ] = "",
-    pytorch: Annotated[str, "PyTorch's version if torch/version.py does not have it"] = "",
-    fork: Annotated[bool, "it is a build of ROCm/pytorch"] = False,
     dry_run: Annotated[bool, "list what would change"] = False,
     undo: Annotated[bool, "restore what was there before"] = False,
     json: Json = False,
@@ -224,7 +222,7 @@ def dropin(
         return
     archs = archs_of(arch)
     chosen = _release(release, lambda: _levels(None, lib))
-    report = install_dropin(ROOT, chosen, lib, archs=archs, pytorch=pytorch, fork=fork, dry_run=dry_run)
+    report = install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run)
     _print_dropin(report, json=json)
 
 

@@ -189,7 +189,7 @@ def test_an_installed_pytorch_that_must_not_have_it(user: User, tmp_path: Path) 
         ("release.dropin", "--pytorch-lib", lib),
         ("install", "--pytorch-lib", lib, "--arch", "gfx908", "--root", user.root, "--from", user.to),
     ):
-        assert "no API level has a library named libaotriton_v2.so.0.9.2" in user.run(*task, code=11)
+        assert "no API level of this checkout serves libaotriton_v2.so.0.9.2" in user.run(*task, code=11)
     assert {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()} == held
 
 

@@ -11,10 +11,6 @@ OLD = "libaotriton_v2.so.0.11.0"
 NAMES = ("libaotriton_v2.so", OLD, "libaotriton_v2.so.0.11.1", NEW)
 
 
-def allowed(torch: TorchLib, source: UnpackedRelease) -> None:
-    """A check that allows every pair."""
-
-
 def make_release(folder: Path, release: str = "0.11.2b-r1") -> UnpackedRelease:
     lib = folder / release / "lib"
     pack = lib / "aotriton.images" / "amd-gfx908"

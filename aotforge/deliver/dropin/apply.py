@@ -9,9 +9,9 @@ so the library looks for images next to it. A run that is killed is completed, o
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import lexists
 from pathlib import Path
 from typing import Annotated, Literal
@@ -32,6 +32,7 @@ from aotforge.deliver.dropin.store import (
     open_store,
 )
 from aotforge.errors import DropInError, OutputError
+from aotforge.formats.api_level import library_level
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import check_json, parse_json, read_regular
 
@@ -73,25 +74,21 @@ class _Record(Manifest):
     staged: tuple[_Name, ...]
 
 
-def drop_in(
-    source: UnpackedRelease,
-    torch: TorchLib,
-    *,
-    check: Callable[[TorchLib, UnpackedRelease], None],
-    dry_run: bool = False,
-) -> DropInReport:
+def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) -> DropInReport:
     """Makes `torch` load the release in `source`. Safe to repeat; replaces an earlier release.
 
-    `check` raises when the compatibility matrix forbids the pair. Raises DropInError when PyTorch was linked to a name
-    that the release does not serve, OutputError, OutputBusyError; torch/lib is then unchanged.
+    The release gets every name that PyTorch's libraries need: all names of its feature release mean the same interface.
+    Raises DropInError for a name of another one, OutputError, OutputBusyError; torch/lib is then unchanged.
     """
-    if missing := [name for name in torch.needed if name not in source.names]:
+    level = library_level(source.soname)
+    if others := [name for name in torch.needed if library_level(name) != level]:
+        needed = library_level(others[0])
         raise DropInError(
-            f"PyTorch in {torch.folder} loads {', '.join(missing)}, release {source.release} serves {', '.join(source.names)}",
-            cause="this PyTorch was built against another feature release of AOTriton, whose interface differs",
-            hint="`./dev compat.which` shows the release that this version of PyTorch needs",
+            f"PyTorch in {torch.folder} needs {', '.join(others)}, and release {source.release} serves {level}.*",
+            cause=f"{needed} is another feature release of AOTriton, whose interface differs",
+            hint=f"drop in a release of API level {needed}; `./dev compat.show` lists the levels",
         )
-    check(torch, source)
+    source = replace(source, names=tuple(sorted({*source.names, *torch.needed})))
     with open_store(torch.folder, make=False) as place:
         changes = _planned_changes(place, source, _load_record(place))
     report = DropInReport(folder=torch.folder, release=source.release, changes=changes, dry_run=dry_run)

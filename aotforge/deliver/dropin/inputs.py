@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import DropInError, ReleaseError
+from aotforge.formats.api_level import LIBRARY_PATTERN
 from aotforge.formats.shared_library import LibraryFileError, read_shared_library
 from aotforge.formats.untrusted_file import read_regular
 from aotforge.release.platform_tag import read_soname
@@ -13,14 +14,14 @@ IMAGES = "aotriton.images"
 PLAIN_NAME = "libaotriton_v2.so"
 """The name that linkers look for; the loader looks for names with a version."""
 
-_VERSIONED_NAME = re.compile(r"^libaotriton_v2\.so(\.\d+){3}$")
-_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"+]+)""", re.MULTILINE)
+_VERSIONED_NAME = re.compile(LIBRARY_PATTERN)
+_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)""", re.MULTILINE)
 _HIP = "libtorch_hip.so"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchLib:
-    """An installed PyTorch's `torch/lib`. `version` is without a local part, empty when unknown.
+    """An installed PyTorch's `torch/lib`. `version` is empty when unknown.
 
     `needed`: the AOTriton names that its libraries load.
     """
@@ -41,8 +42,8 @@ class UnpackedRelease:
     packs: tuple[str, ...]
 
 
-def read_torch_lib(folder: Path, *, version: str = "") -> TorchLib:
-    """Reads `folder` (a `torch/lib`). `version` overrides torch/version.py.
+def read_torch_lib(folder: Path) -> TorchLib:
+    """Reads `folder` (a `torch/lib`).
 
     Raises DropInError when it is not a torch/lib of a ROCm build, or links AOTriton statically or not at all.
     """
@@ -67,7 +68,7 @@ def read_torch_lib(folder: Path, *, version: str = "") -> TorchLib:
             cause="this PyTorch was built without AOTriton, or before 2.5, when it was linked statically",
             hint="`./dev compat.which` shows what this version of PyTorch can use",
         )
-    return TorchLib(folder=folder, version=version or torch_version(folder), needed=tuple(sorted(needed)))
+    return TorchLib(folder=folder, version=torch_version(folder), needed=tuple(sorted(needed)))
 
 
 def _needed(path: Path) -> list[str]:

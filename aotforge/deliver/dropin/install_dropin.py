@@ -1,21 +1,19 @@
-"""Drops a release into a torch/lib: checks it and the compatibility matrix, unpacks, links."""
+"""Drops a release into a torch/lib: checks it, unpacks, links."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aotforge.base.architectures import Architectures, load_architectures
 from aotforge.base.hardware import load_hardware_runs
-from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.recommend import pack_serves
 from aotforge.deliver.dropin.apply import DropInReport, drop_in
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease, read_prefix, read_torch_lib
 from aotforge.deliver.dropin.store import ORIGINALS, STORE
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.pins import list_release
-from aotforge.errors import DropInError, PackError, UnknownNameError
-from aotforge.formats.api_level import level_of
+from aotforge.errors import PackError
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.pack.signature import SIZE_LIMIT, decode_signature
 from aotforge.pipeline.images import by_pack
@@ -36,16 +34,14 @@ def install_dropin(
     folder: Path,
     *,
     archs: Sequence[str] = (),
-    pytorch: str = "",
-    fork: bool = False,
     dry_run: bool = False,
 ) -> DropInReport:
     """Drops the release folder `release` into `folder`, a torch/lib, with the image packs of `archs` (default: all).
 
-    Raises DropInError (also when the matrix forbids it), ReleaseError for an incomplete release, OutputError,
-    OutputBusyError.
+    Raises DropInError (also for a PyTorch of another feature release), ReleaseError for an incomplete release,
+    OutputError, OutputBusyError.
     """
-    torch = read_torch_lib(folder, version=pytorch)
+    torch = read_torch_lib(folder)
     names = check_finalized_release(release, None)
     listing = list_release(release)
     packs = [pack for pack, _ in listing.images]
@@ -56,7 +52,7 @@ def install_dropin(
         extracted = extract_release(release, packs, Path(scratch))
         assert set(extracted.names) <= set(names)
         source = read_prefix(extracted.prefix, release=listing.release)
-        return _drop_in(checkout, source, torch, fork=fork, dry_run=dry_run)
+        return _drop_in(checkout, source, torch, dry_run=dry_run)
 
 
 def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> DropInReport:
@@ -65,10 +61,10 @@ def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Pa
 
 
 def _drop_in(
-    checkout: Path, source: UnpackedRelease, torch: TorchLib, *, fork: bool = False, dry_run: bool = False
+    checkout: Path, source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False
 ) -> DropInReport:
     lost = lost_archs(source, torch.folder, load_architectures(checkout / "manifests"))
-    report = drop_in(source, torch, check=matrix_check(checkout, fork=fork), dry_run=dry_run)
+    report = drop_in(source, torch, dry_run=dry_run)
     if not report.changes:
         return report
     warnings = tuple(
@@ -108,32 +104,3 @@ def _archs_of(pack: Path, known: Sequence[str]) -> Sequence[str]:
             return decode_signature(file.read(SIZE_LIMIT), file=str(pack)).archs
     except (OSError, PackError):
         return [arch for arch in known if pack_serves(pack.name, arch)]
-
-
-def matrix_check(checkout: Path, *, fork: bool) -> Callable[[TorchLib, UnpackedRelease], None]:
-    """A check that raises DropInError when the matrix forbids the pair, at the release's API level. Raises ManifestError."""
-
-    def check(torch: TorchLib, source: UnpackedRelease) -> None:
-        matrix = load_matrix(checkout, level_of(source.release))
-        if not torch.version:
-            raise DropInError(
-                f"the version of PyTorch in {torch.folder} is unknown",
-                cause=f"{torch.folder.parent} has no version.py",
-                hint="add --pytorch VERSION, the value of `torch.__version__`",
-            )
-        try:
-            service = matrix.service(matrix.find(torch.version, fork=fork))
-        except UnknownNameError as error:
-            raise DropInError(
-                f"no statement about PyTorch {torch.version} with release {source.release}",
-                cause=error.what,
-                hint="`./dev compat.show` lists the known versions",
-            ) from error
-        if forbidden := [name for name in torch.needed if name not in service.links]:
-            raise DropInError(
-                f"release {source.release} must not be given to PyTorch {torch.version}, which loads {', '.join(forbidden)}",
-                cause=service.reason or "the matrix has no drop-in for this name",
-                hint=f"`./dev compat.explain --pytorch {torch.version}` shows all statements",
-            )
-
-    return check

@@ -16,7 +16,7 @@ from aotforge.deliver.dropin import apply
 from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
 from aotforge.deliver.dropin.store import STORE
-from tests.support.torch_lib import OLD, allowed, make_release, make_torch, state, tree
+from tests.support.torch_lib import OLD, make_release, make_torch, state, tree
 
 _scandir = os.scandir
 
@@ -91,13 +91,13 @@ def kill_at_every_step(
         again = folder / "again"
         again.mkdir()
         if number % 2 and can_exchange:
-            drop_in(make_release(again), torch, check=allowed)
+            drop_in(make_release(again), torch)
             assert state(torch) == "0.11.2b-r1"
         undo(torch.folder)
         if (torch.folder / STORE).exists():  # it was killed before there was a record: nothing was linked
             assert not (torch.folder / STORE / "record.json").exists()
             assert not list((torch.folder / STORE).glob("*.old"))
-            drop_in(make_release(folder / "third"), torch, check=allowed)
+            drop_in(make_release(folder / "third"), torch)
             undo(torch.folder)
         found = tree(torch.folder)
         expected = folder / "expected"
@@ -113,7 +113,7 @@ def test_links_among_the_originals_are_valid_at_every_moment(tmp_path: Path) -> 
         (torch.folder / "libaotriton_v2.so").unlink()
         (torch.folder / "libaotriton_v2.so").symlink_to(OLD)
         before = tree(torch.folder)
-        killed = steps(partial(drop_in, source, torch, check=allowed), number)
+        killed = steps(partial(drop_in, source, torch), number)
         assert (torch.folder / "libaotriton_v2.so").read_text().startswith("library ")
         undo(torch.folder)
         if (torch.folder / STORE).exists():  # it was killed before its record
@@ -134,7 +134,7 @@ def can_exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_a_kill_at_any_step_of_the_first_drop_in(tmp_path: Path, can_exchange: bool) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
         torch, source = make_torch(folder), make_release(folder)
-        return torch, lambda: drop_in(source, torch, check=allowed)
+        return torch, lambda: drop_in(source, torch)
 
     assert kill_at_every_step(tmp_path, prepare, can_exchange=can_exchange) > 20
 
@@ -142,8 +142,8 @@ def test_a_kill_at_any_step_of_the_first_drop_in(tmp_path: Path, can_exchange: b
 def test_a_kill_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
         torch, source = make_torch(folder), make_release(folder, "0.11.2b-r2")
-        drop_in(make_release(folder), torch, check=allowed)
-        return torch, lambda: drop_in(source, torch, check=allowed)
+        drop_in(make_release(folder), torch)
+        return torch, lambda: drop_in(source, torch)
 
     assert kill_at_every_step(tmp_path, prepare) > 5
 
@@ -151,7 +151,7 @@ def test_a_kill_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
 def test_a_kill_at_any_step_of_undoing(tmp_path: Path, can_exchange: bool) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
         torch = make_torch(folder)
-        drop_in(make_release(folder), torch, check=allowed)
+        drop_in(make_release(folder), torch)
         return torch, lambda: undo(torch.folder)
 
     assert kill_at_every_step(tmp_path, prepare, can_exchange=can_exchange) > 10

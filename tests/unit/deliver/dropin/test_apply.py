@@ -11,17 +11,17 @@ from aotforge.base import files
 from aotforge.base.files import output_lock
 from aotforge.deliver.dropin import apply
 from aotforge.deliver.dropin.apply import drop_in, undo
-from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
+from aotforge.deliver.dropin.inputs import TorchLib
 from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
 from tests.support.other_user import as_other_user
-from tests.support.torch_lib import NEW, OLD, allowed, make_release, make_torch, state, tree
+from tests.support.torch_lib import NEW, OLD, make_release, make_torch, state, tree
 
 
 def test_in_and_out_again(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
-    report = drop_in(source, torch, check=allowed)
+    report = drop_in(source, torch)
     assert state(torch) == source.release
     assert any("original is kept" in change for change in report.changes)
     assert (torch.folder / "libaotriton_v2.so.0.11.1").read_text() == f"library {source.release}"
@@ -35,11 +35,11 @@ def test_in_and_out_again(tmp_path: Path) -> None:
 def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) -> None:
     torch, first, second = make_torch(tmp_path), make_release(tmp_path), make_release(tmp_path, "0.11.2b-r2")
     before = tree(torch.folder)
-    drop_in(first, torch, check=allowed)
+    drop_in(first, torch)
     once = tree(torch.folder)
-    assert drop_in(first, torch, check=allowed).changes == ()
+    assert drop_in(first, torch).changes == ()
     assert tree(torch.folder) == once
-    drop_in(second, torch, check=allowed)
+    drop_in(second, torch)
     assert state(torch) == second.release
     assert not (torch.folder / STORE / first.release).exists()
     undo(torch.folder)
@@ -49,9 +49,9 @@ def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) ->
 def test_dry_run_reports_the_same_and_changes_nothing(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
-    planned = drop_in(source, torch, check=allowed, dry_run=True)
+    planned = drop_in(source, torch, dry_run=True)
     assert tree(torch.folder) == before
-    assert drop_in(source, torch, check=allowed).changes == planned.changes
+    assert drop_in(source, torch).changes == planned.changes
     done = tree(torch.folder)
     assert undo(torch.folder, dry_run=True).changes
     assert tree(torch.folder) == done
@@ -59,18 +59,18 @@ def test_dry_run_reports_the_same_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_damaged_copy_is_replaced(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     (torch.folder / STORE / source.release / NEW).write_text("library damaged")
-    assert drop_in(source, torch, check=allowed).changes
+    assert drop_in(source, torch).changes
     assert state(torch) == source.release
 
 
 def test_after_a_reinstalled_pytorch_its_files_are_the_originals(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     (torch.folder / OLD).unlink()
     (torch.folder / OLD).write_text("library reinstalled")
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     assert state(torch) == source.release
     undo(torch.folder)
     assert (torch.folder / OLD).read_text() == "library reinstalled"
@@ -113,11 +113,11 @@ def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     if not had_images:
         shutil.rmtree(torch.folder / "aotriton.images")
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     new = upgrade(torch)
     if again:
         source = source if again == source.release else make_release(tmp_path, again)
-        drop_in(source, TorchLib(folder=torch.folder, version="2.11.0", needed=(NEW,)), check=allowed)
+        drop_in(source, TorchLib(folder=torch.folder, version="2.11.0", needed=(NEW,)))
         assert state(torch) == again
     undo(torch.folder)
     assert contents(torch) == new
@@ -133,11 +133,11 @@ def test_originals_whose_links_were_removed_by_hand_are_restored(
     """Their kept copies are the only ones."""
     torch = make_torch(tmp_path)
     before = tree(torch.folder)
-    drop_in(make_release(tmp_path), torch, check=allowed)
+    drop_in(make_release(tmp_path), torch)
     for name in removed:
         (torch.folder / name).unlink(missing_ok=True)
     if again:
-        drop_in(make_release(tmp_path / "again", again), torch, check=allowed)
+        drop_in(make_release(tmp_path / "again", again), torch)
         assert state(torch) == again
     report = undo(torch.folder)
     assert f"{OLD}: the original" in report.changes
@@ -147,7 +147,7 @@ def test_originals_whose_links_were_removed_by_hand_are_restored(
 def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
     torch = make_torch(tmp_path)
     before = tree(torch.folder)
-    drop_in(make_release(tmp_path), torch, check=allowed)
+    drop_in(make_release(tmp_path), torch)
     for end in (".new", ".new.old"):
         left = torch.folder / STORE / f"0.11.2b-r1{end}"
         left.mkdir()
@@ -158,10 +158,10 @@ def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
 
 def test_a_link_among_an_upgraded_pytorchs_images_is_kept(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     (tmp_path / "elsewhere").write_text("images upgraded")
     (torch.folder / "aotriton.images/linked").symlink_to(tmp_path / "elsewhere")
-    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
     undo(torch.folder)
     assert (torch.folder / "aotriton.images/linked").read_text() == "images upgraded"
 
@@ -169,17 +169,11 @@ def test_a_link_among_an_upgraded_pytorchs_images_is_kept(tmp_path: Path) -> Non
 def test_refusals_leave_everything(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
-
-    def forbidden(torch: TorchLib, source: UnpackedRelease) -> None:
-        raise DropInError("the matrix forbids it")
-
-    with pytest.raises(DropInError, match="matrix forbids it"):
-        drop_in(source, torch, check=forbidden)
     other = TorchLib(folder=torch.folder, version="2.8.0", needed=("libaotriton_v2.so.0.10.0",))
     with pytest.raises(DropInError, match=r"0\.10\.0"):
-        drop_in(source, other, check=allowed)
+        drop_in(source, other)
     with output_lock(torch.folder / STORE / "dropin"), pytest.raises(OutputBusyError):
-        drop_in(source, torch, check=allowed)
+        drop_in(source, torch)
     (torch.folder / STORE / ".dropin.lock").unlink()
     (torch.folder / STORE).rmdir()
     assert tree(torch.folder) == before
@@ -191,7 +185,7 @@ def test_a_folder_that_cannot_be_written() -> None:
         torch.folder.chmod(0o555)
         try:
             with pytest.raises(OutputError):
-                drop_in(source, torch, check=allowed)
+                drop_in(source, torch)
         finally:
             torch.folder.chmod(0o755)
         assert state(torch) == "original"
@@ -262,7 +256,7 @@ def test_anything_is_replaced_by_anything(
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     (torch.folder / STORE / "record.json").write_text(text)
     with pytest.raises(DropInError, match="record"):
         undo(torch.folder)
@@ -272,7 +266,7 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
 def test_an_original_that_is_not_restored_is_reported(tmp_path: Path) -> None:
     """Its link was removed by hand, and what else is there is not PyTorch's: it may be another version, which has no such file."""
     torch = make_torch(tmp_path)
-    drop_in(make_release(tmp_path), torch, check=allowed)
+    drop_in(make_release(tmp_path), torch)
     (torch.folder / OLD).unlink()
     (torch.folder / "libaotriton_v2.so").unlink()
     (torch.folder / "libaotriton_v2.so").write_text("patched by hand")

@@ -17,7 +17,7 @@ from aotforge.deliver.dropin.inputs import TorchLib
 from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import OutputError
 from tests.support.other_user import as_user
-from tests.support.torch_lib import allowed, make_release, make_torch, state
+from tests.support.torch_lib import make_release, make_torch, state
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 
@@ -95,10 +95,10 @@ def test_in_and_out_again(folder: Path, name: str, links: bool, monkeypatch: pyt
         monkeypatch.setattr(apply, "link_or_copy", shutil.copy2)
 
     def use() -> None:
-        report = drop_in(source, torch, check=allowed)
+        report = drop_in(source, torch)
         assert report.changes and not report.warnings
         assert state(torch) == source.release
-        assert not drop_in(source, torch, check=allowed).changes
+        assert not drop_in(source, torch).changes
         undo(torch.folder)
 
     as_user(use, user=set_up.user[0], group=set_up.user[1], umask=set_up.umask)
@@ -112,7 +112,7 @@ def test_in_and_out_again(folder: Path, name: str, links: bool, monkeypatch: pyt
 def test_members_of_a_group_undo_the_drop_in_of_each_other(folder: Path) -> None:
     set_up = SET_UPS["a colleague of the same group"]
     torch, source = prepare(folder, set_up), make_release(folder)
-    as_user(lambda: drop_in(source, torch, check=allowed), user=1000, group=2000, umask=0o002)
+    as_user(lambda: drop_in(source, torch), user=1000, group=2000, umask=0o002)
     copies = [path for path in (torch.folder / STORE / source.release).rglob("*") if path.is_dir()]
     assert copies and all(path.stat().st_mode & 0o7777 == 0o2775 for path in copies)
     as_user(lambda: undo(torch.folder), user=1001, group=2000, umask=0o002)
@@ -127,7 +127,7 @@ def test_copies_have_the_modes_of_their_sources(tmp_path: Path) -> None:
     private = torch.folder / "aotriton.images" / "amd-gfx90a" / "__signature__"
     private.chmod(0o600)
     private.parent.chmod(0o710)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     store = torch.folder / STORE
     assert (store / source.release / source.soname).stat().st_mode & 0o777 == 0o751
     kept = store / "originals" / "aotriton.images" / "amd-gfx90a"
@@ -148,7 +148,7 @@ def test_the_folder_that_cannot_be_written_is_named(folder: Path, place: str, ow
 
     def use() -> None:
         with pytest.raises(OutputError) as caught:
-            drop_in(source, torch, check=allowed)
+            drop_in(source, torch)
         assert caught.value.what == f"{fault} cannot be written by user 1000"
         assert caught.value.hint == (f"chmod u+wx {fault}" if owner else "run the command as root")
 
@@ -156,5 +156,5 @@ def test_the_folder_that_cannot_be_written_is_named(folder: Path, place: str, ow
     assert state(torch) == "original" and not (torch.folder / STORE).exists()
     fault.chmod(0o755)
     os.chown(fault, 1000, 1000)
-    as_user(lambda: drop_in(source, torch, check=allowed), user=1000, group=1000)
+    as_user(lambda: drop_in(source, torch), user=1000, group=1000)
     assert state(torch) == source.release

@@ -12,7 +12,7 @@ from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import torch_version
 from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import AotforgeError, DropInError
-from tests.support.torch_lib import OLD, allowed, make_release, make_torch, state, tree
+from tests.support.torch_lib import OLD, make_release, make_torch, state, tree
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_planted_link_in_place_of_the_store(tmp_path: Path, victim: Path) -> N
     torch, source, before = make_torch(tmp_path), make_release(tmp_path), tree(victim)
     (torch.folder / STORE).symlink_to(victim)
     with pytest.raises(DropInError, match=r"\.aotforge-dropin is a link"):
-        drop_in(source, torch, check=allowed)
+        drop_in(source, torch)
     with pytest.raises(DropInError, match=r"\.aotforge-dropin is a link"):
         undo(torch.folder)
     assert tree(victim) == before and state(torch) == "original"
@@ -44,7 +44,7 @@ def test_planted_links_in_the_store(tmp_path: Path, victim: Path, name: str) -> 
     (torch.folder / STORE).mkdir(mode=0o755)
     (torch.folder / STORE / name).symlink_to(victim / "new" if name == ".dropin.lock" else victim)
     with pytest.raises(DropInError, match="planted"):
-        drop_in(source, torch, check=allowed)
+        drop_in(source, torch)
     with pytest.raises(DropInError, match="planted"):
         undo(torch.folder)
     assert tree(victim) == before and state(torch) == "original"
@@ -52,10 +52,10 @@ def test_planted_links_in_the_store(tmp_path: Path, victim: Path, name: str) -> 
 
 def test_folders_that_the_record_does_not_name_stay(tmp_path: Path) -> None:
     torch = make_torch(tmp_path)
-    drop_in(make_release(tmp_path, "0.11.2b-r1"), torch, check=allowed)
+    drop_in(make_release(tmp_path, "0.11.2b-r1"), torch)
     (torch.folder / STORE / "Documents").mkdir()
     (torch.folder / STORE / "Documents" / "file").write_text("mine")
-    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
     assert not (torch.folder / STORE / "0.11.2b-r1").exists()
     undo(torch.folder)
     assert state(torch) == "original"
@@ -64,21 +64,21 @@ def test_folders_that_the_record_does_not_name_stay(tmp_path: Path) -> None:
 
 def test_undoing_without_the_originals_is_refused(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     shutil.rmtree(torch.folder / STORE / "originals")
     before = tree(torch.folder)
     with pytest.raises(DropInError, match=f"own .*{OLD} cannot be restored") as error:
         undo(torch.folder)
     assert "reinstall PyTorch" in error.value.hint and tree(torch.folder) == before
     # a repeated drop-in does not forget what PyTorch had
-    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
     with pytest.raises(DropInError, match="cannot be restored"):
         undo(torch.folder)
 
 
 def test_links_without_their_store_are_reported(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     shutil.rmtree(torch.folder / STORE)
     with pytest.raises(DropInError, match="links of a drop-in without its record") as error:
         undo(torch.folder)
@@ -87,7 +87,7 @@ def test_links_without_their_store_are_reported(tmp_path: Path) -> None:
 
 def test_messages_have_the_callers_path(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch, check=allowed)
+    drop_in(source, torch)
     (torch.folder / STORE / "record.json").write_text("{")
     with pytest.raises(AotforgeError) as error:
         undo(torch.folder)
