@@ -9,12 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, StoreError
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nX-Padding: "
 BODY = HEAD + b"\r\n\r\n"
-S3_BODY = HEAD + b"\r\nETag: tag\r\n\r\n"
 
 
 class Clock:
@@ -65,13 +63,3 @@ def refused(act: Callable[[], object], message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         act()
     assert caught.value.kind is ErrorKind.UNAVAILABLE and caught.value.cause and caught.value.hint
-
-
-S3_ACTIONS: dict[str, Callable[[S3Store], object]] = {
-    "size": lambda store: store.size("file"),
-    "read": lambda store: list(store.read("file")),
-    "load": lambda store: store.load("file", limit=10**6),
-    "names": lambda store: store.names(""),
-    "put": lambda store: store.put_if_absent("file", b"content"),
-    "swap": lambda store: store.compare_and_swap("file", b"content", token="tag"),
-}

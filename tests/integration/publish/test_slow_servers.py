@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -21,16 +21,13 @@ from aotforge.base.paced_http import GRACE_SECONDS, LEAST_RATE, _Redirects, pace
 from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.keys import KeySet
-from aotforge.publish.stores import s3_transport
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.reading import METADATA_SECONDS, Pace, read_small
-from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish
-from tests.support.s3 import Server
-from tests.support.slow_servers import BODY, HEAD, S3_ACTIONS, S3_BODY, Clock, refused, slow_server
+from tests.support.slow_servers import BODY, HEAD, Clock, refused, slow_server
 
 
 @pytest.mark.parametrize("head", [HEAD, BODY], ids=["headers", "body"])
@@ -41,20 +38,6 @@ def test_a_byte_now_and_then(head: bytes, keys: KeySet, tmp_path: Path) -> None:
         refused(
             lambda: trusted_index(reader, keys.roots[0], tmp_path, clock=clock),
             r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s",
-        )
-
-
-@pytest.mark.parametrize("head", [b"HTTP/1.1 100 ", HEAD, S3_BODY], ids=["status", "headers", "body"])
-@pytest.mark.parametrize("action", S3_ACTIONS)
-def test_a_byte_now_and_then_from_an_s3_server(head: bytes, action: str) -> None:
-    """A HEAD request has no body: its answer is complete with the headers."""
-    if action == "size" and head == S3_BODY:
-        return
-    clock = Clock()
-    with slow_server(clock, head, b"x", 5.0) as url:
-        store = S3Store(Server(url=url).client(), "bucket", "", sleep=lambda seconds: None, clock=clock)
-        refused(
-            lambda: S3_ACTIONS[action](store), r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s"
         )
 
 
@@ -311,8 +294,7 @@ def test_a_redirect_to_ftp_ends_the_download() -> None:
         list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
 
 
-@pytest.mark.parametrize("kind", ["http", "s3"])
-def test_a_name_with_many_addresses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_many_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection attempt may take its time limit; to each of thousands of addresses that was hours."""
     clock, tried = Clock(), []
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 1)) for n in range(1, 100)]
@@ -324,13 +306,8 @@ def test_a_name_with_many_addresses(kind: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr(socket.socket, "connect", attempt)
-    url, place = "http://mirror.test:1", "file"
-    if kind == "s3":
-        store = S3Store(Server(url=url).client(attempts=1), "bucket", "", sleep=lambda _: None, clock=clock)
-        refused(lambda: list(store.read(place)), r"is too slow: 0 bytes in 120 s")
-    else:
-        reader = HttpReader(url, sleep=lambda _: None, clock=clock)
-        refused(lambda: list(reader.read(place)), r"is too slow: 0 bytes in 120 s")
+    reader = HttpReader("http://mirror.test:1", sleep=lambda _: None, clock=clock)
+    refused(lambda: list(reader.read("file")), r"is too slow: 0 bytes in 120 s")
     assert len(tried) <= 12
 
 
@@ -340,24 +317,7 @@ def test_a_redirect_to_what_is_no_address() -> None:
         refused(lambda: list(HttpReader(url, sleep=lambda _: None).read("tuf")), "Invalid IPv6 URL")
 
 
-S3_CHUNKED = (
-    b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
-)
-TRAILER = b"A: " + b"x" * 50_000 + b"\r\n"
-
-
-@pytest.mark.parametrize("name", ["read", "load"])
-def test_a_trailer_that_does_not_end_does_not_count_for_the_rate(name: str) -> None:
-    """After the last chunk the client reads lines to an empty one: a server that sent them quickly was waited for for ever."""
-    clock = Clock()
-    with slow_server(clock, S3_CHUNKED + b"0\r\n", TRAILER, 1.0, cut=600) as url:
-        client = Server(url=url).client(attempts=1)
-        store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
-        refused(lambda: S3_ACTIONS[name](store), r"is too slow: \d+ bytes in \d+ s")
-
-
-@pytest.mark.parametrize("kind", ["http", "s3"])
-def test_a_receive_that_the_rate_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receive_that_the_rate_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server sends nothing after its headers. The clock is the real one: a receive waits by no other."""
     monkeypatch.setattr(paced_http, "GRACE_SECONDS", 0.5)
     done = threading.Event()
@@ -367,56 +327,15 @@ def test_a_receive_that_the_rate_ends(kind: str, monkeypatch: pytest.MonkeyPatch
         connection, _ = listener.accept()
         with connection:
             connection.recv(65536)
-            connection.sendall(S3_BODY)
+            connection.sendall(BODY)
             assert done.wait(300)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    readers: dict[str, Reader] = {
-        "http": HttpReader(url, attempts=1),
-        "s3": S3Store(Server(url=url).client(attempts=1), "bucket", ""),
-    }
     try:
-        refused(lambda: list(readers[kind].read("file")), r"is too slow: \d+ bytes in \d+ s")
+        refused(lambda: list(HttpReader(url, attempts=1).read("file")), r"is too slow: \d+ bytes in \d+ s")
     finally:
         done.set()
         thread.join()
         listener.close()
-
-
-def test_what_is_not_content_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 1 << 20)
-    with slow_server(clock := Clock(), S3_CHUNKED + b"0\r\n", TRAILER, 0.0, cut=100) as url:
-        client = Server(url=url).client(attempts=1)
-        store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
-        with pytest.raises(StoreError, match="is larger than 1048576 bytes"):
-            list(store.read("file"))
-
-
-def test_content_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 3 << 20)  # one read takes a third of it
-    head = b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 8000000\r\n\r\n"
-    with slow_server(clock := Clock(), head, b"x" * 100_000, 0.0, cut=80) as url:
-        store = S3Store(Server(url=url).client(), "bucket", "", sleep=lambda seconds: None, clock=clock)
-        assert sum(map(len, store.read("file"))) == 8_000_000
-
-
-S3_ANSWERS: dict[str, tuple[bytes, Callable[[S3Store], object]]] = {
-    "error": (b"500 X", lambda store: list(store.read("a"))),
-    "listing": (b"200 OK", lambda store: store.names("a/")),
-    "upload": (b"200 OK", lambda store: store.put_if_absent("a", b"x" * (6 << 20))),
-}
-
-
-@pytest.mark.parametrize("kind", S3_ANSWERS)
-def test_an_answer_of_s3_that_does_not_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore keeps it in memory before it looks at it."""
-    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 1 << 20)
-    status, act = S3_ANSWERS[kind]
-    head = b"HTTP/1.1 " + status + b"\r\nContent-Type: application/xml\r\n\r\n<R>"
-    with slow_server(clock := Clock(), head, b" " * (1 << 18), seconds=0.0, cut=40) as url:
-        client = Server(url=url).client(attempts=1)
-        store = S3Store(client, "bucket", "", part=5 << 20, sleep=lambda seconds: None, clock=clock)
-        with pytest.raises(StoreError, match="is larger than 1048576 bytes"):
-            act(store)
