@@ -17,6 +17,9 @@ OnBytes = Callable[[int], None]
 Sleep = Callable[[float], None]
 """Pauses for a number of seconds; replaced in tests."""
 
+Clock = Callable[[], float]
+"""Seconds of a monotonic clock; replaced in tests."""
+
 CHUNK = 1024 * 1024
 _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://(?:(?![a-zA-Z][a-zA-Z0-9+.-]*://)\S)*)")
 ADDRESSES = "s3://, http(s)://, file:// or a folder"
@@ -46,8 +49,8 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantees:
-    """Conditions that a store honours. `put`: an object is never overwritten; `swap`: an object is only replaced when it is
-    still the version that was read."""
+    """Conditions that a store honours. `put`: an object is never overwritten; `swap`: an object is only replaced
+    when it is still the version that was read."""
 
     put: bool
     swap: bool
@@ -58,8 +61,8 @@ class Guarantees:
         if not (lost := [name for name, honoured in conditions if not honoured]):
             return ()
         return (
-            f"{url} does not honour {' and '.join(lost)}: existing objects are looked up before each write, and another "
-            "publisher can write in between; let one publish at a time",
+            f"{url} does not honour {' and '.join(lost)}: existing objects are looked up before each write, and "
+            "another publisher can write in between; let one publish at a time",
         )
 
 
