@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import child_environment, run_child
 from aotforge.base.downloads import download
 from aotforge.base.files import (
     make_folders,
@@ -79,10 +79,9 @@ def build_site(root: Path, output: Path, *, home: Path, environment: Mapping[str
         _unpack_mermaid(home, work / "docs" / "assets", environment)
         shutil.copyfile(root / "docs" / "mkdocs.yml", work / "mkdocs.yml")
         command = [python, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(staged)]
-        done = run_child(
-            "own task", command, cwd=work, capture_output=True,
-            add={"SOURCE_DATE_EPOCH": str(epoch), "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
-        )  # fmt: skip
+        quiet = {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+        own = child_environment({"SOURCE_DATE_EPOCH": str(epoch), **quiet})
+        done = run_child(command, environment=own, cwd=work, capture_output=True)
         if done.returncode:
             raise ReleaseError(
                 f"the documentation cannot be built:\n{done.stderr.strip()[-4000:]}",

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 
 from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import NETWORK, child_environment, run_child
 from aotforge.base.downloads import download
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
@@ -369,8 +369,8 @@ def _index_url(request: Request) -> str:
     if named := request.environment.get("PIP_INDEX_URL"):
         return named
     done = run_child(
-        "pip", [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"],
-        given=request.environment, capture_output=True, timeout=60,
+        [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"],
+        environment=child_environment(base=request.environment, keep=NETWORK), capture_output=True, timeout=60,
     )  # fmt: skip
     return str(done.stdout).strip() or "https://pypi.org/simple"
 

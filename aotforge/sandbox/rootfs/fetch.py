@@ -92,7 +92,7 @@ def _setting(line: str) -> tuple[str, str]:
 def _lines(command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         return []
-    done = run_child("apt", command, capture_output=True)
+    done = run_child(command, capture_output=True)
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
