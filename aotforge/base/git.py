@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child_bytes
+from aotforge.base.child_processes import child_environment, run_child_bytes
 from aotforge.errors import ToolchainError
 
 _ANY_OWNER = ("git", "-c", "safe.directory=*")
@@ -22,7 +22,7 @@ def run_git(
     """Runs git in the repository of `root`, whatever repository a calling hook belongs to. Raises ToolchainError without git."""
     command = [*_ANY_OWNER, "-C", str(root), *arguments]
     try:
-        return run_child_bytes("git", command, given=given, capture_output=True)
+        return run_child_bytes(command, environment=child_environment(base=given), capture_output=True)
     except OSError as error:
         raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
 

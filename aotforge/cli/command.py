@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from aotforge.base.cache_trust import check_cache, check_cache_name
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import ENGINE, NETWORK, child_environment, run_child
 from aotforge.base.machine import user_home
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
@@ -302,7 +302,8 @@ def pairs(text: str) -> dict[str, str]:
 
 def run_command(command: Sequence[str]) -> int:
     """Exit status of a command that runs in the checkout and prints for itself."""
-    return run_child("own task", command, add={"PYTHONPATH": str(ROOT)}, cwd=ROOT).returncode
+    own = child_environment({"PYTHONPATH": str(ROOT)}, keep=(*NETWORK, *ENGINE))
+    return run_child(command, environment=own, cwd=ROOT).returncode
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[Any], object]]] = {

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.base.child_processes import secrets_in
+from aotforge.base.child_processes import is_secret
 from aotforge.cli.command import (
     HOME,
     ROOT,
@@ -170,7 +170,7 @@ def _shown(name: str, value: str) -> str:
     """A variable's value; keys are not shown, nor user, password and query of an address."""
     from aotforge.publish.stores.store import redact_urls
 
-    if secrets_in({name: value}) or "\n" in value:
+    if is_secret(name) or "\n" in value:
         return "set, not shown"
     return redact_urls(value)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import ENGINE, child_environment, fixed_environment, run_child
 from aotforge.base.progress import LineObserver, Observer, progress
 from aotforge.cli.command import (
     ROOT,
@@ -144,8 +144,9 @@ def shell(
     with _observer(quiet=False) as observer:
         rootfs = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=observer)
     command = shell_command(rootfs, cache=folder, run=run, terminal=sys.stdin.isatty())
-    kind = "bubblewrap" if Path(command[0]).name == "bwrap" else "engine"
-    if code := run_child(kind, command).returncode:
+    bwrap = Path(command[0]).name == "bwrap"
+    own = fixed_environment({"PATH": os.defpath}, "TERM") if bwrap else child_environment(keep=ENGINE)
+    if code := run_child(command, environment=own).returncode:
         sys.exit(code)
 
 

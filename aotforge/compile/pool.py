@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.child_processes import child_environment, start_child
+from aotforge.base.child_processes import ChildEnvironment, fixed_environment, start_child
 from aotforge.base.machine import GIB, available_cpus, available_memory, resident_bytes
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.plan.model import CompileJob
@@ -86,22 +86,20 @@ class WorkerProcess:
 
     def __init__(
         self,
-        kind: str,
         command: Sequence[str],
         *,
-        environment: dict[str, str],
+        environment: ChildEnvironment,
         pass_fds: tuple[int, ...] = (),
     ) -> None:
-        """Start a child of `kind` with `environment` added to what it inherits. Raises ToolchainError when that is impossible."""
+        """Start a child with `environment`. Raises ToolchainError when that is impossible."""
         self._log = os.memfd_create("aotforge-worker-log")
         try:
             self.process = start_child(
-                kind,
                 command,
+                environment=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                add=environment,
                 cwd="/",
                 pass_fds=pass_fds,
                 start_new_session=True,
@@ -109,7 +107,7 @@ class WorkerProcess:
         except OSError as error:
             os.close(self._log)
             raise ToolchainError(
-                f"a {kind} cannot be started: {error.strerror}", hint="free memory or processes"
+                f"a worker cannot be started: {error.strerror}", hint="free memory or processes"
             ) from error
 
     @property
@@ -175,7 +173,6 @@ class Worker(WorkerProcess):
                 module = ("-s", "-P", "-m", f"{__package__}.worker")
                 arguments = (str(theirs.fileno()), str(os.getpid()), str(kernels_root.resolve()))
                 super().__init__(
-                    "compile worker",
                     [sys.executable, *module, *arguments],
                     environment=worker_environment(environment, temporary, preload=preload),
                     pass_fds=(theirs.fileno(), library.fileno()),
@@ -240,15 +237,25 @@ class Worker(WorkerProcess):
 
 def worker_environment(
     pinned: tuple[tuple[str, str], ...], temporary: Path, *, preload: str = ""
-) -> dict[str, str]:
+) -> ChildEnvironment:
     """The complete environment of a worker: only how to load libraries is the caller's.
 
     `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for other programs.
     """
+    fixed = {
+        "HOME": "/nonexistent",
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        # backends of other packages must not take part: the job key does not cover them
+        "TRITON_BACKENDS_IN_TREE": "1",
+        "TZ": "UTC",
+    }
     own = {"PYTHONPATH": os.pathsep.join(import_path()), "TMPDIR": str(temporary)}
     if preload:
         own["LD_PRELOAD"] = preload
-    return child_environment("compile worker", add=own | dict(pinned))
+    return fixed_environment(fixed | own | dict(pinned), "LD_LIBRARY_PATH")
 
 
 def import_path() -> list[str]:

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import child_environment, run_child
+from aotforge.base.downloads import download
 from aotforge.base.files import (
     make_folders,
     output_errors,
@@ -24,7 +25,6 @@ from aotforge.base.files import (
     waiting_lock,
     write_atomic,
 )
-from aotforge.base.paced_http import Pace, paced_opener
 from aotforge.devtools.docs_pages import write_pages
 from aotforge.devtools.site_links import site_faults
 from aotforge.errors import ReleaseError, ToolchainError
@@ -79,10 +79,9 @@ def build_site(root: Path, output: Path, *, home: Path, environment: Mapping[str
         _unpack_mermaid(home, work / "docs" / "assets", environment)
         shutil.copyfile(root / "docs" / "mkdocs.yml", work / "mkdocs.yml")
         command = [python, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(staged)]
-        done = run_child(
-            "own task", command, cwd=work, capture_output=True,
-            add={"SOURCE_DATE_EPOCH": str(epoch), "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
-        )  # fmt: skip
+        quiet = {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+        own = child_environment({"SOURCE_DATE_EPOCH": str(epoch), **quiet})
+        done = run_child(command, environment=own, cwd=work, capture_output=True)
         if done.returncode:
             raise ReleaseError(
                 f"the documentation cannot be built:\n{done.stderr.strip()[-4000:]}",
@@ -146,12 +145,8 @@ def _mermaid_archive(named: str) -> bytes:
     """The pinned archive, from the file `named` or from the registry. Raises ToolchainError."""
     hint = f"fetch {_MERMAID_URL} elsewhere and set {MERMAID_VARIABLE} to its path"
     try:
-        if named:
-            data = Path(named).read_bytes()
-        else:
-            opener = paced_opener(Pace(_MERMAID_URL))
-            with opener.open(_MERMAID_URL, timeout=_SECONDS) as response:
-                data = response.read(_MERMAID_LIMIT)
+        fetched = download(_MERMAID_URL, limit=_MERMAID_LIMIT, seconds=_SECONDS)
+        data = Path(named).read_bytes() if named else b"".join(fetched)
     except (OSError, urllib.error.URLError) as error:
         raise ToolchainError(f"mermaid cannot be fetched: {error}", cause="no network", hint=hint) from error
     if hashlib.sha256(data).hexdigest() != _MERMAID_SHA256:

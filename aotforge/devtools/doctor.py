@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 
 from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import NETWORK, child_environment, run_child
+from aotforge.base.downloads import download
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
-from aotforge.base.paced_http import Pace, paced_opener
 from aotforge.compile.pool import WorkerLimits
 from aotforge.deliver.dropin.inputs import read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
@@ -369,8 +369,8 @@ def _index_url(request: Request) -> str:
     if named := request.environment.get("PIP_INDEX_URL"):
         return named
     done = run_child(
-        "pip", [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"],
-        given=request.environment, capture_output=True, timeout=60,
+        [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"],
+        environment=child_environment(base=request.environment, keep=NETWORK), capture_output=True, timeout=60,
     )  # fmt: skip
     return str(done.stdout).strip() or "https://pypi.org/simple"
 
@@ -380,9 +380,8 @@ def _network(request: Request) -> str:
     url = _index_url(request)
     shown = url.rpartition("@")[2] if "@" in url else url
     try:
-        opener = paced_opener(Pace(shown))  # headers may come slowly, too
-        with opener.open(_head(f"{url.rstrip('/')}/pip/"), timeout=_NETWORK_SECONDS):
-            return f"{shown} answers"
+        list(download(_head(f"{url.rstrip('/')}/pip/"), limit=0, seconds=_NETWORK_SECONDS))
+        return f"{shown} answers"
     except (OSError, ValueError, HTTPException) as error:
         raise ToolchainError(
             f"the package index {shown} does not answer: {error}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import run_child, tool_environment
 from aotforge.base.files import read_bytes
 from aotforge.errors import ToolchainError
 
@@ -76,12 +76,12 @@ def run_tool(
     seconds: float,
     folder: Path | None = None,
     hint: str = "install it again, then build again",
-    kind: str = "compiler",
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end; its `kind` selects what it inherits of `environment`. Raises ToolchainError when it does not start or
+    """Runs a program to its end; compilers and linkers inherit little of `environment`. Raises ToolchainError when it does not start or
     takes longer than `seconds`."""
     try:
-        return run_child(kind, command, given=environment, cwd=folder, capture_output=True, timeout=seconds)
+        own = tool_environment(environment)
+        return run_child(command, environment=own, cwd=folder, capture_output=True, timeout=seconds)
     except subprocess.TimeoutExpired as error:
         raise ToolchainError(f"{command[0]} ran for more than {seconds:g} s", hint=hint) from error
     except OSError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aotforge.base.child_processes import child_environment
+from aotforge.base.child_processes import tool_environment
 from aotforge.base.files import output_errors
 from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
@@ -120,7 +120,7 @@ class CMakeBuild:
         """Environment of the step."""
         own = {"LC_ALL": "C", "WORK": WORK}
         if self.tools is not None:
-            return child_environment("compiler", self.environment, own)
+            return tool_environment(self.environment) | own
         assert execution.rootfs is not None
         rootfs = {"PATH": "/usr/bin:/bin"} | dict(execution.rootfs.environment)
         return rootfs | {"HOME": "/tmp", "TMPDIR": "/tmp"} | own | dict(self.compilers)

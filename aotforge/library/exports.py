@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import run_child, tool_environment
 from aotforge.base.yaml_reader import read_yaml
 from aotforge.errors import ToolchainError
 from aotforge.formats.api_level import feature_level
@@ -125,7 +125,7 @@ def _compiled(root: Path, unit: str, target: str, minor: int) -> str:
         command += ["-Daotriton_v2_EXPORTS"]
         command += [f"-I{path}" for path in (folder, *(root / part for part in _INCLUDES))]
         command += ["-S", "-emit-llvm", "-x", "c++", "-", "-o", "-"]
-        done = run_child("compiler", command, input=unit, capture_output=True)
+        done = run_child(command, environment=tool_environment(), input=unit, capture_output=True)
     if done.returncode != 0:
         raise ToolchainError(f"{clang} does not compile the headers for {target}", cause=done.stderr[:500])
     return done.stdout

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import ENGINE, NETWORK, child_environment, run_child
 from aotforge.base.files import make_folders, output_errors
 from aotforge.base.git import clone, first_line, run_git
 from aotforge.base.progress import Observer
@@ -127,7 +127,8 @@ def _build(
         if not name.startswith("AOTFORGE_") or name in _KEPT
     }
     add = {"SOURCE_DATE_EPOCH": str(record.epoch), "AOTFORGE_HOME": str(_home(request, checkout))}
-    done = run_child("own task", command, given=given, add=add, cwd=checkout, stdout=subprocess.PIPE)
+    own = child_environment(add, base=given, keep=(*NETWORK, *ENGINE))
+    done = run_child(command, environment=own, cwd=checkout, stdout=subprocess.PIPE)
     if done.returncode:
         raise ReproduceError(
             f"the build of {record.release} for {platform} ended with {done.returncode}",

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from aotforge.base.files import make_folders, open_own, open_regular, output_errors
 from aotforge.errors import TrustError
 from aotforge.publish.index import IndexedFile
+from aotforge.publish.stores.reading import read_file
 from aotforge.publish.stores.store import CHUNK, OnBytes, Reader
 
 
@@ -115,7 +116,7 @@ def _complete(
         size += len(chunk)
     on_bytes(size)
     if size < file.size:
-        for chunk in reader.read(name, start=size):
+        for chunk in read_file(reader, name, start=size):
             size += len(chunk)
             if size > file.size:
                 return False

@@ -14,13 +14,12 @@ from typing import Any
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets, Timestamp
 
-from aotforge.base.paced_http import Clock
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import FOLDER, Index, make_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
 from aotforge.publish.seen_versions import seen_versions
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
+from aotforge.publish.stores.store import Clock, ErrorKind, Reader, Store, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 SIGNED_AT = "aotforge-signed-at"

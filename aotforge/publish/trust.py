@@ -6,7 +6,6 @@ Verified metadata is remembered in a folder per trusted root: an index older tha
 import hashlib
 import json
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,13 +20,12 @@ from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
 from aotforge.base.files import output_errors, staged_folder, waiting_lock
-from aotforge.base.paced_http import Clock
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
 from aotforge.publish.index import FOLDER, Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
 from aotforge.publish.signed_index import LIMIT, SIGNED_AT, TIMESTAMP
-from aotforge.publish.stores.reading import before_deadline
+from aotforge.publish.stores.reading import read_metadata
 from aotforge.publish.stores.store import ErrorKind, OnBytes, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")
@@ -88,14 +86,13 @@ def trusted_index(
     memory: Path,
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
-    clock: Clock = time.monotonic,
 ) -> TrustedIndex:
     """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified metadata.
 
     Raises TrustError; StoreError when the place cannot be read, or is too slow.
     """
     folder = memory / hashlib.sha256(root).hexdigest()[:32]
-    fetcher = _Fetcher(reader, byte_counter(on_progress, "reading the index", 0), clock)
+    fetcher = _Fetcher(reader, byte_counter(on_progress, "reading the index", 0))
     for _ in range(_TRIES):
         # nothing is locked while the network is used: a slow place must not delay commands that use another one
         with tempfile.TemporaryDirectory(prefix="aotforge-trust-") as scratch:
@@ -164,10 +161,9 @@ def _read_verified(folder: Path) -> TrustedIndex:
 class _Fetcher(FetcherInterface):
     """Reads the store's objects for python-tuf; keeps the store's error, which python-tuf wraps."""
 
-    def __init__(self, reader: Reader, on_bytes: OnBytes, clock: Clock) -> None:
+    def __init__(self, reader: Reader, on_bytes: OnBytes) -> None:
         self._reader = reader
         self._on_bytes = on_bytes
-        self._clock = clock
         self.error: StoreError | None = None
 
     def _fetch(self, url: str) -> Iterator[bytes]:
@@ -180,7 +176,7 @@ class _Fetcher(FetcherInterface):
         started = False
         self._on_bytes(0)
         try:
-            for piece in before_deadline(self._reader.read(name), f"{self._reader.url}/{name}", self._clock):
+            for piece in read_metadata(self._reader, name):
                 started = True
                 self._on_bytes(len(piece))
                 yield piece

@@ -104,7 +104,7 @@ def upload_object(
                 )
             store.put_if_absent(name, content, on_bytes=on_bytes)
     except StoreError as error:
-        # another publisher of the same release may have completed this object, and with it the resumed upload
+        # another publisher of the same release may have completed this object
         if error.kind not in {ErrorKind.EXISTS, ErrorKind.MISSING} or store.size(name) is None:
             raise
         sent = False

@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import ChildEnvironment, fixed_environment, run_child
 from aotforge.errors import ExecutorError, ToolchainError
 
 _PROBE_SECONDS = 30
@@ -63,10 +63,10 @@ class ReleasePrograms:
 
         Raises ExecutorError when it cannot be started.
         """
-        words, options = _limiter(), dict[str, Any](cwd=folder, add=environment)
+        words, options = _limiter(), dict[str, Any](cwd=folder, environment=_environment(environment))
         if self.sandbox:
             # bubblewrap itself must not load libraries of the release
-            options = {}
+            options = {"environment": _environment({})}
             words += [*self.sandbox, *_mounts(readable, writable), "--chdir", str(folder)]
             inside = {"TMPDIR": "/tmp", **environment}
             words += [word for name, value in inside.items() for word in ("--setenv", name, value)]
@@ -80,7 +80,7 @@ class ReleasePrograms:
             options |= {"stdin": given, "stdout": out, "stderr": err, "timeout": seconds}
             status: int | None = None
             try:
-                status = run_child("release program", [*words, *command], **options).returncode
+                status = run_child([*words, *command], **options).returncode
             except subprocess.TimeoutExpired:
                 pass
             except OSError as error:
@@ -164,14 +164,18 @@ def available_programs() -> ReleasePrograms:
     words = (program, *_OPTIONS)
     try:
         done = run_child(
-            "release program",
             [*words, *_mounts((), ()), "/bin/true"],
+            environment=_environment({}),
             capture_output=True,
             timeout=_PROBE_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ReleasePrograms(sandbox=())
     return ReleasePrograms(sandbox=() if done.returncode else words)
+
+
+def _environment(added: Mapping[str, str]) -> ChildEnvironment:
+    return fixed_environment({"HOME": "/nonexistent", "LANG": "C.UTF-8", **added}, "PATH", "TMPDIR")
 
 
 def _limiter() -> list[str]:

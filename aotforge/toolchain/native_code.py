@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import run_child, tool_environment
 from aotforge.base.files import make_folders, sync
 from aotforge.errors import CacheError, ToolchainError
 
@@ -104,7 +104,7 @@ class NativeCode:
     def run(self, command: Sequence[str]) -> str:
         """Output of the compiler. Raises ToolchainError when it is missing or fails."""
         try:
-            done = run_child("compiler", command, capture_output=True)
+            done = run_child(command, environment=tool_environment(), capture_output=True)
         except OSError as error:
             raise ToolchainError(
                 f"no {self.language} compiler: {command[0]} cannot be run: {error.strerror}",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import Pipe
 
+from aotforge.base.child_processes import fixed_environment
 from aotforge.compile.pool import WorkerProcess, import_path
 from aotforge.errors import ToolchainError
 
@@ -24,12 +25,19 @@ class ReaderProcess(WorkerProcess):
     def __init__(self, module: str, arguments: Sequence[str] = (), more: Sequence[str] = ()) -> None:
         self.connection, theirs = Pipe()
         self._started = False
+        values = {
+            "HOME": "/nonexistent",
+            "LANG": "C.UTF-8",
+            # as many threads as workers already keep every CPU busy
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(import_path()),
+        }
         with theirs, ExitStack() as failed:
             failed.callback(self.connection.close)
             super().__init__(
-                "verification worker",
                 [sys.executable, "-m", module, *arguments, str(os.getpid()), str(theirs.fileno()), *more],
-                environment={"PYTHONPATH": os.pathsep.join(import_path())},
+                environment=fixed_environment(values, "PATH", "TMPDIR", "CC", "LD_LIBRARY_PATH"),
                 pass_fds=(theirs.fileno(),),
             )
             failed.pop_all()

@@ -26,5 +26,7 @@ def test_pip_is_called_with_hashes_only() -> None:
 
 def test_pip_has_limits() -> None:
     """An index may send without end; `run_pip` limits files, memory and time."""
-    calls = [path.name for path in (ROOT / "aotforge").rglob("*.py") if 'run_child("pip"' in path.read_text()]
+    calls = [
+        path.name for path in (ROOT / "aotforge").rglob("*.py") if '"pip", "download"' in path.read_text()
+    ]
     assert calls == ["pip_wheels.py"]

@@ -79,7 +79,6 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/devtools/demo/*", f"hip {FUNCTION}", "a client of AOTriton's interface, on the virtual HIP"),
     ("aotforge/sandbox/executors/step.py", "rocm", "names of root filesystems"),
     ("aotforge/devtools/docs_pages.py", "rocm", "names of root filesystems"),
-    ("aotforge/base/child_processes.py", "hip hsa rocr rocm amd cuda nvidia rocjitsu", "variables of all drivers are removed"),
     ("aotforge/base/hardware.py", f"amd nvidia rocm instinct {ARCH}", "the schema of hardware reports: versions of drivers"),
     ("aotforge/base/source_groups.py", "amd nvidia hip cuda", "folders of this project"),
     ("aotforge/library/library_build.py", "hip cuda", "folders of this project"),

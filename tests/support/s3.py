@@ -57,9 +57,9 @@ class Server:
         self.client().create_bucket(Bucket=name)
         return name
 
-    def store(self, bucket: str, *, part: int = 5 << 20, attempts: int = 2, prefix: str = "aot") -> S3Store:
+    def store(self, bucket: str, *, attempts: int = 2, prefix: str = "aot") -> S3Store:
         """A store with a client of its own; never waits."""
-        return S3Store(self.client(attempts=attempts), bucket, prefix, part=part, sleep=lambda seconds: None)
+        return S3Store(self.client(attempts=attempts), bucket, prefix, sleep=lambda seconds: None)
 
     def environment(self) -> dict[str, str]:
         """What a user would set."""

@@ -25,7 +25,6 @@ class S3Stub:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.uploads: dict[str, dict[int, bytes]] = {}
         self.faults: dict[str, list[Fault]] = {}
         self.ignored: set[str] = set()
         self.calls: Counter[str] = Counter()
@@ -33,11 +32,11 @@ class S3Stub:
         self.missing_status = 404
         self._lock = threading.Lock()
 
-    def store(self, *, part: int = 5 << 20, attempts: int = 2) -> S3Store:
+    def store(self, *, attempts: int = 2) -> S3Store:
         """A store of the bucket `b`."""
         client = Server(url="http://127.0.0.1:9").client(attempts=attempts)
         client.meta.events.register("before-send.s3", self._send)
-        return S3Store(client, "b", "", part=part, sleep=lambda seconds: None)
+        return S3Store(client, "b", "", sleep=lambda seconds: None)
 
     def _send(self, request: Any, event_name: str, **_: Any) -> AWSResponse:
         operation = event_name.rpartition(".")[2]
@@ -97,43 +96,6 @@ class S3Stub:
             if name.startswith(prefix)
         )
         return 200, {}, f"<ListBucketResult>{rows}</ListBucketResult>".encode()
-
-    def _CreateMultipartUpload(self, key: str, query: Any, headers: dict[str, str], data: bytes) -> Answer:
-        name = f"{key}-{len(self.uploads)}"
-        self.uploads[name] = {}
-        return 200, {}, f"<R><UploadId>{name}</UploadId></R>".encode()
-
-    def _UploadPart(self, key: str, query: Any, headers: dict[str, str], data: bytes) -> Answer:
-        if (upload := query["uploadId"][0]) not in self.uploads:
-            return failure(404, "NoSuchUpload")
-        self.uploads[upload][int(query["partNumber"][0])] = data
-        return 200, {"etag": tag(data)}, b""
-
-    def _CompleteMultipartUpload(self, key: str, query: Any, headers: dict[str, str], data: bytes) -> Answer:
-        if (upload := query["uploadId"][0]) not in self.uploads:
-            return failure(404, "NoSuchUpload")
-        if self._refused("CompleteMultipartUpload", key, headers):
-            return failure(412, "PreconditionFailed")
-        self.objects[key] = b"".join(data for _, data in sorted(self.uploads.pop(upload).items()))
-        return 200, {}, f"<R><ETag>{tag(self.objects[key])}</ETag></R>".encode()
-
-    def _AbortMultipartUpload(self, key: str, query: Any, headers: dict[str, str], data: bytes) -> Answer:
-        self.uploads.pop(query["uploadId"][0], None)
-        return 204, {}, b""
-
-    def _ListMultipartUploads(self, key: str, query: Any, headers: dict[str, str], data: bytes) -> Answer:
-        rows = "".join(
-            f"<Upload><Key>{name.rpartition('-')[0]}</Key><UploadId>{name}</UploadId></Upload>"
-            for name in self.uploads
-        )
-        return 200, {}, f"<R>{rows}</R>".encode()
-
-    def _ListParts(self, key: str, query: Any, headers: dict[str, str], data: bytes) -> Answer:
-        rows = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><Size>{len(part)}</Size><ETag>{tag(part)}</ETag></Part>"
-            for number, part in sorted(self.uploads[query["uploadId"][0]].items())
-        )
-        return 200, {}, f"<R>{rows}</R>".encode()
 
 
 def tag(data: bytes) -> str:

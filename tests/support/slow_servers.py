@@ -1,47 +1,33 @@
-"""Servers that are slow on purpose, by a clock that they advance, and what readers are then expected to do."""
+"""Servers that are slow on purpose, and what readers are then expected to do."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, StoreError
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nX-Padding: "
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nETag: tag\r\nX-Padding: "
 BODY = HEAD + b"\r\n\r\n"
-S3_BODY = HEAD + b"\r\nETag: tag\r\n\r\n"
-
-
-class Clock:
-    """Seconds that a test decides."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager
-def slow_server(clock: Clock, head: bytes, piece: bytes, seconds: float, cut: int = 10**9) -> Iterator[str]:
-    """Sends `head`, then `piece` every `seconds`; closes the connection after `cut` pieces."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def slow_server(head: bytes, piece: bytes, cut: int = 10**9) -> Iterator[str]:
+    """Sends `head`, then `piece` every 10 ms to its end; closes the connection after `cut` pieces."""
+    listener, ended = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def answer(connection: socket.socket) -> None:
-        with connection:
-            try:
-                connection.recv(65536)
-                connection.sendall(head)
-                for _ in range(cut):
-                    clock.now += seconds
-                    connection.sendall(piece)
-            except OSError:
-                return  # the reader has left
+        with connection, suppress(OSError):  # the reader has left
+            connection.recv(65536)
+            connection.sendall(head)
+            for _ in range(cut):
+                if ended.wait(0.01):
+                    return
+                connection.sendall(piece)
 
     def serve() -> None:
         while True:
@@ -56,6 +42,7 @@ def slow_server(clock: Clock, head: bytes, piece: bytes, seconds: float, cut: in
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
+        ended.set()
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
@@ -65,13 +52,3 @@ def refused(act: Callable[[], object], message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         act()
     assert caught.value.kind is ErrorKind.UNAVAILABLE and caught.value.cause and caught.value.hint
-
-
-S3_ACTIONS: dict[str, Callable[[S3Store], object]] = {
-    "size": lambda store: store.size("file"),
-    "read": lambda store: list(store.read("file")),
-    "load": lambda store: store.load("file", limit=10**6),
-    "names": lambda store: store.names(""),
-    "put": lambda store: store.put_if_absent("file", b"content"),
-    "swap": lambda store: store.compare_and_swap("file", b"content", token="tag"),
-}

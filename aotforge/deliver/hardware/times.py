@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import USER_PYTHON, child_environment, run_child
 from aotforge.deliver.pytorch.installed import active_python
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.verify.device.messages import DeviceResult, ShownDevice, Time
@@ -94,7 +94,8 @@ def _torch_times(
     command = [str(python or active_python(os.environ)), str(_PROGRAM)]
     question = json.dumps({"number": device.number, "problems": problems})
     try:
-        done = run_child("another Python", command, input=question, capture_output=True, timeout=_SECONDS)
+        own = child_environment(keep=USER_PYTHON)
+        done = run_child(command, environment=own, input=question, capture_output=True, timeout=_SECONDS)
         answer = parse_json(done.stdout.strip().splitlines()[-1])
         return [None if one is None else float(one) for one in answer["times"]], str(answer["torch"])[:400]
     except subprocess.TimeoutExpired:

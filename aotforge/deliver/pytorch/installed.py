@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import USER_PYTHON, child_environment, run_child
 from aotforge.errors import DropInError
 
 _HINT = "activate the environment that has PyTorch, or name its folder: --pytorch-lib SITE-PACKAGES/torch/lib"
@@ -30,9 +30,8 @@ def find_torch_lib(environment: Mapping[str, str]) -> Path:
     """torch/lib of the PyTorch that this Python would import. Raises DropInError when there is none."""
     python = active_python(environment)
     try:
-        done = run_child(
-            "another Python", [python, "-c", _PROGRAM], given=environment, capture_output=True, timeout=60
-        )
+        own = child_environment(base=environment, keep=USER_PYTHON)
+        done = run_child([python, "-c", _PROGRAM], environment=own, capture_output=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DropInError(f"{python} does not run: {error}", hint=_HINT) from None
     origin = done.stdout.strip()

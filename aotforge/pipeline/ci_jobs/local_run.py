@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import ENGINE, NETWORK, child_environment, run_child
 from aotforge.base.files import discard, make_folders, output_errors, staged_folder
 from aotforge.base.git import clone, first_line
 from aotforge.errors import ShardError
@@ -63,9 +63,9 @@ class LocalRun:
         checkout = place / "checkout"
         with output_errors(place):
             make_folders(place)
-        if (done := clone(self.root, checkout)).returncode:
+        if (cloned := clone(self.root, checkout)).returncode:
             raise ShardError(
-                f"git cannot clone {self.root}: {first_line(done)}",
+                f"git cannot clone {self.root}: {first_line(cloned)}",
                 hint="free some space, or name another folder",
             )
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
@@ -73,7 +73,8 @@ class LocalRun:
             shutil.copytree(self._artefact(find_job(jobs, need)), checkout / job.inputs, dirs_exist_ok=True)
         began = time.monotonic()
         command = ["bash", "-euo", "pipefail", "-c", job.line]
-        done = run_child("own task", command, given=self._given(), add=self._added(place), cwd=checkout)
+        own = child_environment(self._added(place), base=self._given(), keep=(*NETWORK, *ENGINE))
+        done = run_child(command, environment=own, cwd=checkout)
         if done.returncode:
             return done.returncode, ""
         text = f"### {job.name}\n\npassed in {time.monotonic() - began:.0f} s\n"

@@ -8,9 +8,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
-from aotforge.base.paced_http import Clock
 from aotforge.publish.cache.index import CacheIndex, Name, SharedObject, object_name
-from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
+from aotforge.publish.stores.store import Clock, ErrorKind, Reader, StoreError
 
 T = TypeVar("T")
 PATIENCE = 20.0

@@ -127,7 +127,7 @@ class DirectoryStore:
                 other.unlink(missing_ok=True)
                 Path(name).unlink(missing_ok=True)
                 os.close(handle)  # releases the lock that protects the file from removal by others
-        return Guarantees(put=put, large=put, swap=True)
+        return Guarantees(put=put, swap=True)
 
     def _remove_partial(self) -> None:
         """Removes partial files of killed publishers: by name and place only our own, whatever else the folder is for."""

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from aotforge.base.paced_http import Clock, paced_opener
-from aotforge.publish.stores.reading import Pace
+from aotforge.base.downloads import WeakerSchemeError, open_url
 from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, redact_url
 
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
@@ -27,14 +26,11 @@ _STATUSES = {
 class HttpReader:
     """Objects below an address. Temporary failures are retried up to `attempts` requests, with growing pauses."""
 
-    def __init__(
-        self, base: str, *, attempts: int = 5, sleep: Sleep = time.sleep, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, base: str, *, attempts: int = 5, sleep: Sleep = time.sleep) -> None:
         self._url = redact_url(base)  # first: raises StoreError for a malformed address
         self._parts = urlsplit(base)
         self._attempts = attempts
         self._sleep = sleep
-        self._clock = clock
 
     @property
     def url(self) -> str:
@@ -43,19 +39,13 @@ class HttpReader:
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """Resumes with Range after a broken connection; without Range support, reads again and skips."""
-        position, failures, counted = start, 0, 0
-        pace = Pace(f"{self._url}/{name}", self._clock)  # of all requests together
+        position, failures = start, 0
         while True:
             try:
-                with self._open(name, pace, start=position) as response:
+                with self._open(name, start=position) as response:
                     skip = 0 if response.status == http.client.PARTIAL_CONTENT else position
-                    at = position - skip
                     # read1 returns what has arrived: progress and deadlines must not wait for a full chunk
                     for chunk in iter(lambda: response.read1(CHUNK), b""):
-                        at += len(chunk)
-                        # once each: a server that sends the same bytes again and again makes no progress
-                        pace.count(min(len(chunk), max(0, at - counted)))
-                        counted = max(counted, at)
                         piece, skip = chunk[skip:], max(0, skip - len(chunk))
                         if piece:
                             position += len(piece)
@@ -65,12 +55,19 @@ class HttpReader:
                     if not left:
                         return
                     raise http.client.IncompleteRead(b"", left)
+            except WeakerSchemeError as error:
+                raise StoreError(
+                    ErrorKind.REFUSED,
+                    f"{self._url}/{name} redirects to {error.scheme}, which is not followed",
+                    cause="the server is misconfigured, or its answers are changed on the way",
+                    hint="use another mirror, and inform the publisher",
+                ) from None
             # ValueError: a redirect to what is not a valid address
             except (OSError, ValueError, http.client.HTTPException) as error:
                 failures += 1
                 self._retry(name, failures, error)
 
-    def _open(self, name: str, pace: Pace, *, start: int) -> Any:
+    def _open(self, name: str, *, start: int) -> Any:
         parts = self._parts
         query = f"?{parts.query}" if parts.query else ""
         host = parts.netloc.rpartition("@")[2]
@@ -82,7 +79,7 @@ class HttpReader:
             request.add_unredirected_header("Authorization", f"Basic {basic}")
         if start:
             request.add_header("Range", f"bytes={start}-")
-        return paced_opener(pace).open(request)
+        return open_url(request)
 
     def _retry(self, name: str, failures: int, error: Exception) -> None:
         """Pauses before the next attempt. Raises StoreError after the last one, or when the answer is final."""

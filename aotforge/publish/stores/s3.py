@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
@@ -14,12 +13,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from aotforge.base.paced_http import Clock
-from aotforge.publish.stores.reading import Pace, before_deadline, collect
+from aotforge.publish.stores.reading import collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
-from aotforge.publish.stores.s3_parts import Location, abort_uploads, listed, put_parts
-from aotforge.publish.stores.s3_transport import end_redirects, pace_client, read_content
-from aotforge.publish.stores.s3_xml import limit_answers
 from aotforge.publish.stores.store import (
     CHUNK,
     Content,
@@ -30,12 +25,6 @@ from aotforge.publish.stores.store import (
     StoreError,
     content_size,
 )
-
-PART = 16 * 1024 * 1024
-"""Bytes of a part, more for files that would have over 10,000 parts. S3 requires 5 MiB of every part but the last."""
-
-ONE_PUT = 5 * 1024**3
-"""The most bytes of one PUT."""
 
 _PROBE = "tuf/.probe"
 _PROBE_BYTES = b"aotforge tests here which conditions this server honours; nothing reads this object\n"
@@ -76,28 +65,14 @@ def open_s3(bucket: str, prefix: str, *, anonymous: bool = False, attempts: int 
 
 
 class S3Store:
-    """Objects below `prefix` of a bucket. `part`: bytes of an upload's parts."""
+    """Objects below `prefix` of a bucket, each sent in one PUT: at most 5 GiB."""
 
-    def __init__(
-        self,
-        client: Any,
-        bucket: str,
-        prefix: str,
-        *,
-        part: int = PART,
-        sleep: Sleep = time.sleep,
-        clock: Clock = time.monotonic,
-    ) -> None:
+    def __init__(self, client: Any, bucket: str, prefix: str, *, sleep: Sleep = time.sleep) -> None:
         self._client = client
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._part = part
         self._sleep = sleep
-        self._clock = clock
-        self._honoured = Guarantees(put=True, large=True, swap=True)
-        end_redirects(client)
-        limit_answers(client)
-        pace_client(client, self.url, clock)
+        self._honoured = Guarantees(put=True, swap=True)
 
     @property
     def url(self) -> str:
@@ -111,7 +86,7 @@ class S3Store:
         """HEAD."""
         with s3_errors(f"{self.url}/{name}"):
             try:
-                return _length(self._client.head_object(**self._at(name)))
+                return int(self._client.head_object(**self._at(name))["ContentLength"])
             except ClientError as error:
                 if status_of(error) == 404:
                     return None
@@ -120,24 +95,19 @@ class S3Store:
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """GET; resumes with Range after a broken connection, as long as the object is the same one."""
         position, tag, failures = start, "", 0
-        pace = Pace(f"{self.url}/{name}", self._clock)
         while True:
-            pace.left()
             conditions = {"Range": f"bytes={position}-"} if position else {}
             conditions |= {"IfMatch": tag} if tag else {}
             with s3_errors(f"{self.url}/{name}"):
                 response = self._client.get_object(**self._at(name), **conditions)
-                tag = _header(response, "ETag")
-                end = position + _length(response)
+                tag = response["ETag"]
                 try:
-                    for chunk in _pieces(response["Body"], pace):
+                    for chunk in response["Body"].iter_chunks(CHUNK):
                         position += len(chunk)
                         failures = 0
                         yield chunk
-                    if position >= end:
-                        return
-                    raise http.client.IncompleteRead(b"", end - position)
-                except (BotoCoreError, HTTPError, OSError, http.client.HTTPException) as error:
+                    return
+                except (BotoCoreError, HTTPError) as error:
                     failures += 1
                     if failures >= _ATTEMPTS:
                         raise ConnectionError(f"broken {failures} times") from error
@@ -155,23 +125,8 @@ class S3Store:
             if_absent = self._refuses(lambda: put(IfNoneMatch="*"))
             refuses_others = self._refuses(lambda: put(IfMatch=f'"{"0" * 32}"'))
             swap = refuses_others and not self._refuses(lambda: put(IfMatch=tag))
-            upload = self._client.create_multipart_upload(**at)["UploadId"]
-            part = self._client.upload_part(**at, UploadId=upload, PartNumber=1, Body=_PROBE_BYTES)["ETag"]
-            complete = {"UploadId": upload, "MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": part}]}}
-            large = self._refuses(
-                lambda: self._client.complete_multipart_upload(**at, **complete, IfNoneMatch="*")
-            )
-            if large:  # the refused upload is still open; only this one, because others probe as well
-                self._abort(at, upload)
-        self._honoured = Guarantees(put=if_absent, large=large, swap=swap)
+        self._honoured = Guarantees(put=if_absent, swap=swap)
         return self._honoured
-
-    def _abort(self, at: Location, upload: str) -> None:
-        try:
-            self._client.abort_multipart_upload(**at, UploadId=upload)
-        except ClientError as error:
-            if code_of(error) != "NoSuchUpload":  # the answer to the first request was lost
-                raise
 
     @staticmethod
     def _refuses(write: Callable[[], object]) -> bool:
@@ -186,28 +141,15 @@ class S3Store:
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`."""
         with s3_errors(f"{self.url}/{prefix}"):
-            where = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
-            pace = Pace(f"{self.url}/{prefix}", self._clock)
-            entries = listed(self._client, "list_objects_v2", "Contents", pace, where=where)
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            entries = [entry for page in pages for entry in page.get("Contents", ())]
             found = {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in entries}
         return {name: size for name, size in found.items() if not name.rpartition("/")[2].startswith(".")}
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
-        """One PUT for content up to the size of a part, else parts; where those would overwrite, one PUT up to 5 GiB."""
-        size, honoured = content_size(content), self._honoured
-        one_put = ONE_PUT if honoured.put and not honoured.large else self._part
-        if size <= max(one_put, self._part):
-            self._put(name, content, on_bytes)
-            return
-        if not honoured.large and self.size(name) is not None:
-            raise self._exists(name)
-        part, at = max(self._part, -(-size // 10_000)), self._at(name)
-        settings: dict[str, Any] = {"part": part, "condition": honoured.large, "on_bytes": on_bytes}
-        self._retry_conflicts(lambda: put_parts(self._client, at, content, **settings), name)
-        if honoured.large:  # no other upload of this object can be completed
-            abort_uploads(self._client, at)
-
-    def _put(self, name: str, content: Content, on_bytes: OnBytes | None) -> None:
+        """One PUT with If-None-Match; where the server ignores that, the name is looked up first."""
         if not self._honoured.put and self.size(name) is not None:
             raise self._exists(name)
         condition = {"IfNoneMatch": "*"} if self._honoured.put else {}
@@ -221,19 +163,14 @@ class S3Store:
             on_bytes(content_size(content))
 
     def _retry_conflicts(self, write: Callable[[], None], name: str) -> None:
-        """Retries when another publisher interferes: its request for the object is pending (409), it replaced parts of
-        an upload that both resumed, or it completed the object and aborted all uploads."""
+        """Retries while another publisher's request for the object is pending (409)."""
         for attempt in range(1, _ATTEMPTS + 1):
             with s3_errors(f"{self.url}/{name}"):
                 try:
                     return write()
                 except ClientError as error:
-                    code = code_of(error)
-                    conflict = code in {"NoSuchUpload", "InvalidPart"} or status_of(error) == 409
-                    if not conflict or attempt == _ATTEMPTS:
+                    if status_of(error) != 409 or attempt == _ATTEMPTS:
                         raise
-                    if code == "NoSuchUpload" and self.size(name) is not None:
-                        raise self._exists(name) from None
             self._sleep(0.2 * 2**attempt)
         return None
 
@@ -251,12 +188,8 @@ class S3Store:
                 if code_of(error) == "NoSuchKey":
                     return None
                 raise
-            place = f"{self.url}/{name}"
-            pieces = before_deadline(_pieces(response["Body"], Pace(place, self._clock)), place, self._clock)
-            data = collect(pieces, place, limit=limit)
-            if len(data) != _length(response):
-                raise ConnectionError("the answer is truncated")
-            return data, _header(response, "ETag")
+            chunks = response["Body"].iter_chunks(CHUNK)
+            return collect(chunks, f"{self.url}/{name}", limit=limit), response["ETag"]
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """PUT with If-Match, or If-None-Match for the first version; without support for these, load and compare first."""
@@ -280,26 +213,3 @@ class S3Store:
 
     def _exists(self, name: str) -> StoreError:
         return StoreError(ErrorKind.EXISTS, f"{self.url}/{name} exists")
-
-
-def _header(response: Mapping[str, Any], name: str) -> Any:
-    """A header that every answer of S3 has. Raises ConnectionError: a server of another kind, or a proxy, may omit it."""
-    if name not in response:
-        raise ConnectionError(f"the answer has no {name}")
-    return response[name]
-
-
-def _length(response: Mapping[str, Any]) -> int:
-    """Raises ConnectionError, also for a length below zero."""
-    length = int(_header(response, "ContentLength"))
-    if length < 0:
-        raise ConnectionError(f"the answer has {length} bytes")
-    return length
-
-
-def _pieces(body: Any, pace: Pace) -> Iterator[bytes]:
-    """What has arrived of a response's body, as soon as it has; StreamingBody waits for full chunks."""
-    while piece := read_content(body._raw_stream, CHUNK):
-        pace.count(len(piece))
-        pace.left()
-        yield piece

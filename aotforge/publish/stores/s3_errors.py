@@ -22,6 +22,7 @@ _CONFLICT = (ErrorKind.UNAVAILABLE, "another publisher writes the same object no
 _MISSING = (ErrorKind.MISSING, "there is no such object", "check the address")
 _DENIED = (ErrorKind.DENIED, "the server refuses these credentials", _CREDENTIALS)
 _FULL = (ErrorKind.FULL, "the server has no space left", "make space there, then run the same command again")
+_TOO_LARGE = (ErrorKind.REFUSED, "one PUT has at most 5 GiB", "publish smaller archives, e.g. one per arch")
 _FAILING = (ErrorKind.UNAVAILABLE, "the server failed repeatedly", _AGAIN)
 _OTHER = (ErrorKind.REFUSED, "", "see the server's documentation of this code")
 
@@ -29,7 +30,7 @@ _CODES = {
     "NoSuchBucket": _NO_BUCKET,
     "PreconditionFailed": _EXISTS,
     "NoSuchKey": _MISSING,
-    **dict.fromkeys(("NoSuchUpload", "InvalidPart"), _CONFLICT),
+    "EntityTooLarge": _TOO_LARGE,
     **dict.fromkeys(("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"), _FULL),
     **dict.fromkeys(("SlowDown", "RequestTimeout"), _FAILING),
 }
@@ -75,9 +76,6 @@ def s3_errors(place: str) -> Iterator[None]:
         hint = "check the address and AWS_ENDPOINT_URL_S3"
         raise StoreError(ErrorKind.UNAVAILABLE, what, cause=cause, hint=hint) from None
     except (boto.BotoCoreError, HTTPError, ConnectionError) as error:
-        wrapped = getattr(error, "kwargs", {}).get("error")
-        if isinstance(wrapped, StoreError):  # of s3_transport, on the way through botocore
-            raise wrapped from None
         raise StoreError(
             ErrorKind.UNAVAILABLE,
             f"{place}: the connection failed ({type(error).__name__})",

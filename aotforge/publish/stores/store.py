@@ -17,6 +17,9 @@ OnBytes = Callable[[int], None]
 Sleep = Callable[[float], None]
 """Pauses for a number of seconds; replaced in tests."""
 
+Clock = Callable[[], float]
+"""Seconds of a monotonic clock; replaced in tests."""
+
 CHUNK = 1024 * 1024
 _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://(?:(?![a-zA-Z][a-zA-Z0-9+.-]*://)\S)*)")
 ADDRESSES = "s3://, http(s)://, file:// or a folder"
@@ -46,28 +49,21 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantees:
-    """Conditions that a store honours. `put`: an object is never overwritten; `large`: nor by an upload in parts;
-    `swap`: an object is only replaced when it is still the version that was read."""
+    """Conditions that a store honours. `put`: an object is never overwritten; `swap`: an object is only replaced
+    when it is still the version that was read."""
 
     put: bool
-    large: bool
     swap: bool
 
     def notes(self, url: str) -> tuple[str, ...]:
         """A warning for publishers about the conditions that are not honoured, if any."""
-        lost = []
-        if not self.put:
-            lost.append("conditional writes")
-        elif not self.large:
-            lost.append(
-                "conditional completion of multipart uploads (files are sent in one PUT, without resume)"
-            )
-        if not self.swap:
-            lost.append("conditional replacement")
-        race = "" if self.put and self.swap else (
-            ": existing objects are looked up before each write, and another publisher can write in between; let one publish at a time"
-        )  # fmt: skip
-        return (f"{url} does not honour {' and '.join(lost)}{race}",) if lost else ()
+        conditions = (("conditional writes", self.put), ("conditional replacement", self.swap))
+        if not (lost := [name for name, honoured in conditions if not honoured]):
+            return ()
+        return (
+            f"{url} does not honour {' and '.join(lost)}: existing objects are looked up before each write, and "
+            "another publisher can write in between; let one publish at a time",
+        )
 
 
 class Reader(Protocol):
@@ -94,7 +90,7 @@ class Store(Reader, Protocol):
         """Objects whose names begin with `prefix`, with their sizes in bytes."""
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
-        """Creates an object atomically; resumes an interrupted upload. EXISTS when the name is taken."""
+        """Creates an object atomically. EXISTS when the name is taken."""
 
     def remove(self, name: str) -> None:
         """Deletes an object, if there is one. For caches: objects of releases are never removed."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from aotforge.base.child_processes import ChildEnvironment, fixed_environment
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups, reap_groups
 from aotforge.sandbox.executors.executor import AgentRun, Executor
@@ -43,7 +44,7 @@ class BubblewrapExecutor(Executor):
                 processes=None if groups.folders else limits.processes,
             )
             enter = shlex.join([*words, "/bin/sh"]) if self._keep else ""
-            channel = ProcessChannel("bubblewrap", command, what="bubblewrap", groups=groups)
+            channel = ProcessChannel(command, environment=_environment(), what="bubblewrap", groups=groups)
             with closing(channel):
                 run = AgentRun(channel=channel, config=config, enter=enter)
                 try:
@@ -69,7 +70,7 @@ class BubblewrapExecutor(Executor):
     def _probe(self) -> None:
         """Raises ExecutorError when the kernel does not let this user create namespaces."""
         command = [self._program, *_namespaces(), "--die-with-parent", "--ro-bind", "/", "/", "true"]
-        if trouble := run_program("bubblewrap", command, seconds=_PROBE_SECONDS)[1]:
+        if trouble := run_program(command, environment=_environment(), seconds=_PROBE_SECONDS)[1]:
             raise ExecutorError(
                 f"bubblewrap cannot create a sandbox here: {trouble}",
                 cause="the kernel does not let this user create namespaces, as inside many containers",
@@ -79,6 +80,11 @@ class BubblewrapExecutor(Executor):
     def reap(self, *, kept: bool = False) -> list[str]:
         """Removes orphaned work folders and cgroups."""
         return reap_folders(self._folder, kept=kept) + reap_groups()
+
+
+def _environment() -> ChildEnvironment:
+    """Of bwrap itself, whose process 1 shares the sandbox's PID namespace."""
+    return fixed_environment({"PATH": os.defpath})
 
 
 def _namespaces() -> list[str]:

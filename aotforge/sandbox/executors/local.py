@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child, start_child
+from aotforge.base.child_processes import ChildEnvironment, fixed_environment, run_child, start_child
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups
 from aotforge.sandbox.executors.executor import AgentRun, Executor
@@ -36,10 +36,12 @@ def find_program(package: str, program: str) -> str:
     )
 
 
-def run_program(kind: str, command: Sequence[str], *, seconds: float) -> tuple[str, str]:
+def run_program(command: Sequence[str], *, environment: ChildEnvironment, seconds: float) -> tuple[str, str]:
     """Standard output of a program, and why it failed ('' when it exited with 0)."""
     try:
-        done = run_child(kind, command, capture_output=True, timeout=seconds, start_new_session=True)
+        done = run_child(
+            command, environment=environment, capture_output=True, timeout=seconds, start_new_session=True
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     trouble = done.stderr.strip() or "it printed nothing"
@@ -59,9 +61,9 @@ class ProcessChannel:
 
     def __init__(
         self,
-        kind: str,
         command: Sequence[str],
         *,
+        environment: ChildEnvironment,
         what: str,
         groups: ControlGroups | None = None,
     ) -> None:
@@ -69,8 +71,8 @@ class ProcessChannel:
         self._log = _bounded_log()
         try:
             self._process = start_child(
-                kind,
                 command,
+                environment=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -145,8 +147,10 @@ class LocalExecutor(Executor):
     @contextmanager
     def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[AgentRun]:
         """Starts the agent with this Python."""
+        # the agent gives a step the step's own environment
+        own = fixed_environment({"PATH": os.defpath, "LC_ALL": "C"})
         with work_folder(self._folder) as folder:
-            channel = ProcessChannel("agent", agent_command(sys.executable), what="a step")
+            channel = ProcessChannel(agent_command(sys.executable), environment=own, what="a step")
             work = str(folder.path / "work")
             config = AgentConfig(
                 folder=work,

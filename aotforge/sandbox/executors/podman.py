@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.child_processes import ENGINE, child_environment
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.containers import SPARE_PROCESSES, ContainerExecutor, engine_error
 from aotforge.sandbox.executors.local import ProcessChannel, find_program, run_program
@@ -57,7 +58,7 @@ class PodmanExecutor(ContainerExecutor):
     def start_container(self, name: str, step: Step, rootfs: RootFS) -> PodmanChannel:
         """Starts `podman run`."""
         words = self._run_words(name, step, rootfs)
-        channel = PodmanChannel("engine", words, what="podman")
+        channel = PodmanChannel(words, environment=child_environment(keep=ENGINE), what="podman")
         channel.executor, channel.container = self, name
         return channel
 
@@ -82,8 +83,7 @@ class PodmanExecutor(ContainerExecutor):
 
     def require_image(self, rootfs: RootFS) -> None:
         """Loads the image if podman lacks it."""
-        exists = [self._program, "image", "exists", rootfs.image_id]
-        if run_program("engine", exists, seconds=_COMMAND_SECONDS)[1]:
+        if self._run("image", "exists", rootfs.image_id)[1]:
             words = ("load", "--quiet", "--input", str(rootfs.archive()))
             self._command(f"loading {rootfs.image}", *words, seconds=_LOAD_SECONDS)
 
@@ -105,13 +105,14 @@ class PodmanExecutor(ContainerExecutor):
 
     def is_created(self, name: str) -> bool:
         """Removal during a creation takes the storage away, and the creation then adds a container without storage."""
-        _, trouble = run_program(
-            "engine", [self._program, "container", "exists", name], seconds=_COMMAND_SECONDS
-        )
-        return not trouble
+        return not self._run("container", "exists", name)[1]
+
+    def _run(self, *words: str, seconds: float = _COMMAND_SECONDS) -> tuple[str, str]:
+        own = child_environment(keep=ENGINE)
+        return run_program([self._program, *words], environment=own, seconds=seconds)
 
     def _command(self, doing: str, *words: str, seconds: float = _COMMAND_SECONDS) -> str:
-        output, trouble = run_program("engine", [self._program, *words], seconds=seconds)
+        output, trouble = self._run(*words, seconds=seconds)
         if not trouble:
             return output
         hint = "check podman info for this user; or choose another --executor"

@@ -14,15 +14,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from aotforge.base.child_processes import run_child
+from aotforge.base.downloads import FILE_SECONDS, download, pieces
 from aotforge.base.files import open_regular
-from aotforge.base.paced_http import Pace, paced_opener
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.cache_files import Store
@@ -92,7 +92,7 @@ def _setting(line: str) -> tuple[str, str]:
 def _lines(command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         return []
-    done = run_child("apt", command, capture_output=True)
+    done = run_child(command, capture_output=True)
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
@@ -180,39 +180,36 @@ class _Download:
             yield f"{self.settings.snapshot}/{entry.sha1}"
 
 
-class BoundedStream(io.RawIOBase):
-    """A download: `read` gives what has arrived, and raises OSError for more than `size` bytes, or when it falls short of its pace."""
+class _Stream(io.RawIOBase):
+    """A download as a file: `read` returns the next piece, of any length."""
 
-    def __init__(self, stream: Any, size: int, pace: Pace) -> None:
-        self._stream, self._size, self._pace = stream, size, pace
-        self._left = size
+    def __init__(self, received: Iterator[bytes]) -> None:
+        self._received = received
 
-    def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes."""
-        piece: bytes = self._stream.read1(size)
-        self._pace.count(len(piece))
-        self._left -= len(piece)
-        if self._left < 0:
-            raise ConnectionError(f"it is longer than {self._size} bytes")
-        return piece
+    def read(self, _size: int = -1) -> bytes:
+        """Empty at the end."""
+        return next(self._received, b"")
 
 
 @contextmanager
 def opened(url: str, settings: AptSettings, *, size: int) -> Iterator[BinaryIO]:
     """The bytes behind a URL, at most `size`, through apt's proxy and certificates. Raises URLError, OSError, others of `FAILURES`."""
-    parts, pace = urlsplit(url), Pace(url)
+    parts = urlsplit(url)
     if parts.scheme == "file":
         with ExitStack() as stack:
             try:
                 file = stack.enter_context(open_regular(Path(unquote(parts.path)), flags=0))
             except OSError as error:
                 raise urllib.error.URLError(error.strerror or str(error)) from error
-            yield cast(BinaryIO, BoundedStream(file, size, pace))
+            yield cast(BinaryIO, _Stream(pieces(file.read, size)))
         return
     proxies = urllib.request.ProxyHandler(_proxies(parts.scheme, parts.hostname or "", settings))
     trusted = ssl.create_default_context(cafile=settings.certificates or None)
-    with paced_opener(pace, proxies, context=trusted).open(url, timeout=settings.timeout) as response:
-        yield cast(BinaryIO, BoundedStream(response, size, pace))
+    received = download(
+        url, proxies, limit=size, seconds=FILE_SECONDS, timeout=settings.timeout, context=trusted
+    )
+    with closing(received):
+        yield cast(BinaryIO, _Stream(received))
 
 
 def _proxies(scheme: str, host: str, settings: AptSettings) -> dict[str, str]:

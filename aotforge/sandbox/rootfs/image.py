@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import ENGINE, child_environment, run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import Member, entry, write_tar
 from aotforge.sandbox.rootfs.cache_files import CachePaths, create_once, staged_file, storage_errors
@@ -114,7 +114,7 @@ def bubblewrap_command(
 
 def _load(engine: str, image: RootfsImage, cache: Path) -> None:
     command = [engine, "load", "--input", str(docker_archive(image, cache=cache))]
-    done = run_child("engine", command, capture_output=True)
+    done = run_child(command, environment=child_environment(keep=ENGINE), capture_output=True)
     if done.returncode:
         raise ContainerError(
             f"{Path(engine).name} does not load {image_tag(image)}",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import NETWORK, child_environment, run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs.cache_files import Store
@@ -124,8 +124,8 @@ def run_pip(
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
 
     try:
-        add = {"PYTHONPATH": str(modules)} if modules else None
-        done = run_child("pip", command, add=add, capture_output=True, timeout=seconds, preexec_fn=limits)
+        own = child_environment({"PYTHONPATH": str(modules)} if modules else None, keep=NETWORK)
+        done = run_child(command, environment=own, capture_output=True, timeout=seconds, preexec_fn=limits)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""

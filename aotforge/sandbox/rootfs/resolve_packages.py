@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.child_processes import run_child
+from aotforge.base.child_processes import NETWORK, child_environment, run_child
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.definitions import Definition, LockedPackage
 from aotforge.sandbox.rootfs.fetch import FAILURES, AptSettings, opened
@@ -35,7 +35,8 @@ class _Apt:
         """Standard output. Raises ContainerError."""
         try:
             line = [command[0], *self.options, *command[1:]]
-            done = run_child("apt", line, capture_output=True, timeout=_APT_SECONDS)
+            own = child_environment(keep=NETWORK)
+            done = run_child(line, environment=own, capture_output=True, timeout=_APT_SECONDS)
         except subprocess.TimeoutExpired:
             raise ContainerError(
                 f"{command[0]} did not end in {_APT_SECONDS:.0f} s",

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 
+from aotforge.base.child_processes import PRELOADED, child_environment
 from aotforge.compile.pool import WorkerProcess, import_path
 from aotforge.errors import AotforgeError, ExecutionError
 from aotforge.verify.device.messages import (
@@ -153,10 +154,10 @@ class _Worker(WorkerProcess):
         self._connection, theirs = Pipe()
         with theirs:
             words = ("-m", "aotforge.verify.device.process", str(os.getpid()), str(theirs.fileno()))
+            modules = {"PYTHONPATH": os.pathsep.join(import_path())}
             super().__init__(
-                "device worker",
                 [sys.executable, *words],
-                environment={"PYTHONPATH": os.pathsep.join(import_path())},
+                environment=child_environment(modules, keep=PRELOADED),
                 pass_fds=(theirs.fileno(),),
             )
 

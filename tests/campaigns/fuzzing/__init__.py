@@ -1,1 +1,1 @@
-"""Coverage-guided fuzzing of the Python readers of what strangers write (docs/fuzzing.md)."""
+"""Coverage-guided fuzzing of the Python readers of what strangers write."""

@@ -1,4 +1,4 @@
-"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; record the results with --write."""
+"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; keep new inputs with --write."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from pathlib import Path
 
 from tests.campaigns.fuzzing import programs
 from tests.campaigns.fuzzing.fuzz import folder_of
-from tests.campaigns.fuzzing.results import NAMES, record
-from tests.campaigns.fuzzing.shares import Share, changed, keep, read_shares, run_shares, total
+from tests.campaigns.fuzzing.shares import (
+    NAMES,
+    Share,
+    changed,
+    keep,
+    read_shares,
+    run_shares,
+    total,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="default: another one every time")
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     parser.add_argument(
-        "--write", action="store_true", help="keep new inputs and add the result to docs/fuzzing.md"
+        "--write", action="store_true", help="add inputs that execute something new to the corpus"
     )
     parser.add_argument(
         "--results",
@@ -89,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _report(shares: Mapping[str, Sequence[Share]], findings: Path, *, write: bool) -> int:
-    """Prints the row of each target, leaves findings in their folder, and records both with `write`. The number of findings."""
+    """Prints the row of each target, leaves findings in their folder, and adds inputs to the corpus with `write`. The number of findings."""
     count = 0
     for name, some in shares.items():
         row = total(some) | (keep(name, some) if write else {})
@@ -99,8 +106,6 @@ def _report(shares: Mapping[str, Sequence[Share]], findings: Path, *, write: boo
             (findings / f"{folder_of(name).name}-{count}").write_bytes(data)
             print(f"  {error}", file=sys.stderr)  # noqa: T201
             count += 1
-        if write:
-            record(name, row)
     return count
 
 

@@ -27,7 +27,7 @@ FUZZERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
 }  # fmt: skip
-"""Name in the table of docs/fuzzing.md to fuzzer and tested sources."""
+"""Name to fuzzer and tested sources."""
 
 _LONGEST = 4096
 _COVERAGE = re.compile(r"cov: (\d+)")

@@ -1,4 +1,4 @@
-"""Fuzz targets of files: archives, shards, documents, images, texts and logs of others."""
+"""Fuzz targets of files: archives, documents, packs, images and assembly texts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from tempfile import TemporaryDirectory
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.deliver.page import read_page
 from aotforge.deliver.pytorch.pins import list_release
-from aotforge.devtools.coverage import read_calls
-from aotforge.errors import AotforgeError, DecodeError, ShardError, UnsupportedError, UsageError
+from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive, read_tar
-from aotforge.pipeline.shards.shard_file import ArtifactFile, ShardArtifact, decode, encode
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import FORMAT
-from aotforge.targets.cpu.mlir import parse
 from aotforge.virtual_gpu.emulator.assembly import check_text
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.listing import parse_listing
@@ -91,26 +88,6 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
                 assert all(path.resolve().is_relative_to(root) for path in made)
 
         yield [bytes([mode]) + (zipped(tar) if mode & 4 else tar) for mode in (0, 1, 2, 4)], run
-
-
-@contextmanager
-def shards() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """A shard: refused, or the bytes that its content encodes to."""
-    artifact = ShardArtifact(
-        manifest={"kind": "images", "pack": "p"},
-        files={
-            "images/a": ArtifactFile(content=b"image"),
-            "lib/x": ArtifactFile(content=b"library", executable=True),
-            "lib/y": ArtifactFile(link="x"),
-        },
-    )
-
-    def run(data: bytes) -> None:
-        for made in (data, _sealed(data)):
-            with suppress(ShardError):
-                assert encode(decode(made, Path("x.part.tar"))) == made
-
-    yield [encode(artifact)], run
 
 
 _DOCUMENTS = ("MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed", "release.json", "resources.json")
@@ -268,41 +245,8 @@ def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
     yield [CHECKED.encode()], run
 
 
-@contextmanager
-def mlir_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """MLIR in its generic form: an operation or a named error."""
-    from tests.unit.targets.cpu.test_mlir import MODULE
-
-    def run(data: bytes) -> None:
-        with suppress(DecodeError, UnsupportedError):
-            parse(data.decode("utf-8", "replace"))
-
-    yield [MODULE.encode()], run
-
-
-@contextmanager
-def logs_of_calls() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """A program's log or a list of calls: calls or a named error."""
-    with folder() as scratch:
-        path = scratch / "log"
-
-        def run(data: bytes) -> None:
-            path.write_bytes(data)
-            with suppress(UsageError):
-                read_calls(path)
-
-        yield (
-            [
-                b"aotriton: debug: call attn_fwd on gfx908: dtype=2 head_dim=64\naotriton: warn: attn_fwd: Q: has no dtype\nother\n",
-                b"# list\nattn_fwd dtype=fp16 head_dim=72 mask=window seqlen_q=-4\n",
-            ],
-            run,
-        )
-
-
 READER_TARGETS: Mapping[str, Target] = {
     "release archives": Target(open=release_archives, modules=("formats/untrusted_tar", "formats/folder_sink")),
-    "shards": Target(open=shards, modules=("pipeline/shards/shard_file", "formats/untrusted_tar")),
     "release documents": Target(
         open=release_documents,
         modules=(
@@ -317,6 +261,4 @@ READER_TARGETS: Mapping[str, Target] = {
     ),
     "code objects": Target(open=code_objects, modules=("formats/elf", "formats/code_object", "emulator/descriptor")),
     "assembly texts": Target(open=assembly_texts, modules=("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers")),
-    "MLIR texts": Target(open=mlir_texts, modules=("targets/cpu/mlir",)),
-    "logs of calls": Target(open=logs_of_calls, modules=("devtools/coverage",)),
 }  # fmt: skip

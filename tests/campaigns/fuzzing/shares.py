@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.campaigns.fuzzing import fuzz, libfuzzer
 from tests.campaigns.fuzzing.libfuzzer import FUZZERS
-from tests.campaigns.fuzzing.results import Row, digest_of
+from tests.campaigns.fuzzing.target import sources_digest
 from tests.campaigns.fuzzing.targets import TARGETS
+
+NAMES = (*TARGETS, *FUZZERS)
 
 _RESULT = "result.json"
 _MEMORY = 4 << 30
@@ -33,12 +36,19 @@ class Limits:
     elapsed: float = math.inf
 
 
+def digest_of(name: str) -> str:
+    """The digest of the sources that a target tests."""
+    if name in FUZZERS:
+        return sources_digest((*FUZZERS[name][1], f"runtime/fuzz/fuzz_{FUZZERS[name][0]}"))
+    return sources_digest(TARGETS[name].modules, TARGETS[name].packages)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Share:
     """A folder with the result of one process: the new inputs, those that failed, and its row."""
 
     folder: Path
-    row: Row
+    row: Mapping[str, Any]
 
     @property
     def target(self) -> str:
@@ -118,10 +128,8 @@ def total(shares: Sequence[Share]) -> dict[str, object]:
     return {
         "minutes": round(sum(row["seconds"] for row in rows) / 60, 2),
         "runs": sum(row["runs"] for row in rows),
-        "corpus": 0,
         "lines": max(row["lines"] for row in rows),
         "findings": sum(len(row["errors"]) for row in rows),
-        "sources": rows[0]["sources"],
     }
 
 

@@ -6,7 +6,6 @@ import errno
 import json
 import shutil
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from typing import Any
 from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import Metadata
 
-from aotforge.compile.pool import Frames, frame
 from aotforge.deliver.install.prefix import (
     RECORD,
     InstallRecord,
@@ -27,15 +25,13 @@ from aotforge.deliver.install.prefix import (
     write_record,
 )
 from aotforge.deliver.pytorch.serve import ReleaseServer
-from aotforge.errors import AotforgeError, InstallError, TrustError
+from aotforge.errors import InstallError, TrustError
 from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, read_root
 from aotforge.publish.signed_index import load_state
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
-from aotforge.sandbox.executors.session import AgentConfig, AgentExit, Session
-from aotforge.sandbox.executors.step import Step, StepLimits
 from tests.campaigns.fuzzing.reader_targets import READER_TARGETS
 from tests.campaigns.fuzzing.target import Run, Target
 from tests.campaigns.fuzzing.target import folder as opened_folder
@@ -176,66 +172,6 @@ def _resigner(keys: KeySet) -> Callable[[Any], Mapping[str, bytes] | None]:
     return made
 
 
-class _Canned:
-    """A channel whose agent sends these bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._pieces = iter([data])
-
-    def send(self, data: bytes) -> None:
-        """Nothing is received."""
-
-    def receive(self) -> bytes:
-        return next(self._pieces, b"")
-
-    def ended(self) -> AgentExit:
-        return AgentExit(text="it exited with 0")
-
-    def counters(self) -> Mapping[str, int]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-@contextmanager
-def agent_frames() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """What an agent sends: a result, or a named error; the messages of a worker in it likewise."""
-    report = {
-        "status": 0,
-        "signal": 0,
-        "reason": "",
-        "trouble": "",
-        "cpu_seconds": 1.5,
-        "peak_bytes": 9,
-        "oom_kills": 0,
-    }
-    frames = ((b"R", b"{}"), (b"1", frame({"job": 1}, b"image")), (b"2", b"log\n"), (b"O", b"tar"),
-              (b"X", json.dumps(report | {"refused_forks": 0}).encode()))  # fmt: skip
-    seed = b"".join(struct.pack("<cI", kind, len(data)) + data for kind, data in frames)
-    step = Step(
-        name="s",
-        command=("true",),
-        environment={},
-        inputs=b"",
-        limits=StepLimits(output_bytes=4096, seconds=60),
-    )
-
-    def run(data: bytes) -> None:
-        worker = Frames()
-
-        def on_output(stream: str, text: bytes) -> None:
-            if stream == "stdout":
-                with suppress(ValueError):
-                    assert all(isinstance(message, dict) for message, _ in worker.feed(text))
-
-        with suppress(AotforgeError):
-            result = Session(_Canned(data), step, AgentConfig(folder="/w", sandboxed=False), on_output).run()
-            assert len(result.outputs) <= 4096
-
-    yield [seed], run
-
-
 class _Server(ReleaseServer):
     """Notes what its threads raise but disconnections."""
 
@@ -318,8 +254,7 @@ TARGETS: Mapping[str, Target] = {
     "install records": Target(open=install_records, modules=("deliver/install/",)),
     "index of strangers": Target(open=metadata_of_strangers, modules=_INDEX, packages=("tuf",)),
     "signed targets": Target(open=signed_targets, modules=_INDEX, packages=("tuf",)),
-    "agent frames": Target(open=agent_frames, modules=("sandbox/executors/session", "compile/pool")),
     "HTTP requests": Target(open=http_requests, modules=("pytorch/serve", "http/server")),
     **READER_TARGETS,
 }
-"""Name, in the table of docs/fuzzing.md, to target."""
+"""Name to target."""

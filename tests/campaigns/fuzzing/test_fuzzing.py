@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ import pytest
 
 from tests.campaigns.fuzzing.fuzz import fuzz, replay, stored
 from tests.campaigns.fuzzing.libfuzzer import FUZZERS, run_fuzzer
-from tests.campaigns.fuzzing.results import NAMES, PAGE, RESULTS, added, page
 from tests.campaigns.fuzzing.target import Run, Target
 from tests.campaigns.fuzzing.targets import TARGETS
 from tests.support.fuzzing import mutated
@@ -48,20 +46,6 @@ def test_campaign_of_the_library(name: str, tmp_path: Path) -> None:
     assert run_fuzzer(name, seconds=120, seed=seed, kept=tmp_path / "corpus").findings == []
 
 
-def test_minutes_add_up_while_the_tested_sources_are_the_same() -> None:
-    one = {"minutes": 1.5, "runs": 10, "corpus": 3, "lines": 20, "findings": 0, "sources": "a"}
-    two = {"minutes": 0.5, "runs": 5, "corpus": 4, "lines": 18, "findings": 1, "sources": "a"}
-    assert added(None, one) == one
-    assert added(one, two) == {
-        "minutes": 2.0, "runs": 15, "corpus": 4, "lines": 20, "findings": 1, "sources": "a",
-    }  # fmt: skip
-    assert added({**one, "sources": "b"}, two) == two
-
-
-def test_every_recorded_result_is_of_a_target() -> None:
-    assert set(json.loads(RESULTS.read_text())) <= set(NAMES)
-
-
 def test_an_exception_is_a_finding(tmp_path: Path) -> None:
     @contextmanager
     def opened() -> Iterator[tuple[Sequence[bytes], Run]]:
@@ -77,8 +61,3 @@ def test_an_exception_is_a_finding(tmp_path: Path) -> None:
     while not findings:  # however slow this machine is
         findings = fuzz("planted", target, seconds=0.2, seed=next(seeds), kept=tmp_path / "corpus").findings
     assert all(b"\xff" in data and "planted" in error for data, error in findings)
-
-
-def test_the_page_has_the_recorded_results() -> None:
-    text = PAGE.read_text()
-    assert page(text) == text, "run `python -m tests.campaigns.fuzzing --write`"

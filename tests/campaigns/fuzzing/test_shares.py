@@ -10,25 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.fuzzing import fuzz, results
+from tests.campaigns.fuzzing import fuzz
 from tests.campaigns.fuzzing.__main__ import main
-from tests.campaigns.fuzzing.results import digest_of
-from tests.campaigns.fuzzing.shares import read_shares, run_shares, total
+from tests.campaigns.fuzzing.shares import digest_of, read_shares, run_shares, total
 from tests.campaigns.fuzzing.target import Run, Target
 
-NAME = "logs of calls"
+NAME = "assembly texts"
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A record, a page and a corpus of this test alone."""
-    (tmp_path / "results.json").write_text("{}")
-    (tmp_path / "page.md").write_text(results.PAGE.read_text())
-    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.json")
-    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus of this test alone."""
     monkeypatch.setattr(fuzz, "CORPUS", tmp_path / "corpus")
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "results.json"
+    return tmp_path / "corpus"
 
 
 def _share(
@@ -61,27 +56,31 @@ def test_an_input_that_ends_the_process_is_a_finding(tmp_path: Path, monkeypatch
     assert share.findings() == [(b"planted", "ended with -9")]
 
 
-def test_results_of_runs_elsewhere_are_added(record: Path, tmp_path: Path) -> None:
-    _share(tmp_path / "a" / "logs-0", inputs=[b"attn_fwd dtype=fp16 dtype\n" * 9])
-    _share(tmp_path / "b" / "logs-0", inputs=[b"attn_fwd dtype=fp16\n"], errors=["KeyError()"])
+def test_inputs_of_runs_elsewhere_are_added(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = b".text\ns_endpgm\n"
+    _share(tmp_path / "a" / "texts-0", inputs=[kept])
+    _share(tmp_path / "b" / "texts-0", inputs=[kept * 2], errors=["KeyError()"])
     assert main(["--import", str(tmp_path / "a"), str(tmp_path / "b"), "--write"]) == 1
-    row = json.loads(record.read_text())[NAME]
-    assert (row["minutes"], row["runs"], row["findings"]) == (3.0, 20, 1)
-    assert (tmp_path / "findings" / "logs-of-calls-0").read_bytes() == b"KeyError()"
-    assert "| logs of calls | 3.0 | 20 |" in (tmp_path / "page.md").read_text()
+    name, _, row = capsys.readouterr().out.strip().partition(" {")
+    found = json.loads("{" + row)
+    assert name == NAME and (found["minutes"], found["runs"], found["findings"]) == (3.0, 20, 1)
+    assert (tmp_path / "findings" / "assembly-texts-0").read_bytes() == b"KeyError()"
+    assert found["corpus"] == len(fuzz.stored(NAME)) == 1
 
 
 def test_results_of_other_sources_are_refused(
-    record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _share(tmp_path / "a" / "logs-0")
-    _share(tmp_path / "a" / "logs-1", sources="other")
+    _share(tmp_path / "a" / "texts-0")
+    _share(tmp_path / "a" / "texts-1", sources="other")
     assert main(["--import", str(tmp_path / "a"), "--write"]) == 1
-    assert record.read_text() == "{}"
+    assert not corpus.exists()
     assert f"not of these sources: {NAME}" in capsys.readouterr().err
 
 
-def test_the_smallest_inputs_that_add_lines_are_kept(record: Path, tmp_path: Path) -> None:
+def test_the_smallest_inputs_that_add_lines_are_kept(corpus: Path, tmp_path: Path) -> None:
     @contextmanager
     def opened() -> Iterator[tuple[Sequence[bytes], Run]]:
         def run(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Ceph's gateway checks secrets, and overwrites with multipart uploads and If-Match unconditionally."""
+"""Ceph's gateway checks secrets, and ignores If-Match."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_release_and_install(rados: Server, keys: KeySet, tmp_path: Path) -> Non
     store = rados.store(rados.bucket())
     release = make_release(tmp_path / "r1", size=6 * MIB, rocm=("7.1",), packs=("amd-gfx908",))
     first = publish(release, store, keys)
-    assert "conditional completion" in first.notes[0] and "one publish at a time" in first.notes[0]
+    assert "conditional replacement" in first.notes[0] and "one publish at a time" in first.notes[0]
     again = publish(release, store, keys)
     assert not again.sent
     publish(make_release(tmp_path / "r2", "0.11.2b-r2"), rados.store(store._bucket), keys)

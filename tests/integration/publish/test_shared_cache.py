@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.paced_http import Clock
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.cache import session
 from aotforge.publish.cache.index import CacheIndex, Name, SharedObject, decode_index, load_index, object_name
@@ -23,7 +22,7 @@ from aotforge.publish.cache.writer import CacheWriter, prune
 from aotforge.publish.keys import KeySet, create_keys
 from aotforge.publish.signed_index import change_index, load_state
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
+from aotforge.publish.stores.store import Clock, ErrorKind, Reader, Store, StoreError
 from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, ROOT
 from tests.support.web import running_web

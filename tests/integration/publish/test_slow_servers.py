@@ -1,7 +1,4 @@
-"""Servers that are slow on purpose: downloads end with an error, and other commands are not delayed.
-
-Servers advance the reader's clock themselves, so that minutes of waiting take milliseconds.
-"""
+"""Servers that are slow on purpose: downloads end with an error, and other commands are not delayed."""
 
 from __future__ import annotations
 
@@ -16,85 +13,117 @@ from urllib.request import ProxyHandler, Request
 
 import pytest
 
-from aotforge.base import paced_http
-from aotforge.base.paced_http import GRACE_SECONDS, LEAST_RATE, _Redirects, paced_opener
+from aotforge.base.downloads import WeakerSchemeError, _Redirects, download, within
 from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
+from aotforge.publish.index import IndexedFile
 from aotforge.publish.keys import KeySet
-from aotforge.publish.stores import s3_transport
+from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
-from aotforge.publish.stores.reading import METADATA_SECONDS, Pace, read_small
+from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish
 from tests.support.s3 import Server
-from tests.support.slow_servers import BODY, HEAD, S3_ACTIONS, S3_BODY, Clock, refused, slow_server
+from tests.support.slow_servers import BODY, HEAD, refused, slow_server
 
 
-@pytest.mark.parametrize("head", [HEAD, BODY], ids=["headers", "body"])
-def test_a_byte_now_and_then(head: bytes, keys: KeySet, tmp_path: Path) -> None:
-    clock = Clock()
-    with slow_server(clock, head, b"x", 5.0) as url:
-        reader = HttpReader(url, clock=clock)
-        refused(
-            lambda: trusted_index(reader, keys.roots[0], tmp_path, clock=clock),
-            r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s",
-        )
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines that a test can wait for."""
+    monkeypatch.setattr(reading, "METADATA_SECONDS", 0.3)
+    monkeypatch.setattr(reading, "FILE_SECONDS", 0.3)
 
 
-@pytest.mark.parametrize("head", [b"HTTP/1.1 100 ", HEAD, S3_BODY], ids=["status", "headers", "body"])
-@pytest.mark.parametrize("action", S3_ACTIONS)
-def test_a_byte_now_and_then_from_an_s3_server(head: bytes, action: str) -> None:
-    """A HEAD request has no body: its answer is complete with the headers."""
-    if action == "size" and head == S3_BODY:
-        return
-    clock = Clock()
-    with slow_server(clock, head, b"x", 5.0) as url:
-        store = S3Store(Server(url=url).client(), "bucket", "", sleep=lambda seconds: None, clock=clock)
-        refused(
-            lambda: S3_ACTIONS[action](store), r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s"
-        )
+FILE = IndexedFile(name="archive.tar.gz", size=100_000, sha256="0" * 64)
+DOWNLOADS: dict[str, Callable[[Reader, Path], object]] = {
+    "metadata": lambda reader, folder: read_small(reader, "file", limit=10**6),
+    "file": lambda reader, folder: fetch_file(reader, "file", FILE, folder),
+}
 
 
+@pytest.mark.parametrize("kind", ["http", "s3"])
+@pytest.mark.parametrize("download", DOWNLOADS)
+@pytest.mark.parametrize("head", [b"HTTP/1.1 100 ", HEAD, BODY], ids=["status", "headers", "body"])
+@pytest.mark.usefixtures("short")
+def test_a_byte_now_and_then(head: bytes, download: str, kind: str, tmp_path: Path) -> None:
+    with slow_server(head, b"x") as url:
+        readers: dict[str, Callable[[], Reader]] = {
+            "http": lambda: HttpReader(url),
+            "s3": lambda: S3Store(Server(url=url).client(), "bucket", ""),
+        }
+        refused(lambda: DOWNLOADS[download](readers[kind](), tmp_path), "/file was not complete after")
+
+
+@pytest.mark.usefixtures("short")
+def test_an_index_a_byte_now_and_then(keys: KeySet, tmp_path: Path) -> None:
+    with slow_server(BODY, b"x") as url:
+        refused(lambda: trusted_index(HttpReader(url), keys.roots[0], tmp_path), "was not complete after")
+
+
+@pytest.mark.usefixtures("short")
 def test_a_connection_that_breaks_after_each_byte(tmp_path: Path) -> None:
     """Every byte is progress, which must not start the time anew."""
-    clock = Clock()
-    with slow_server(clock, BODY.replace(b"200 OK", b"206 Partial Content"), b"x", 5.0, cut=1) as url:
-        reader = HttpReader(url, clock=clock, sleep=lambda seconds: None)
-        refused(lambda: list(reader.read("file")), "is too slow")
+    with slow_server(BODY.replace(b"200 OK", b"206 Partial Content"), b"x", cut=1) as url:
+        reader = HttpReader(url, sleep=lambda seconds: None)
+        refused(lambda: fetch_file(reader, "file", FILE, tmp_path), "was not complete after")
 
 
-def test_the_same_bytes_again_and_again() -> None:
-    """Without ranges a server sends what is known first: only bytes that are new count as progress."""
-    clock, seconds = Clock(), 10.0
-    listener = socket.create_server(("127.0.0.1", 0))
+@pytest.mark.usefixtures("short")
+def test_a_name_that_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time limits of sockets do not include this."""
+    answered = threading.Event()
 
-    def serve() -> None:
-        for more in range(1, 1000):
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                connection.recv(65536)
-                clock.now += seconds
-                connection.sendall(
-                    b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * (50_000 + more)
-                )
+    def resolve(*_: object, **__: object) -> None:
+        assert answered.wait(300)
+        raise socket.gaierror("no such name")
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    reader = HttpReader(
-        f"http://127.0.0.1:{listener.getsockname()[1]}", clock=clock, sleep=lambda seconds: None
-    )
-    try:
-        refused(lambda: list(islice(reader.read("file"), 100)), r"is too slow: 500\d\d bytes in 1\d\d s")
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    refused(lambda: read_small(HttpReader("http://mirror.test"), "file", limit=9), "was not complete after")
+    answered.set()
+
+
+def test_a_deadline_ends_what_is_waited_for() -> None:
+    """The producing thread ends with the next item: also one that waits because nothing takes its items."""
+    closed = threading.Event()
+
+    def items() -> Iterator[int]:
+        try:
+            yield from range(10**9)
+        finally:
+            closed.set()
+
+    taken = within(0.2, items())
+    assert list(islice(taken, 3)) == [0, 1, 2]
+    with pytest.raises(TimeoutError, match="not complete after 0 s"):
+        for _ in taken:
+            pass
+    assert closed.wait(300)
+
+
+def test_errors_of_the_thread_are_those_of_the_reader() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise KeyError("no such item")
+
+    taken = within(300.0, items())
+    assert next(taken) == 1
+    with pytest.raises(KeyError, match="no such item"):
+        next(taken)
+
+
+@pytest.mark.parametrize(("limit", "complete"), [(100, True), (99, False), (1, False)])
+def test_a_download_has_a_limit_of_bytes(limit: int, complete: bool, tmp_path: Path) -> None:
+    with slow_server(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 50, cut=2) as url:
+        received = download(url, limit=limit, seconds=300.0)
+        if complete:
+            assert b"".join(received) == b"x" * 100
+            return
+        assert next(received)[:1] == b"x"
+        with pytest.raises(ConnectionError, match=f"it is longer than {limit} bytes"):
+            list(received)
 
 
 def test_a_redirect_with_a_body_that_does_not_end() -> None:
@@ -119,44 +148,6 @@ def test_a_redirect_with_a_body_that_does_not_end() -> None:
     thread.join()
     listener.close()
     assert sent < 32
-
-
-class Pieces:
-    """A reader of a file that comes in pieces."""
-
-    url = "place"
-
-    def __init__(self, clock: Clock, piece: bytes, seconds: float, count: int) -> None:
-        self.clock, self.piece, self.seconds, self.count = clock, piece, seconds, count
-
-    def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        for _ in range(self.count):
-            self.clock.now += self.seconds
-            yield self.piece
-
-
-def test_metadata_has_a_deadline_at_any_rate() -> None:
-    clock = Clock()
-    reader = Pieces(clock, b"x" * 100_000, METADATA_SECONDS / 10, 10)
-    assert len(read_small(reader, "in time", limit=10**7, clock=clock)) == 1_000_000
-    reader.count = 11
-    refused(
-        lambda: read_small(reader, "late", limit=10**7, clock=clock),
-        "place/late was not complete after 132 s",
-    )
-
-
-@pytest.mark.parametrize("faster", [0.99, 1.01])
-def test_only_the_average_rate_counts(faster: float) -> None:
-    """A file that takes long because it is large is not refused; pauses are allowed after quick pieces."""
-    clock, size = Clock(), 10_000_000
-    pace = Pace("archive", clock)
-    pace.count(size)
-    clock.now += (GRACE_SECONDS + size / LEAST_RATE) * faster
-    if faster < 1:
-        assert pace.left() > 0
-    else:
-        refused(pace.left, "archive is too slow: 10000000 bytes in 50[0-9]+ s")
 
 
 @pytest.fixture
@@ -257,12 +248,12 @@ def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: b
     with (tmp_path / "answer").open("wb") as answer:
 
         def redirect() -> Request | None:
-            return _Redirects(Pace(old)).redirect_request(Request(old), answer, 302, "Found", {}, new)
+            return _Redirects().redirect_request(Request(old), answer, 302, "Found", {}, new)
 
         if followed:
             assert redirect() is not None
         else:
-            with pytest.raises(StoreError, match="which is not followed"):
+            with pytest.raises(WeakerSchemeError, match="which is not followed"):
                 redirect()
 
 
@@ -291,9 +282,8 @@ def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     request = Request("http://mirror.test/x", headers={"Range": "bytes=1-"})
-    opener = paced_opener(Pace("mirror"), Proxy({"http": f"http://user:secret@{here}"}))
-    with opener.open(request) as answer:
-        assert answer.status == 206
+    proxy = Proxy({"http": f"http://user:secret@{here}"})
+    assert list(download(request, proxy, limit=0, seconds=300.0)) == []
     thread.join(300)
     listener.close()
     assert b"GET http://mirror.test/x" in heads[0] and b"Proxy-Authorization: Basic" in heads[0].title()
@@ -302,121 +292,15 @@ def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) 
 
 
 def test_a_redirect_to_ftp_ends_the_download() -> None:
-    clock = Clock()
     head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ftp://127.0.0.1:1/x\r\n\r\n"
     with (
-        slow_server(clock, head, b"", 0.0, cut=0) as url,
+        slow_server(head, b"", cut=0) as url,
         pytest.raises(StoreError, match=r"/tuf redirects to ftp, which is not followed"),
     ):
         list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
 
 
-@pytest.mark.parametrize("kind", ["http", "s3"])
-def test_a_name_with_many_addresses(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection attempt may take its time limit; to each of thousands of addresses that was hours."""
-    clock, tried = Clock(), []
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 1)) for n in range(1, 100)]
-
-    def attempt(self: socket.socket, place: object) -> None:
-        tried.append(place)
-        clock.now += self.gettimeout() or 1000.0
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    monkeypatch.setattr(socket.socket, "connect", attempt)
-    url, place = "http://mirror.test:1", "file"
-    if kind == "s3":
-        store = S3Store(Server(url=url).client(attempts=1), "bucket", "", sleep=lambda _: None, clock=clock)
-        refused(lambda: list(store.read(place)), r"is too slow: 0 bytes in 120 s")
-    else:
-        reader = HttpReader(url, sleep=lambda _: None, clock=clock)
-        refused(lambda: list(reader.read(place)), r"is too slow: 0 bytes in 120 s")
-    assert len(tried) <= 12
-
-
 def test_a_redirect_to_what_is_no_address() -> None:
     head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://[::1/x\r\n\r\n"
-    with slow_server(Clock(), head, b"", 0.0, cut=0) as url:
+    with slow_server(head, b"", cut=0) as url:
         refused(lambda: list(HttpReader(url, sleep=lambda _: None).read("tuf")), "Invalid IPv6 URL")
-
-
-S3_CHUNKED = (
-    b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
-)
-TRAILER = b"A: " + b"x" * 50_000 + b"\r\n"
-
-
-@pytest.mark.parametrize("name", ["read", "load"])
-def test_a_trailer_that_does_not_end_does_not_count_for_the_rate(name: str) -> None:
-    """After the last chunk the client reads lines to an empty one: a server that sent them quickly was waited for for ever."""
-    clock = Clock()
-    with slow_server(clock, S3_CHUNKED + b"0\r\n", TRAILER, 1.0, cut=600) as url:
-        client = Server(url=url).client(attempts=1)
-        store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
-        refused(lambda: S3_ACTIONS[name](store), r"is too slow: \d+ bytes in \d+ s")
-
-
-@pytest.mark.parametrize("kind", ["http", "s3"])
-def test_a_receive_that_the_rate_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server sends nothing after its headers. The clock is the real one: a receive waits by no other."""
-    monkeypatch.setattr(paced_http, "GRACE_SECONDS", 0.5)
-    done = threading.Event()
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(65536)
-            connection.sendall(S3_BODY)
-            assert done.wait(300)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    readers: dict[str, Reader] = {
-        "http": HttpReader(url, attempts=1),
-        "s3": S3Store(Server(url=url).client(attempts=1), "bucket", ""),
-    }
-    try:
-        refused(lambda: list(readers[kind].read("file")), r"is too slow: \d+ bytes in \d+ s")
-    finally:
-        done.set()
-        thread.join()
-        listener.close()
-
-
-def test_what_is_not_content_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 1 << 20)
-    with slow_server(clock := Clock(), S3_CHUNKED + b"0\r\n", TRAILER, 0.0, cut=100) as url:
-        client = Server(url=url).client(attempts=1)
-        store = S3Store(client, "bucket", "", sleep=lambda seconds: None, clock=clock)
-        with pytest.raises(StoreError, match="is larger than 1048576 bytes"):
-            list(store.read("file"))
-
-
-def test_content_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 3 << 20)  # one read takes a third of it
-    head = b"HTTP/1.1 200 OK\r\nETag: tag\r\nContent-Length: 8000000\r\n\r\n"
-    with slow_server(clock := Clock(), head, b"x" * 100_000, 0.0, cut=80) as url:
-        store = S3Store(Server(url=url).client(), "bucket", "", sleep=lambda seconds: None, clock=clock)
-        assert sum(map(len, store.read("file"))) == 8_000_000
-
-
-S3_ANSWERS: dict[str, tuple[bytes, Callable[[S3Store], object]]] = {
-    "error": (b"500 X", lambda store: list(store.read("a"))),
-    "listing": (b"200 OK", lambda store: store.names("a/")),
-    "upload": (b"200 OK", lambda store: store.put_if_absent("a", b"x" * (6 << 20))),
-}
-
-
-@pytest.mark.parametrize("kind", S3_ANSWERS)
-def test_an_answer_of_s3_that_does_not_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore keeps it in memory before it looks at it."""
-    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 1 << 20)
-    status, act = S3_ANSWERS[kind]
-    head = b"HTTP/1.1 " + status + b"\r\nContent-Type: application/xml\r\n\r\n<R>"
-    with slow_server(clock := Clock(), head, b" " * (1 << 18), seconds=0.0, cut=40) as url:
-        client = Server(url=url).client(attempts=1)
-        store = S3Store(client, "bucket", "", part=5 << 20, sleep=lambda seconds: None, clock=clock)
-        with pytest.raises(StoreError, match="is larger than 1048576 bytes"):
-            act(store)

@@ -32,7 +32,7 @@ def kind(act: Callable[[], object]) -> ErrorKind:
 
 def test_honours_everything(store: Store) -> None:
     found = store.probe()
-    assert found.put and found.large and found.swap
+    assert found.put and found.swap
     assert found.notes("x") == ()
     assert not store.names("")  # the probe leaves nothing that counts as an object
 
@@ -142,7 +142,7 @@ def forgetful(server: Server, *operations: str) -> S3Store:
 def test_a_server_without_conditions_is_found_out(server: Server) -> None:
     store = forgetful(server)
     found = store.probe()
-    assert not (found.put or found.large or found.swap)
+    assert not (found.put or found.swap)
     assert (
         "does not honour" in found.notes("s3://x")[0] and "one publish at a time" in found.notes("s3://x")[0]
     )
@@ -155,13 +155,3 @@ def test_a_server_without_conditions_is_found_out(server: Server) -> None:
     store.compare_and_swap("t", b"1", token=None)
     assert kind(lambda: store.compare_and_swap("t", b"2", token=None)) is ErrorKind.EXISTS
     assert kind(lambda: store.compare_and_swap("t", b"2", token='"0"')) is ErrorKind.EXISTS
-
-
-def test_a_server_that_would_overwrite_with_parts_gets_one_put(server: Server) -> None:
-    store = forgetful(server, "CompleteMultipartUpload")
-    found = store.probe()
-    assert (found.put, found.large, found.swap) == (True, False, True)
-    assert "sent in one PUT" in found.notes("s3://x")[0] and "race" not in found.notes("s3://x")[0]
-    store.put_if_absent("a", b"1" * 6 * MIB)
-    assert kind(lambda: store.put_if_absent("a", b"2" * 6 * MIB)) is ErrorKind.EXISTS
-    assert b"".join(store.read("a")) == b"1" * 6 * MIB

@@ -1,20 +1,33 @@
-"""Secrets planted in the caller's environment reach no child: read from /proc of real children, and from inside a sandbox."""
+"""Secrets planted in the caller's environment reach no child: read from real children, and from inside a sandbox."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from aotforge.base.child_processes import KINDS, run_child, run_child_bytes, start_child
+from aotforge.base.child_processes import (
+    ENGINE,
+    NETWORK,
+    USER_PYTHON,
+    child_environment,
+    fixed_environment,
+    run_child,
+    run_child_bytes,
+    start_child,
+    tool_environment,
+)
 from aotforge.verify.pool import Pool
 from tests.unit.base.test_child_processes import SECRETS
 
 VALUE = "planted-secret"
+SHOW = [sys.executable, "-I", "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
 
 
 @pytest.fixture(autouse=True)
@@ -23,16 +36,24 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, VALUE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_child_receives_a_planted_secret(kind: str) -> None:
-    command = [sys.executable, "-I", "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
-    ran = run_child(kind, command, capture_output=True)
-    assert (
-        ran.returncode == 0 and VALUE not in ran.stdout and json.loads(ran.stdout).keys().isdisjoint(SECRETS)
-    )
-    assert VALUE.encode() not in run_child_bytes(kind, command, capture_output=True).stdout
-    with start_child(kind, command, stdout=-1) as child:
+def test_no_child_receives_a_planted_secret() -> None:
+    ran = run_child(SHOW, capture_output=True)
+    assert ran.returncode == 0 and VALUE not in ran.stdout
+    assert json.loads(ran.stdout).keys().isdisjoint(SECRETS)
+    assert VALUE.encode() not in run_child_bytes(SHOW, capture_output=True).stdout
+    with start_child(SHOW, stdout=subprocess.PIPE) as child:
         assert VALUE.encode() not in child.communicate()[0]
+
+
+@pytest.mark.parametrize("keep", [ENGINE, NETWORK, USER_PYTHON])
+def test_no_child_with_a_purpose_receives_one(keep: Sequence[str]) -> None:
+    ran = run_child(SHOW, environment=child_environment(keep=keep), capture_output=True)
+    assert ran.returncode == 0 and VALUE not in ran.stdout
+
+
+def test_no_tool_receives_one() -> None:
+    ran = run_child(SHOW, environment=tool_environment(), capture_output=True)
+    assert ran.returncode == 0 and VALUE not in ran.stdout
 
 
 def test_a_verification_worker_has_none(tmp_path: Path) -> None:
@@ -48,15 +69,7 @@ def test_a_verification_worker_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_process_1_of_a_sandbox_has_none() -> None:
-    words = [
-        str(shutil.which("bwrap")),
-        "--unshare-all",
-        "--ro-bind",
-        "/",
-        "/",
-        "--proc",
-        "/proc",
-        "--clearenv",
-    ]
-    ran = run_child("bubblewrap", [*words, "/bin/cat", "/proc/1/environ"], capture_output=True)
+    words = [str(shutil.which("bwrap")), "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc"]
+    command = [*words, "--clearenv", "/bin/cat", "/proc/1/environ"]
+    ran = run_child(command, environment=fixed_environment({"PATH": "/bin"}), capture_output=True)
     assert ran.returncode == 0 and VALUE not in ran.stdout

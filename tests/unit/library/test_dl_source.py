@@ -13,7 +13,7 @@ import pytest
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
 from aotforge.library.sources import DLFCN_VARIABLE, DlManifest, dl_source, load_dl_manifest
 from tests.support.dl import original_manifest
-from tests.support.slow_servers import Clock, slow_server
+from tests.support.slow_servers import slow_server
 
 ROOT = Path(__file__).parents[3]
 TOP = "dlfcn-win32-1.4.2"
@@ -102,7 +102,7 @@ def test_other_bytes_and_missing_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_server_that_answers_garbage(tmp_path: Path) -> None:
     with (
-        slow_server(Clock(), b"garbage not http\r\n\r\n", b"", 0, cut=0) as bad,
+        slow_server(b"garbage not http\r\n\r\n", b"", cut=0) as bad,
         pytest.raises(ToolchainError, match="cannot be fetched: garbage not http"),
     ):
         source(tmp_path, manifest(f"{bad}/x.tar.gz", "0" * 64))

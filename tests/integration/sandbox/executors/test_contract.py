@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from aotforge.base.child_processes import fixed_environment
 from aotforge.errors import LimitError
 from aotforge.sandbox.executors.executor import Executor
 from aotforge.sandbox.executors.local import ProcessChannel
@@ -227,7 +228,9 @@ class _Slow:
 
 def test_a_reader_does_not_take_the_bytes_of_the_next_agent() -> None:
     """A closed descriptor's number goes to the next file that is opened."""
-    channel = ProcessChannel("agent", [sys.executable, "-c", "input()"], what="a step")
+    channel = ProcessChannel(
+        [sys.executable, "-c", "input()"], environment=fixed_environment({}), what="a step"
+    )
     numbered, found = threading.Event(), list[bytes]()
     slow: Any = _Slow(channel._stdout, numbered)
     channel._stdout = slow

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from aotforge.base.child_processes import fixed_environment
 from aotforge.compile.pool import Frames, frame
 from aotforge.errors import AotforgeError, ExecutorError, LimitError
 from aotforge.sandbox.executors.docker import DockerChannel
@@ -209,7 +210,9 @@ os.write(1, b"%d" % written)
 
 
 def test_the_agents_stderr_in_a_process_is_bounded() -> None:
-    channel = ProcessChannel("agent", [sys.executable, "-I", "-c", FLOOD], what="a step")
+    channel = ProcessChannel(
+        [sys.executable, "-I", "-c", FLOOD], environment=fixed_environment({}), what="a step"
+    )
     try:
         assert int(channel.receive()) <= 1 << 16
         assert channel.ended().text == "it exited with 0: first"

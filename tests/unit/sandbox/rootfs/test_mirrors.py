@@ -9,7 +9,7 @@ import pytest
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.fetch import DEBIAN, AptSettings, _proxies, settings_from
 from aotforge.sandbox.rootfs.resolve_packages import _sources
-from tests.support.slow_servers import Clock, slow_server
+from tests.support.slow_servers import slow_server
 
 
 def test_sites_in_order_then_debians_own() -> None:
@@ -59,7 +59,7 @@ def test_a_lock_has_security_updates(tmp_path: Path) -> None:
 def test_a_mirror_that_answers_garbage_is_passed_over(tmp_path: Path, head: bytes) -> None:
     (tmp_path / "dists/sid").mkdir(parents=True)
     (tmp_path / "dists/sid/InRelease").write_text("signed")
-    with slow_server(Clock(), head, b"", 0, cut=0) as bad:
+    with slow_server(head, b"", cut=0) as bad:
         settings = AptSettings(archives=(bad, f"file:{tmp_path}"), proxies={"http": "DIRECT"})
         (line,) = _sources("sid", settings)
     assert f"file:{tmp_path} sid" in line
