@@ -32,7 +32,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
         """Stores a group, with the digests of its files."""
         digests = {name: _digest(Path(path)) for name, path in group.items()}
         text = json.dumps({"child_paths": group, "sha256": digests})
-        return self.put(text, f"__grp__{filename}", binary=False)
+        return str(self.put(text, f"__grp__{filename}", binary=False))
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         """The paths of a group; None for one with a file that was changed or truncated: Triton then compiles the kernel again."""

@@ -70,8 +70,8 @@ def test_modes_are_those_of_the_umask(tmp_path: Path, mask: int) -> None:
         *("file", "staged file", ".output.lock", ".waited.lock", "root", "zip", "tar", "read-only")
     }
     for path, mode in found.items():
-        whole = 0o777 if path.is_dir() else 0o444 if path.name == "read-only" else 0o666
-        assert mode == whole & ~mask, path
+        full = 0o777 if path.is_dir() else 0o444 if path.name == "read-only" else 0o666
+        assert mode == full & ~mask, path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")

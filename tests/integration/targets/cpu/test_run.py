@@ -144,8 +144,7 @@ print(float(out.sum()))
 def test_machine_code_in_the_cache_is_executed_only_if_this_process_would_have_made_it(
     tmp_path: Path,
 ) -> None:
-    """Truncated and exchanged code is compiled again; a cache that every user can write gives a warning, or an error where that is asked
-    for."""
+    """Truncated and exchanged code is compiled again; a cache that every user can write is reported."""
     (tmp_path / "script.py").write_text(ADD)
     assert _run(["script.py"], tmp_path).stdout == "200.0\n"
     codes = sorted((tmp_path / "cache").rglob("*.so"))
