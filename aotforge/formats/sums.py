@@ -17,8 +17,8 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
 
 
 def parse_sums(text: str) -> dict[str, str]:
-    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, a name outside of the folder,
-    and too many lines."""
+    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, a name outside of the
+    folder, and too many lines."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)

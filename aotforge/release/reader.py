@@ -97,7 +97,10 @@ def _check_other_archives(folder: Path, sums: Mapping[str, str], packs: Collecti
 
 
 def _check_zip(path: Path, archive: ArtifactName | None, packs: Collection[ReleasedPack]) -> None:
-    """A Windows archive or a wheel, whose images are those of the packs. Raises OSError, UnsafeArchiveError, BadZipFile."""
+    """A Windows archive or a wheel, whose images are those of the packs.
+
+    Raises OSError, UnsafeArchiveError, BadZipFile.
+    """
     names = archive.packs if archive else frozenset[str]()
     known = {one.pack.name: one.pack.files for one in packs}
     # a library without the images that its archive is named for does nothing

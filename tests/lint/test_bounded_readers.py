@@ -25,7 +25,8 @@ PARSERS = frozenset({
     "yaml.load", "yaml.safe_load", "yaml.compose", "xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring",
     "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json", "memfd_create",
 })  # fmt: skip
-"""Functions by module, and methods of any object by name. A file in memory is here because a child can write to it without end."""
+"""Functions by module, and methods of any object by name. A file in memory is here because a child can write to
+it without end."""
 
 _MODULES = re.compile(rf"\b({'|'.join({name.split('.')[-2:][0] for name in PARSERS})})\b")
 

@@ -142,7 +142,7 @@ def test_families_may_be_links_to_other_folders(
 def test_an_image_of_which_the_emulator_reads_all_but_one_bit_is_refused(
     add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
 ) -> None:
-    """A GPU would stop at infinite results: a bit of the descriptor that the virtual GPU has not, nor the image's text."""
+    """A GPU would stop at infinite results: a bit that neither the virtual GPU nor the image's text has."""
     root, plan, images = add
     altered = {}
     for key, image in images.items():

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ReleaseError
-from aotforge.formats import zip_archive
+from aotforge.formats import untrusted_file, zip_archive
 from aotforge.formats.wheel import WheelName, read_metadata, read_wheel, write_wheel
 from aotforge.formats.zip_archive import check_zip, digest_members, open_zip, read_member, write_zip
 
@@ -192,8 +192,8 @@ def test_bounds_of_what_is_read() -> None:
     bounds = (
         zip_archive._FREE,
         zip_archive._RATIO,
-        zip_archive.UNPACKED_LIMIT,
-        zip_archive.MEMBERS_LIMIT,
+        untrusted_file.UNPACKED_LIMIT,
+        untrusted_file.MEMBERS_LIMIT,
     )
     assert bounds == (1_048_576, 40, 2_147_483_648, 50_000)
 

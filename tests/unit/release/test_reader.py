@@ -437,51 +437,8 @@ def test_values_and_keys_are_counted() -> None:
         untrusted_file.parse_json('[{"a":1,"b":1}]', keys=1)
 
 
-def bombs(folder: Path, count: int) -> Path:
-    """A release of packs whose images are 6 MiB of zeros each, which have 6 kB."""
-    files: dict[str, bytes] = {}
-    for number in range(count):
-        pack = f"amd-{number}"
-        images, _ = names(pack)
-        zeros = archive(
-            {f"lib/aotriton.images/{pack}/x": bytes(6 << 20), f"lib/aotriton.images/{pack}/{number}": b""}
-        )
-        files |= content(pack) | {images: zeros}
-    return release(folder, files)
-
-
-def test_the_archives_of_a_release_have_bounds_together(tmp_path: Path) -> None:
-    """Each had 16 MiB whatever its size: 375 kB took a gigabyte."""
-    for count in (2, 3):
-        (tmp_path / str(count)).mkdir()
-    assert len(read_release(bombs(tmp_path / "2", 2))) == 2
-    with pytest.raises(ReleaseError, match="more than the expected"):
-        read_release(bombs(tmp_path / "3", 3))
-
-
-def test_runtimes_of_the_same_bytes_are_read_once(tmp_path: Path) -> None:
-    """Their archives differ in their names."""
-    other = RUNTIME.replace("rocm7.0", "rocm7.1")
-    data = archive({"lib/libaotriton_v2.so": bytes(9 << 20)})
-    assert len(read_release(release(tmp_path, complete(**{RUNTIME: data, other: data})))) == 2
-    changed = archive({"lib/libaotriton_v2.so": bytes(9 << 20) + b"1"})
-    with pytest.raises(ReleaseError, match="more than the expected"):
-        read_release(release(tmp_path, complete(**{RUNTIME: data, other: changed})))
-
-
 def test_bounds_of_resources() -> None:
     assert (reader._RESOURCES_LIMIT, reader._LABELS, reader._LABEL_LENGTH) == (67_108_864, 4096, 512)
-
-
-def test_unpacked_archives_have_bounds_together(tmp_path: Path) -> None:
-    folder = bombs(tmp_path, 4)
-    named = [found for path in sorted(folder.iterdir()) if (found := parse_artifact_name(path.name))]
-    (tmp_path / "work").mkdir()
-    violations = [
-        one.violations for one in _unpack_all(folder, named, tmp_path / "work") if one.kind == "images"
-    ]
-    refused = [any("more than the expected" in text for text in texts) for texts in violations]
-    assert refused == [False, False, True, True]
 
 
 def test_texts_are_kept_in_proportion_to_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
