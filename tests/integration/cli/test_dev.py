@@ -24,7 +24,7 @@ case "$*" in
 *version_info*) echo {VERSION} ;;
 esac
 """
-"""Notes how it is called; the environment that it makes is a copy of itself; packages and tasks are not real."""
+"""Notes how it is called; the environment that it makes is a copy of itself; nothing else is real."""
 
 
 def run_dev(home: Path | str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
