@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -181,6 +183,19 @@ def make_checkout(folder: Path) -> Path:
         if shutil.which("git"):
             subprocess.run([*git, *words], cwd=folder, check=True)
     return folder
+
+
+def share(folder: Path, user: int) -> None:
+    """Let another user write a folder, as `setfacl -m u:USER:rwx`. Skips the test where the file system has no ACLs."""
+    owner, named, group, mask, other, no_id = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
+    entries = [(owner, 7, no_id), (named, 7, user), (group, 5, no_id), (mask, 7, no_id), (other, 5, no_id)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(folder, "system.posix_acl_access", acl)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        pytest.skip("the file system of the test folder has no ACLs")
 
 
 def new_machine(world: Path, checkout: Path) -> Machine:

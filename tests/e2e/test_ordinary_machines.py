@@ -12,12 +12,20 @@ import pytest
 from aotforge.devtools.doctor import CHECKS
 from aotforge.formats.library_alias import library_alias
 from aotforge.publish.session import open_for_publishing
-from tests.e2e.machines import WORLD, Account, Folder, Machine, make_checkout, make_home, new_machine, reason
+from tests.e2e.machines import (
+    WORLD,
+    Account,
+    Folder,
+    Machine,
+    make_checkout,
+    make_home,
+    new_machine,
+    reason,
+    share,
+)
 from tests.integration.source_route.ready_images import release as ready_release
 from tests.integration.source_route.routes import PYTORCH, zstd_archive
-from tests.support.acl import set_acl
 from tests.support.dev_home import VERSION
-from tests.support.other_user import USER
 from tests.support.publishing import make_keys, make_release, publish
 from tests.support.releases import build_small
 from tests.support.runtime import CACHE
@@ -143,8 +151,8 @@ def cache_of_a_team(machine: Machine) -> None:
 
 def folder_with_an_acl(machine: Machine) -> None:
     machine.place = "proj/w"
-    set_acl(machine.make(Folder(path="proj", owner=ALICE.owner)), USER)
-    set_acl(cache(machine, ALICE.owner), USER)
+    for folder in (machine.make(Folder(path="proj", owner=ALICE.owner)), cache(machine, ALICE.owner)):
+        share(folder, BOB.uid)
     machine.own(machine.checkout, ALICE.owner)
 
 
@@ -429,18 +437,14 @@ def test_a_release_folder_whose_files_are_links(machine: Machine, release: Path)
     for path in sorted((machine.world / "objects").iterdir()):
         (folder / path.name).symlink_to(WORLD / "objects" / path.name)
     torch_lib(machine, "venv")
+    machine.mounts["cache"] = CACHE
+    machine.settings["AOTFORGE_CACHE"] = str(WORLD / "cache")
     for task in (
-        ("release.diff", WORLD / "release", WORLD / "objects"),
-        (
-            "release.dropin",
-            "--dry-run",
-            "--pytorch-lib",
-            WORLD / "venv" / TORCH / "lib",
-            "--release",
-            WORLD / "release",
-        ),
+        ("check", "--unsandboxed", "--only", "folder,layout"),
+        ("verify", "--only", "add"),
+        ("release.dropin", "--dry-run", "--pytorch-lib", WORLD / "venv" / TORCH / "lib"),
     ):
-        done = machine.dev(ROOT, *task)
+        done = machine.dev(ROOT, *task, "--release", WORLD / "release")
         assert done.returncode == 0, done.stdout + done.stderr
 
 
