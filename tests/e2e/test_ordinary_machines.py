@@ -388,10 +388,11 @@ def configured(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Path
     ready_release(machine.world / "release", {"amd-gfx908": "gfx908"})
     options = [one for one in PYTORCH if "NOIMAGE" not in one]
     images = f"-DAOTRITON_IMAGES={WORLD / 'release'}"
-    for command in (
+    commands: tuple[tuple[str | Path, ...], ...] = (
         ("cmake", "-G", "Ninja", "-S", ".", "-B", WORLD / "bld", *options, images),
         ("ninja", "-C", WORLD / "bld", "aotforge_images"),
-    ):
+    )
+    for command in commands:
         done = machine.run(ROOT, *command, env={"AOTFORGE_ZSTD_SOURCE": str(zstd_archive())})
         assert done.returncode == 0, done.stdout + done.stderr
     return build

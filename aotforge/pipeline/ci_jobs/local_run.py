@@ -65,9 +65,9 @@ class LocalRun:
             discard(place)
         checkout = place / "checkout"
         make_folders(checkout.parent)
-        if (done := clone(self.root, checkout)).returncode:
+        if (cloned := clone(self.root, checkout)).returncode:
             raise ShardError(
-                f"git cannot clone {self.root}: {first_line(done)}",
+                f"git cannot clone {self.root}: {first_line(cloned)}",
                 hint="free some space, or name another folder",
             )
         git(checkout, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", self._commit)
