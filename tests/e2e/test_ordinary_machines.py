@@ -488,3 +488,23 @@ def test_two_users_of_a_group_publish_to_one_folder(machine: Machine) -> None:
     assert shown.returncode == 0 and all(name in shown.stdout for name in releases), (
         shown.stdout + shown.stderr
     )
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_linters_list_the_files_of_a_checkout_of_another_user(machine: Machine) -> None:
+    """Git alone calls its owner dubious."""
+    mounted_checkout(machine)
+    refused = machine.run(ROOT, "git", "status", env={"GIT_CONFIG_NOSYSTEM": "1"})
+    assert "dubious ownership" in refused.stderr
+    command = (
+        f".aotforge/venv-{VERSION}/bin/python",
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+    )
+    done = machine.run(ROOT, *command, "tests/lint/test_conventions.py::test_no_banned_word")
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
