@@ -19,7 +19,7 @@ _CLONE = (
 def run_git(
     root: Path, *arguments: str, given: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs git in the repository of `root`, whatever repository a calling hook belongs to. Raises ToolchainError without git."""
+    """Runs git in the repository of `root`, not of a calling hook. Raises ToolchainError without git."""
     command = [*_ANY_OWNER, "-C", str(root), *arguments]
     try:
         return run_child_bytes(command, environment=child_environment(base=given), capture_output=True)

@@ -301,7 +301,8 @@ def _git(request: Request, *arguments: str) -> str:
         raise ToolchainError(
             f"git {arguments[0]} fails in {request.root}: {first_line(done)}",
             cause="no checkout of this repository, or a git before 2.38, which refuses that of another user",
-            hint=f"make releases in a clone; git config --global --add safe.directory {quote(str(request.root))} permits this one",
+            hint="make releases in a clone, or permit this one: "
+            f"git config --global --add safe.directory {quote(str(request.root))}",
         )
     return done.stdout.decode("utf-8", "replace").rstrip()
 

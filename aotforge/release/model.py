@@ -13,7 +13,13 @@ from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ManifestError, UnknownNameError
-from aotforge.formats.api_level import LEVEL_PATTERN, LIBRARY_PATTERN, library_level, library_name
+from aotforge.formats.api_level import (
+    LEVEL_PATTERN,
+    LIBRARY_PATTERN,
+    feature_level,
+    library_level,
+    library_name,
+)
 from aotforge.pack.model import Compressor
 
 if TYPE_CHECKING:
@@ -75,10 +81,10 @@ class ReleaseManifest(Manifest):
             raise ValueError("a library name or a ROCm version is listed twice")
         if self.soname != library_name(self.api_level):
             raise ValueError(f"soname {self.soname} is not that of {self.api_level}")
-        for level in (self, *self.other_levels):
-            feature = library_level(library_name(level.api_level))
-            if others := [name for name in level.other_names if library_level(name) != feature]:
-                raise ValueError(f"{others[0]} does not belong to {level.api_level}, whose interface differs")
+        own = (self.api_level, self.other_names)
+        for level, others in (own, *((other.api_level, other.other_names) for other in self.other_levels)):
+            if strange := [name for name in others if library_level(name) != feature_level(level)]:
+                raise ValueError(f"{strange[0]} does not belong to {level}, whose interface differs")
         return self
 
     @property

@@ -122,7 +122,12 @@ def _attend(
         correction = _exp(top - shift, binary, scaled)
         total = _to_single(total * correction + p.sum(axis=1, dtype=np.float64))
         kept = p if keep is None else np.where(keep[:, keys], p, np.float32(0.0))
-        out = _added(out * correction[:, None], np.float64(rounded(kept, dtype)), np.float64(v[keys]), order)
+        out = _added(
+            out * correction[:, None],
+            rounded(kept, dtype).astype(np.float64),
+            v[keys].astype(np.float64),
+            order,
+        )
         top = above
     empty = total == 0
     divisor = np.where(empty, np.float32(1.0), total)
@@ -148,7 +153,7 @@ def _added(total: Single, left: Double, right: Double, order: Order) -> Single:
     """total + left @ right, whose products are those that are added at a time."""
     if order.bits is None:
         return _to_single(total + left @ right)
-    terms = np.concatenate([np.float64(total)[..., None], left[:, None, :] * right.T], axis=2)
+    terms = np.concatenate([total.astype(np.float64)[..., None], left[:, None, :] * right.T], axis=2)
     # frexp's exponent is one more than that of the leading bit
     last = np.frexp(np.abs(terms).max(axis=2))[1] - 1 - order.bits
     exact = np.ldexp(np.trunc(np.ldexp(terms, -last[..., None])).sum(axis=2), last)

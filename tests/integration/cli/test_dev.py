@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
@@ -12,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.dev_home import VERSION, stamp_of
 from tests.support.families import PROJECT
 from tests.support.other_user import USER, as_other_user
 
-VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON = f"""#!/bin/sh
 echo "$*" >>"${{AOTFORGE_HOME%/}}/../calls"
 case "$*" in
@@ -25,7 +24,7 @@ case "$*" in
 *version_info*) echo {VERSION} ;;
 esac
 """
-"""Notes how it is called; an environment that it makes is a copy of itself; packages and tasks are not real."""
+"""Notes how it is called; the environment that it makes is a copy of itself; nothing else is real."""
 
 
 def run_dev(home: Path | str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -55,11 +54,6 @@ def new_python(folder: Path) -> Path:
     path.write_text(PYTHON)
     path.chmod(0o755)
     return path
-
-
-def stamp_of(name: str) -> str:
-    """What `dev` writes when a list is installed."""
-    return hashlib.sha256((PROJECT / "requirements" / f"{name}.txt").read_bytes()).hexdigest() + "\n"
 
 
 def calls(folder: Path, word: str) -> list[str]:
@@ -94,8 +88,9 @@ def test_the_first_run_makes_the_environment_and_later_ones_do_not_call_pip(tmp_
 @pytest.mark.parametrize(
     ("command", "settings", "name"),
     [
-        ("plan", {}, "build"), ("lint", {}, "test"), ("release.verify x", {}, "release"), ("cache.show", {}, "release"),
-        ("build --engine=dask", {}, "dask"), ("python -m dask scheduler", {}, "dask"), ("build --cache-to=x", {}, "release"),
+        ("plan", {}, "build"), ("lint", {}, "test"), ("release.verify x", {}, "release"),
+        ("cache.show", {}, "release"), ("build --engine=dask", {}, "dask"),
+        ("python -m dask scheduler", {}, "dask"), ("build --cache-to=x", {}, "release"),
         ("build", {"AOTFORGE_CACHE_FROM": "x"}, "release"),
     ],
 )  # fmt: skip

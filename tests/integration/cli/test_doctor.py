@@ -1,4 +1,4 @@
-"""`doctor` on broken environments: each is named, with its cure, and fails exactly the purposes that need it."""
+"""`doctor` on broken environments: each is named, with its cure, and fails what needs it."""
 
 from __future__ import annotations
 
