@@ -95,9 +95,9 @@ def test_conditional_writes_of_two_users_at_once(place: Path, monkeypatch: pytes
     """Each counts in one file, again when the other was faster: no step is lost."""
     store, token_of = DirectoryStore(place / "store"), directory._token
 
-    def slow(path: Path, shown: Path) -> str | None:
+    def slow(path: Path) -> str | None:
         """Time for the other between the comparison and the write."""
-        token = token_of(path, shown)
+        token = token_of(path)
         time.sleep(0.002)
         return token
 
