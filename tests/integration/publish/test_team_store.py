@@ -119,7 +119,7 @@ def test_conditional_writes_of_two_users_at_once(place: Path, monkeypatch: pytes
     assert loaded and loaded[0] == b"%d" % (2 * ROUNDS)
 
 
-def test_without_the_umask_of_a_team_the_next_publisher_is_told(place: Path) -> None:
+def test_without_the_umask_of_a_team_the_error_names_it(place: Path) -> None:
     store = DirectoryStore(place / "store")
     as_user(lambda: store.put_if_absent("tuf/a", b"x"), user=ALICE, group=DEVS, umask=0o022)
 
