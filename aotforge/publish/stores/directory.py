@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from shlex import quote
@@ -36,7 +36,6 @@ _LOCK_SECONDS = 60.0
 _SWAP_LIMIT = 16 * 1024 * 1024
 """Bytes of an object that is replaced, at most; `load` gives its token to publishers for no larger one."""
 
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DEPTH = 8
 """Parts of a listed name at most; the names of objects have two."""
 
@@ -51,7 +50,7 @@ _ERRORS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FULL) | dict.fromkeys(
 
 
 class DirectoryStore:
-    """Objects are files below `folder`; hidden names are the store's own. Below `folder` no link is followed."""
+    """Objects are files below `folder`; hidden names are the store's own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,39 +67,18 @@ class DirectoryStore:
         return self._folder.joinpath(*parts)
 
     @contextmanager
-    def _opened(self, parts: Sequence[str], *, make: bool = False) -> Iterator[Path]:
-        """A folder of the store by its descriptor, as /proc/self/fd/N.
-
-        No link below the store's folder is followed: who can write there could plant it.
-        """
-        path = self._folder
+    def _object(self, name: str, *, make: bool = False) -> Iterator[Path]:
+        """The path of an object; with `make`, its folder is made. Raises StoreError, in place of what the block raises too."""
+        path = self._path(name)
         with _store_errors(path):
             if make:
-                make_folders(path)
-            handle = os.open(path, _OPEN)
-        try:
-            for part in parts:
-                path /= part
-                with _store_errors(path):
-                    inner = _open_folder(handle, path, make=make)
-                os.close(handle)
-                handle = inner
-            yield Path(f"/proc/self/fd/{handle}")
-        finally:
-            os.close(handle)
-
-    @contextmanager
-    def _object(self, name: str, *, make: bool = False) -> Iterator[Path]:
-        """The path of an object through the descriptor of its folder. Raises StoreError, in place of what the block raises too."""
-        path = self._path(name)
-        parts = path.relative_to(self._folder).parts[:-1]
-        with self._opened(parts, make=make) as folder, _store_errors(path, opened=str(folder)):
-            yield folder / path.name
+                make_folders(path.parent)
+            yield path
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when there is none."""
         with _none_when_missing(), self._object(name) as path:
-            status = path.lstat()
+            status = path.stat()
             return status.st_size if stat.S_ISREG(status.st_mode) else None
         return None
 
@@ -111,9 +89,8 @@ class DirectoryStore:
 
     def probe(self) -> Guarantees:
         """Tests link(2), which keeps objects from being overwritten. Removes partial files of killed publishers."""
-        with self._opened((), make=True):
+        with self._object("probe", make=True) as path:
             self._remove_partial()
-        with self._object("probe") as path:
             handle, name = new_partial(path)
             other = Path(f"{name}.link")
             try:
@@ -131,29 +108,30 @@ class DirectoryStore:
 
     def _remove_partial(self) -> None:
         """Removes partial files of killed publishers: by name and place only our own, whatever else the folder is for."""
-        with self._opened(()) as top:
-            names = [path.name for path in top.iterdir()]
-        own = [name for name in names if name in {FOLDER, OBJECTS} or _RELEASE.fullmatch(name)]
-        for place in ((), *((name,) for name in own)):
-            # a place that is a link, a file or gone has none
-            with suppress(StoreError), self._opened(place) as folder:
-                for left in folder.iterdir():
+        own = [
+            path
+            for path in self._folder.iterdir()
+            if (path.name in {FOLDER, OBJECTS} or _RELEASE.fullmatch(path.name)) and not path.is_symlink()
+        ]
+        for place in (self._folder, *own):
+            with suppress(OSError):  # it is a file, or gone
+                for left in place.iterdir():
                     if _PARTIAL.fullmatch(left.name):
                         remove_unlocked(left)
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Files below `prefix`."""
-        parts = PurePosixPath(prefix.rpartition("/")[0]).parts
+        start = self._folder / prefix.rpartition("/")[0]
         found = {}
-        with _none_when_missing(), self._opened(parts) as start, _store_errors(self._folder.joinpath(*parts)):
-            for inner, folders, files, folder in os.fwalk(".", dir_fd=int(start.name)):
-                place = PurePosixPath(*parts, inner)
+        with _store_errors(start):
+            for inner, folders, files in os.walk(start, onerror=_refuse, followlinks=True):
+                place = Path(inner).relative_to(self._folder)
                 folders[:] = [one for one in folders if not one.startswith(".") and len(place.parts) < _DEPTH]
                 for file in files:
-                    name = str(place / file)
+                    name = (place / file).as_posix()
                     if name.startswith(prefix) and not file.startswith("."):
                         with suppress(FileNotFoundError):  # removed meanwhile
-                            status = os.stat(file, dir_fd=folder, follow_symlinks=False)
+                            status = Path(inner, file).stat()
                             if stat.S_ISREG(status.st_mode):
                                 found[name] = status.st_size
         return dict(sorted(found.items()))
@@ -185,54 +163,41 @@ class DirectoryStore:
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small file; the token is its SHA-256."""
         with _none_when_missing(), self._object(name) as path:
-            data = collect(_chunks(path), str(self._path(name)), limit=limit)
+            data = collect(_chunks(path), str(path), limit=limit)
             return data, hashlib.sha256(data).hexdigest()
         return None
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces a file under a lock that the kernel releases when its holder ends; UNAVAILABLE when none of them does."""
-        place = self._path(name)
         with (
             self._object(name, make=True) as path,
             os.fdopen(open_lock(path.parent / _LOCK)) as lock,
         ):
             if not lock_within(lock.fileno(), _LOCK_SECONDS):
-                raise _locked(place.parent / _LOCK)
-            if _token(path, place) != token:
-                raise StoreError(ErrorKind.EXISTS, f"{place} was replaced by another publisher")
+                raise _locked(path.parent / _LOCK)
+            if _token(path) != token:
+                raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
             write_atomic(path, data)
 
 
-def _open_folder(parent: int, path: Path, *, make: bool) -> int:
-    """Opens `path`, an entry of the folder `parent`. Raises StoreError for a link, OSError."""
-    if make:
-        with suppress(FileExistsError):
-            os.mkdir(path.name, dir_fd=parent)
-    try:
-        return os.open(path.name, _OPEN | os.O_NOFOLLOW, dir_fd=parent)
-    except NotADirectoryError:
-        if not stat.S_ISLNK(os.stat(path.name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise
-        raise StoreError(
-            ErrorKind.REFUSED,
-            f"{path} is a link, which is not followed",
-            cause="publishers make no links in a store; another user who can write there may have planted it",
-            hint="inspect it and remove it, then run the same command again",
-        ) from None
+def _refuse(error: OSError) -> None:
+    """Raises what keeps a folder from being listed, unless it is not there."""
+    if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+        raise error
 
 
 def _chunks(path: Path, start: int = 0) -> Iterator[bytes]:
-    """An object's bytes from `start` on; a link is not followed."""
-    with open_regular(path) as file:
+    """An object's bytes from `start` on."""
+    with open_regular(path, flags=0) as file:
         file.seek(start)
         while chunk := file.read(CHUNK):
             yield chunk
 
 
-def _token(path: Path, place: Path) -> str | None:
-    """The SHA-256 of a small file, which errors call `place`; None when there is none. Raises StoreError, REFUSED for a larger one."""
+def _token(path: Path) -> str | None:
+    """The SHA-256 of a small file; None when there is none. Raises StoreError, REFUSED for a larger one."""
     try:
-        return hashlib.sha256(collect(_chunks(path), str(place), limit=_SWAP_LIMIT)).hexdigest()
+        return hashlib.sha256(collect(_chunks(path), str(path), limit=_SWAP_LIMIT)).hexdigest()
     except FileNotFoundError:
         return None
 
@@ -270,12 +235,8 @@ def _none_when_missing() -> Iterator[None]:
 
 
 @contextmanager
-def _store_errors(path: Path, *, opened: str = "") -> Iterator[None]:
-    """The system's errors, and those of `write_atomic`, as StoreError. `opened` is the name of the folder of `path` in them."""
-
-    def shown(text: str) -> str:
-        return text.replace(opened, str(path.parent)) if opened else text
-
+def _store_errors(path: Path) -> Iterator[None]:
+    """The system's errors, and those of `write_atomic`, as StoreError."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError) as error:
@@ -285,8 +246,8 @@ def _store_errors(path: Path, *, opened: str = "") -> Iterator[None]:
     except OutputError as error:
         full = "full" in error.cause or "quota" in error.cause
         kind = ErrorKind.FULL if full else ErrorKind.DENIED
-        raise StoreError(kind, shown(error.what), cause=error.cause) from error
+        raise StoreError(kind, error.what, cause=error.cause) from error
     except OSError as error:
         kind, cause, hint = _ERRORS.get(error.errno or 0, _REFUSED)
-        what = f"{shown(str(error.filename or path))}: {error.strerror or error}"
+        what = f"{error.filename or path}: {error.strerror or error}"
         raise StoreError(kind, what, cause=cause, hint=hint) from error

@@ -286,6 +286,17 @@ def test_an_expired_index_can_be_renewed(make_store: MakeStore, keys: KeySet, tm
     assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
 
 
+def test_a_release_folder_of_links(keys: KeySet, tmp_path: Path) -> None:
+    """As Nix, Bazel and git-annex make them: the files are published."""
+    store, complete = DirectoryStore(tmp_path / "store"), make_release(tmp_path / "complete")
+    (tmp_path / "links").mkdir()
+    for path in complete.iterdir():
+        (tmp_path / "links" / path.name).symlink_to(path)
+    publish(tmp_path / "links", store, keys)
+    assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
+    assert not any(path.is_symlink() for path in (tmp_path / "store").rglob("*"))
+
+
 def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     """Everything wrong is found before anything is sent."""
     store = DirectoryStore(tmp_path / "store")

@@ -95,9 +95,9 @@ def test_conditional_writes_of_two_users_at_once(place: Path, monkeypatch: pytes
     """Each counts in one file, again when the other was faster: no step is lost."""
     store, token_of = DirectoryStore(place / "store"), directory._token
 
-    def slow(path: Path, shown: Path) -> str | None:
+    def slow(path: Path) -> str | None:
         """Time for the other between the comparison and the write."""
-        token = token_of(path, shown)
+        token = token_of(path)
         time.sleep(0.002)
         return token
 
@@ -119,7 +119,7 @@ def test_conditional_writes_of_two_users_at_once(place: Path, monkeypatch: pytes
     assert loaded and loaded[0] == b"%d" % (2 * ROUNDS)
 
 
-def test_without_the_umask_of_a_team_the_next_publisher_is_told(place: Path) -> None:
+def test_without_the_umask_of_a_team_the_error_names_it(place: Path) -> None:
     store = DirectoryStore(place / "store")
     as_user(lambda: store.put_if_absent("tuf/a", b"x"), user=ALICE, group=DEVS, umask=0o022)
 
