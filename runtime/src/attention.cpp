@@ -18,7 +18,10 @@ bool is_seed(DType dtype) { return dtype == aotriton::kInt64 || dtype == aotrito
 }  // namespace
 
 hipError_t Verdict::report(const char* function) const {
-  if (error_ != hipSuccess) log(Level::warn, "%s: %s: %s", function, what_, reason_);
+  const char* advice = error_ == hipErrorNotSupported
+                           ? "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) computes it without this library"
+                           : kWhichLibrary;
+  if (error_ != hipSuccess) log_advice(Level::warn, advice, "%s: %s: %s", function, what_, reason_);
   return error_;
 }
 

@@ -113,7 +113,9 @@ def test_rows_of_sequences_are_flat_memory(drivers: dict[str, Driver], level: st
         assert found["lse_packed"] == 1
         for name in names:
             assert [found[f"stride_{name}{x}"] for x in "zhm"] == [0, 39, 1]
-    assert values(drivers[level], packed(level, tokens=60, **rows).line("fwd"))["stride_lh"] == 60  # no row to spare
+    assert (
+        values(drivers[level], packed(level, tokens=60, **rows).line("fwd"))["stride_lh"] == 60
+    )  # no row to spare
     refused = {
         "no room for the tokens": (61, (12, 20), None),
         "room only between rows": (61, (12, 20), (21, 1)),
