@@ -10,8 +10,8 @@ import triton.language as tl
 
 from .common import LOG2E
 from .features import dropout_gain, dropout_key, dropout_limit, kept, only, sequence_of, window_of
-from .general_tiles import any_bias, any_product, in_window
-from .tiles import add_products, load_piece, load_pieces, store_pieces, zero_pieces
+from .general_tiles import any_bias, any_product, any_products, any_wide, in_window
+from .tiles import load_piece, store_pieces, zero_pieces
 
 
 @triton.jit
@@ -43,9 +43,10 @@ def bwd_preprocess_general(
 
 @triton.jit
 def _rows(base, stride, start, limit, other, SIZE: tl.constexpr):
-    """Elements start .. start+SIZE-1 of a vector, `stride` apart; `other` from `limit` on."""
+    """Elements start .. start+SIZE-1 of a vector, `stride` apart; `other` from `limit` on (above `start`)."""
     index = start + tl.arange(0, SIZE)
-    return tl.load(base + index * stride, mask=index < limit, other=other)
+    # rereading the last element costs less than a branch around every load
+    return tl.where(index < limit, tl.load(base + tl.minimum(index, limit - 1) * stride), other)
 
 
 @triton.jit
@@ -82,13 +83,18 @@ def bwd_dk_dv_general(
     DV += plane_k * stride_dvz + head_k * stride_dvh + first_k * stride_dvn + part
     L += batch * stride_lz + first_head * stride_lh + first_q * lse_packed * stride_lm
     D += batch * stride_dz + first_head * stride_dh + first_q * lse_packed * stride_dm
+    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(K, stride_kz, stride_kh, stride_kn, head_dim)
+    wide = wide & any_wide(V, stride_vz, stride_vh, stride_vn, head_dim_v)
+    wide = wide & any_wide(DO, stride_doz, stride_doh, stride_dom, head_dim_v)
     has_bias = B.to(tl.int64) != 0
     B += batch * stride_bz + first_head * stride_bh
     plane = batch * num_head_q + first_head
     key = tl.full((), 0, tl.uint64)
     limit = tl.full((), 0, tl.uint32)
     gain = 1.0
-    if dropout_p > 0.0:
+    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool knows that
+    dropout = dropout_p.to(tl.int32, bitcast=True) > 0
+    if dropout:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)
         limit = dropout_limit(dropout_p)
         gain = dropout_gain(dropout_p)
@@ -110,40 +116,37 @@ def bwd_dk_dv_general(
     dv = zero_pieces(BLOCK_N, PART, PIECE)
     for _ in tl.range(0, group, num_stages=1):
         for block_q in tl.range(first, end, num_stages=1):
-            # tiles are transposed, (keys, queries); keys beyond the sequence reach rows that are not stored
+            # keys beyond the sequence reach rows that are not stored
             start = block_q * BLOCK_M
             scores = any_product(
-                K, stride_kn, start_k, n_k, Q, stride_qm, start, n_q, head_dim, BLOCK_N, BLOCK_M, STEP
+                Q, stride_qm, start, n_q, K, stride_kn, start_k, n_k, head_dim, wide, BLOCK_M, BLOCK_N, STEP
             )
             scores *= sm_scale
-            if not WINDOW:
-                bias = any_bias(
-                    B, has_bias, stride_bm, stride_bn, start, start_k, n_q, n_k, BLOCK_M, BLOCK_N
-                )
-                scores += tl.trans(bias)
+            if not WINDOW:  # noqa: SIM102 - decided when it is compiled
+                if has_bias:
+                    scores += any_bias(B, stride_bm, stride_bn, start, start_k, n_q, n_k, BLOCK_M, BLOCK_N)
             # queries beyond the sequence have probabilities of 0
-            lse = _rows(L, stride_lm, start, n_q, float("inf"), BLOCK_M)[None, :]
-            delta = _rows(D, stride_dm, start, n_q, 0.0, BLOCK_M)[None, :]
+            lse = _rows(L, stride_lm, start, n_q, float("inf"), BLOCK_M)[:, None]
+            delta = _rows(D, stride_dm, start, n_q, 0.0, BLOCK_M)[:, None]
             p = tl.exp2((scores - lse) * LOG2E)
             if WINDOW:
                 # a query sees the keys low + query .. low + query + span - 1
                 queries = start + tl.arange(0, BLOCK_M)
-                p = tl.where(in_window(keys[:, None], (low + queries)[None, :], span), p, 0.0)
-            do = load_pieces(
-                DO + part, stride_dom, start, n_q, head_dim_v - part, BLOCK_M, PART, PIECE, True, False
-            )
-            keep = tl.full((BLOCK_N, BLOCK_M), -1, tl.int32)
-            if dropout_p > 0.0:
-                keep = tl.trans(kept(key, plane, start, start_k, limit, BLOCK_M, BLOCK_N))
-            dv = add_products(dv, only(keep, p).to(Q.dtype.element_ty), do, PART, PIECE, APART)
+                p = tl.where(in_window(keys[None, :], (low + queries)[:, None], span), p, 0.0)
+            keep = tl.full((BLOCK_M, BLOCK_N), -1, tl.int32)
+            if dropout:
+                keep = kept(key, plane, start, start_k, limit, BLOCK_M, BLOCK_N)
+            dv = any_products(
+                dv, tl.trans(only(keep, p).to(Q.dtype.element_ty)),
+                DO + part, stride_dom, start, n_q, head_dim_v - part, wide, BLOCK_M, PART, PIECE, APART,
+            )  # fmt: skip
             dp = any_product(
-                V, stride_vn, start_k, n_k, DO, stride_dom, start, n_q, head_dim_v, BLOCK_N, BLOCK_M, STEP
+                DO, stride_dom, start, n_q, V, stride_vn, start_k, n_k, head_dim_v, wide, BLOCK_M, BLOCK_N, STEP
             )
             ds = (p * (only(keep, dp * gain) - delta)).to(Q.dtype.element_ty)
-            q = load_pieces(
-                Q + part, stride_qm, start, n_q, head_dim - part, BLOCK_M, PART, PIECE, True, False
+            dk = any_products(
+                dk, tl.trans(ds), Q + part, stride_qm, start, n_q, head_dim - part, wide, BLOCK_M, PART, PIECE
             )
-            dk = add_products(dk, ds, q, PART, PIECE)
         Q += stride_qh
         DO += stride_doh
         L += stride_lh
@@ -187,6 +190,9 @@ def bwd_dq_general(
     DQ += plane_q * stride_dqz + head * stride_dqh + first_q * stride_dqm + part
     L += batch * stride_lz + head * stride_lh + first_q * lse_packed * stride_lm
     D += batch * stride_dz + head * stride_dh + first_q * lse_packed * stride_dm
+    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(K, stride_kz, stride_kh, stride_kn, head_dim)
+    wide = wide & any_wide(V, stride_vz, stride_vh, stride_vn, head_dim_v)
+    wide = wide & any_wide(DO, stride_doz, stride_doh, stride_dom, head_dim_v)
     has_bias = B.to(tl.int64) != 0
     B += batch * stride_bz + head * stride_bh
     wants_db = (DB.to(tl.int64) != 0) & (part == 0)
@@ -195,7 +201,9 @@ def bwd_dq_general(
     key = tl.full((), 0, tl.uint64)
     limit = tl.full((), 0, tl.uint32)
     gain = 1.0
-    if dropout_p > 0.0:
+    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool knows that
+    dropout = dropout_p.to(tl.int32, bitcast=True) > 0
+    if dropout:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)
         limit = dropout_limit(dropout_p)
         gain = dropout_gain(dropout_p)
@@ -221,19 +229,18 @@ def bwd_dq_general(
         start = block_k * BLOCK_N
         keys = start + tl.arange(0, BLOCK_N)
         scores = any_product(
-            Q, stride_qm, start_q, n_q, K, stride_kn, start, n_k, head_dim, BLOCK_M, BLOCK_N, STEP
+            Q, stride_qm, start_q, n_q, K, stride_kn, start, n_k, head_dim, wide, BLOCK_M, BLOCK_N, STEP
         )
         scores *= sm_scale
         if not WINDOW:
-            scores += any_bias(
-                B, has_bias, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N
-            )
+            if has_bias:
+                scores += any_bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N)
         p = tl.exp2((scores - lse[:, None]) * LOG2E)
         p = tl.where(in_window(keys[None, :], low[:, None], span[:, None]), p, 0.0)
         dp = any_product(
-            DO, stride_dom, start_q, n_q, V, stride_vn, start, n_k, head_dim_v, BLOCK_M, BLOCK_N, STEP
+            DO, stride_dom, start_q, n_q, V, stride_vn, start, n_k, head_dim_v, wide, BLOCK_M, BLOCK_N, STEP
         )
-        if dropout_p > 0.0:
+        if dropout:
             dp = only(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain)
         ds = (p * (dp - delta[:, None])).to(Q.dtype.element_ty)
         if not WINDOW:  # noqa: SIM102 - decided when it is compiled
@@ -241,6 +248,5 @@ def bwd_dq_general(
                 inside = (queries[:, None] < n_q) & (keys[None, :] < n_k)
                 pointers = DB + (queries[:, None] * stride_dbm + keys[None, :] * stride_dbn)
                 tl.store(pointers, ds, mask=inside)
-        k = load_pieces(K + part, stride_kn, start, n_k, head_dim - part, BLOCK_N, PART, PIECE, True, False)
-        dq = add_products(dq, ds, k, PART, PIECE)
+        dq = any_products(dq, ds, K + part, stride_kn, start, n_k, head_dim - part, wide, BLOCK_N, PART, PIECE)
     store_pieces(DQ, stride_dqm, start_q, n_q, 0, head_dim - part, dq, sm_scale, BLOCK_M, PART, PIECE, False)

@@ -10,8 +10,8 @@ import triton.language as tl
 
 from .common import LN2, LOG2E
 from .features import dropout_gain, dropout_key, dropout_limit, kept, only, sequence_of, window_of
-from .general_tiles import any_bias, any_product, in_window
-from .tiles import add_products, load_pieces, piece_count, store_pieces, zero_pieces
+from .general_tiles import any_bias, any_product, any_products, any_wide, in_window
+from .tiles import piece_count, store_pieces, zero_pieces
 
 
 @triton.jit
@@ -44,6 +44,8 @@ def attn_fwd_general(
     K += plane_k * stride_kz + head_k * stride_kh + first_k * stride_kn
     V += plane_k * stride_vz + head_k * stride_vh + first_k * stride_vn + part * PART
     Out += plane_q * stride_oz + head * stride_oh + first_q * stride_om + part * PART
+    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(K, stride_kz, stride_kh, stride_kn, head_dim)
+    wide = wide & any_wide(V, stride_vz, stride_vh, stride_vn, head_dim_v)
     wants_lse = (L.to(tl.int64) != 0) & (part == 0)  # inference passes no L
     L += batch * stride_lz + head * stride_lh + first_q * lse_packed * stride_lm
     has_bias = B.to(tl.int64) != 0
@@ -53,7 +55,9 @@ def attn_fwd_general(
     key = tl.full((), 0, tl.uint64)
     limit = tl.full((), 0, tl.uint32)
     gain = 1.0
-    if dropout_p > 0.0:
+    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool knows that
+    dropout = dropout_p.to(tl.int32, bitcast=True) > 0
+    if dropout:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)
         limit = dropout_limit(dropout_p)
         gain = dropout_gain(dropout_p)
@@ -83,13 +87,12 @@ def attn_fwd_general(
     for block_k in tl.range(begin, end, num_stages=1):
         start = block_k * BLOCK_N
         scores = any_product(
-            Q, stride_qm, start_q, n_q, K, stride_kn, start, n_k, head_dim, BLOCK_M, BLOCK_N, STEP
+            Q, stride_qm, start_q, n_q, K, stride_kn, start, n_k, head_dim, wide, BLOCK_M, BLOCK_N, STEP
         )
         scores *= sm_scale
         if not WINDOW:
-            scores += any_bias(
-                B, has_bias, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N
-            )
+            if has_bias:
+                scores += any_bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N)
         keys = start + tl.arange(0, BLOCK_N)
         scores = tl.where(in_window(keys[None, :], low[:, None], span[:, None]), scores, -float("inf"))
         new_max = tl.maximum(row_max, tl.max(scores, 1))
@@ -100,13 +103,15 @@ def attn_fwd_general(
         correction = tl.exp2((row_max - shift) * LOG2E)
         row_sum = row_sum * correction + tl.sum(p, 1)
         row_max = new_max
-        if dropout_p > 0.0:
+        if dropout:
             p = only(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), p)
         corrected = ()
         for i in tl.static_range(piece_count(PART, PIECE)):
             corrected += (acc[i] * correction[:, None],)
-        v = load_pieces(V, stride_vn, start, n_k, head_dim_v - part * PART, BLOCK_N, PART, PIECE, True, False)
-        acc = add_products(corrected, p.to(V.dtype.element_ty), v, PART, PIECE)
+        acc = any_products(
+            corrected, p.to(V.dtype.element_ty), V, stride_vn, start, n_k, head_dim_v - part * PART, wide,
+            BLOCK_N, PART, PIECE,
+        )  # fmt: skip
 
     empty = row_sum == 0.0
     row_sum = tl.where(empty, 1.0, row_sum)
