@@ -121,7 +121,9 @@ def multiples(arch: str, cache: Path) -> Iterator[GeneralCost]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archs", nargs="+", metavar="ARCH")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
