@@ -27,7 +27,7 @@ def any_tile(base, stride, start, limit, first, columns, wide, ROWS: tl.constexp
     row = tl.arange(0, ROWS)
     column = tl.arange(0, COLS)
     if wide:
-        # masking and rounding change nothing: they tell the compiler what `wide` means
+        # masking and rounding change nothing: the compiler learns from them what `wide` means
         step = (stride.to(tl.int32) & NEAR) // AT_ONCE * AT_ONCE
         inside = (row < limit - start)[:, None] & (column < (columns - first) // AT_ONCE * AT_ONCE)[None, :]
         begin = tl.multiple_of(base + (start * stride + first), 16)

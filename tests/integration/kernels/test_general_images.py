@@ -48,9 +48,9 @@ def root_with(folder: Path, file: str = "", sound: str = "", faulty: str = "") -
 
 def verdict(root: Path, label: str) -> Verdict:
     """Of one image of the default profile."""
-    whole = plan_project(root, archs=["gfx908"], only=Only(("flash.attn_fwd",)))
-    jobs = tuple(job for job in whole.jobs if job.label == label)
-    plan: Plan = Plan(**{**vars(whole), "jobs": jobs})
+    complete = plan_project(root, archs=["gfx908"], only=Only(("flash.attn_fwd",)))
+    jobs = tuple(job for job in complete.jobs if job.label == label)
+    plan: Plan = Plan(**{**vars(complete), "jobs": jobs})
     with Cache(CACHE) as cache:
         images = compile_plan(
             plan, kernels_root=root / "kernels", architectures=load_architectures(), cache=cache

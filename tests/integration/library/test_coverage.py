@@ -125,7 +125,7 @@ def test_a_reason_quotes_the_beginning_of_long_keys() -> None:
     assert reason.startswith("f.k has no image for k0x") and len(reason) <= 400
 
 
-def test_general_images_are_told_from_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_general_images_are_distinguished_from_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     special, general = (Choice(image=name.encode(), symbol=name) for name in ("attn_fwd", "attn_fwd_general"))
     aligned = replace(special, predicates=[(0, ["Q"], 16, 0)])
     kernel = Kernel(

@@ -39,7 +39,7 @@ _WORK = 3_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A problem at an API level. `backward`, `db`: what is asked for beside the forward pass."""
+    """A problem at an API level. `backward`, `db`: what is wanted beside the forward pass."""
 
     level: str
     case: Case

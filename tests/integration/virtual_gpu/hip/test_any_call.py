@@ -71,7 +71,7 @@ def compiled(plan: Plan, wanted: set[JobKey]) -> list[KernelImage]:
 
 
 def results(stack: Stack, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Answers of a worker: first what check_gpu says at every level."""
+    """Answers of a worker: first the results of check_gpu at every level."""
     done = subprocess.run(
         [*WORKER, *(f"{level}={path}" for level, path in stack.bridges.items())],
         input="".join(f"{number}\n" for number in numbers),
