@@ -153,7 +153,7 @@ class Setting:
 
 
 GENERAL_SUFFIX = "_general"
-"""Ends the name of a function that takes every call of a kernel: so a pack tells its images from others by their symbols."""
+"""Ends the name of a function that takes every call of a kernel: so the symbols of a pack distinguish its images from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +161,8 @@ class GeneralSetting(Setting):
     """A setting that profiles keep for functionals whose values they leave out, too: it serves what no other image of a profile does.
 
     With a `source`, a file beside rules.py, its function named as the kernel's with GENERAL_SUFFIX is compiled. It takes the kernel's
-    arguments, and `constants` are all of its constexpr parameters: so one image serves many functionals. `name` tells it from the
-    kernel's other general images.
+    arguments, and `constants` are all of its constexpr parameters: so one image serves many functionals. `name` is in its label, and
+    no other general image of the kernel has it.
     """
 
     source: str = ""

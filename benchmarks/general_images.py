@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
@@ -111,7 +112,9 @@ def multiples(arch: str, cache: Path) -> Iterator[GeneralCost]:
             for kernel in kernels:
                 for number, images in enumerate((ours, special)):
                     total[number] += cycles(arch, images, kernel, problem, cache)
-            mask = "bias" if problem.bias else "window" if problem.window_right is not None else "full"
+            mask: Literal["full", "window", "bias"] = "bias" if problem.bias else "full"
+            if problem.window_right is not None:
+                mask = "window"
             row = GeneralCost(
                 arch=arch, operator=operator, dtype=problem.dtype, mask=mask, dropout=problem.dropout is not None,
                 head_dim=problem.head_dim, multiple=round(total[0] / total[1], 2),
@@ -121,7 +124,9 @@ def multiples(arch: str, cache: Path) -> Iterator[GeneralCost]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archs", nargs="+", metavar="ARCH")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()

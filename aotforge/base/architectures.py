@@ -292,7 +292,7 @@ class Profile(Manifest):
 
     description: str
     complete: bool
-    general: bool = True
+    general: bool = False
     keep: dict[str, tuple[KeepValue, ...]]
 
 

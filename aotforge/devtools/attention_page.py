@@ -25,9 +25,9 @@ _HEAD = """\
 # Attention
 
 This page is generated: `python -m aotforge.devtools.attention_page`.
-Every profile but `smoke` serves every call of the interface on each arch: by special images where the profile
-has them, else by general ones.
-`./dev coverage RELEASE` prints what a built release has; `--calls LOG` tells for a program's calls which it is.
+Every profile but `smoke` serves every call of the interface on each arch: by special images where the
+profile has them, else by general ones.
+`./dev coverage RELEASE` prints what a built release has; `--calls LOG` shows which a program's calls have.
 The interface is described in [runtime.md](runtime.md), API levels in [compatibility.md](compatibility.md).
 
 ## What decides over a call
@@ -44,10 +44,10 @@ The interface is described in [runtime.md](runtime.md), API levels in [compatibi
 
 ## General images
 
-A general image stands last in the ladder of every functional: it takes the calls that the profile has no
+A general image is the last in the ladder of every functional: it takes the calls that the profile has no
 special image for.
-It computes scores 32 columns of a head at a time and makes 64 or 128 columns of the results in a program, so it
-has no more registers for head_dim 512 than for 64.
+It computes scores 16 or 32 columns of a head at a time, and a program makes 32 to 128 columns of the results.
+So it needs no more registers for head_dim 512 than for 64.
 
 ## Dropout
 

@@ -123,7 +123,7 @@ class AssembledReport:
 
 
 def _left_out(plans: Sequence[Plan]) -> list[str]:
-    """At most one line: only who chose a profile asks what others have, and `plan` lists that."""
+    """At most one line: `plan` lists what the profile lacks."""
     less = dict.fromkeys(one.kernel for plan in plans for one in plan.left_out)
     if not less:
         return []
@@ -134,16 +134,16 @@ def _left_out(plans: Sequence[Plan]) -> list[str]:
 
 
 def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
-    """A line on whether `check_gpu` succeeds with the packs for AMD GPUs, as PyTorch asks before it uses them. `gate`: the API level's."""
+    """A line on whether `check_gpu` succeeds, which PyTorch calls first; for archs of AOTriton's interface. `gate`: the API level's."""
     served = {one.arch for plan in plans for one in plan.gates if one.gate == gate}
-    amd = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
-    lacking = [arch for arch in amd if arch not in served]
-    if not amd:
+    known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
+    lacking = [arch for arch in known if arch not in served]
+    if not known:
         return []
     if not lacking:
         return ["PyTorch will use these images: yes"]
-    some = f" on {', '.join(lacking)}" if len(lacking) < len(amd) else ""
-    plan = amd[lacking[0]]
+    some = f" on {', '.join(lacking)}" if len(lacking) < len(known) else ""
+    plan = known[lacking[0]]
     partly = plan.profile.endswith(ONLY_SUFFIX)
     what = "these kernels do not serve" if partly else f"profile {plan.profile} does not serve"
     build = "without --only" if partly else "with --profile core"

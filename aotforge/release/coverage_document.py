@@ -26,7 +26,7 @@ _SERVED = """
 
 Values of each key that have special images.
 Of a kernel that lacks some combinations their number is given.
-General images serve every other call of their values, up to their width; `./dev coverage` says what that costs.
+General images serve every other call of their values, up to their width; `./dev coverage` shows what that costs.
 """
 _FIRST = """
 ## First call

@@ -140,11 +140,12 @@ class MaskTuned:
 
 
 def dropout_mask_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints. Every profile keeps it for AMD, as PyTorch
-    asks for masks in any dtype.
+    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints. Where there are general images, every profile
+    keeps it, as PyTorch requests masks in any dtype.
     """
     rows = tuning().rows("flash.attn_dropout_mask", target.arch, target.warp_size, MaskTuned)
-    kind = GeneralSetting if target.vendor == "amd" else Setting
+    general = tuning().rows("flash.attn_fwd_general", target.arch, target.warp_size, dict)
+    kind = GeneralSetting if general else Setting
     return tuple(
         kind(
             constants={"BLOCK_M": row.block_m, "BLOCK_N": row.block_n},

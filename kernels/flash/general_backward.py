@@ -83,7 +83,9 @@ def bwd_dk_dv_general(
     DV += plane_k * stride_dvz + head_k * stride_dvh + first_k * stride_dvn + part
     L += batch * stride_lz + first_head * stride_lh + first_q * lse_packed * stride_lm
     D += batch * stride_dz + first_head * stride_dh + first_q * lse_packed * stride_dm
-    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(K, stride_kz, stride_kh, stride_kn, head_dim)
+    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(
+        K, stride_kz, stride_kh, stride_kn, head_dim
+    )
     wide = wide & any_wide(V, stride_vz, stride_vh, stride_vn, head_dim_v)
     wide = wide & any_wide(DO, stride_doz, stride_doh, stride_dom, head_dim_v)
     has_bias = B.to(tl.int64) != 0
@@ -141,7 +143,19 @@ def bwd_dk_dv_general(
                 DO + part, stride_dom, start, n_q, head_dim_v - part, wide, BLOCK_M, PART, PIECE, APART,
             )  # fmt: skip
             dp = any_product(
-                DO, stride_dom, start, n_q, V, stride_vn, start_k, n_k, head_dim_v, wide, BLOCK_M, BLOCK_N, STEP
+                DO,
+                stride_dom,
+                start,
+                n_q,
+                V,
+                stride_vn,
+                start_k,
+                n_k,
+                head_dim_v,
+                wide,
+                BLOCK_M,
+                BLOCK_N,
+                STEP,
             )
             ds = (p * (only(keep, dp * gain) - delta)).to(Q.dtype.element_ty)
             dk = any_products(
@@ -190,7 +204,9 @@ def bwd_dq_general(
     DQ += plane_q * stride_dqz + head * stride_dqh + first_q * stride_dqm + part
     L += batch * stride_lz + head * stride_lh + first_q * lse_packed * stride_lm
     D += batch * stride_dz + head * stride_dh + first_q * lse_packed * stride_dm
-    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(K, stride_kz, stride_kh, stride_kn, head_dim)
+    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(
+        K, stride_kz, stride_kh, stride_kn, head_dim
+    )
     wide = wide & any_wide(V, stride_vz, stride_vh, stride_vn, head_dim_v)
     wide = wide & any_wide(DO, stride_doz, stride_doh, stride_dom, head_dim_v)
     has_bias = B.to(tl.int64) != 0
@@ -232,7 +248,7 @@ def bwd_dq_general(
             Q, stride_qm, start_q, n_q, K, stride_kn, start, n_k, head_dim, wide, BLOCK_M, BLOCK_N, STEP
         )
         scores *= sm_scale
-        if not WINDOW:
+        if not WINDOW:  # noqa: SIM102 - decided when it is compiled
             if has_bias:
                 scores += any_bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N)
         p = tl.exp2((scores - lse[:, None]) * LOG2E)
@@ -248,5 +264,7 @@ def bwd_dq_general(
                 inside = (queries[:, None] < n_q) & (keys[None, :] < n_k)
                 pointers = DB + (queries[:, None] * stride_dbm + keys[None, :] * stride_dbn)
                 tl.store(pointers, ds, mask=inside)
-        dq = any_products(dq, ds, K + part, stride_kn, start, n_k, head_dim - part, wide, BLOCK_N, PART, PIECE)
+        dq = any_products(
+            dq, ds, K + part, stride_kn, start, n_k, head_dim - part, wide, BLOCK_N, PART, PIECE
+        )
     store_pieces(DQ, stride_dqm, start_q, n_q, 0, head_dim - part, dq, sm_scale, BLOCK_M, PART, PIECE, False)

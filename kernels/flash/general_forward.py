@@ -44,7 +44,9 @@ def attn_fwd_general(
     K += plane_k * stride_kz + head_k * stride_kh + first_k * stride_kn
     V += plane_k * stride_vz + head_k * stride_vh + first_k * stride_vn + part * PART
     Out += plane_q * stride_oz + head * stride_oh + first_q * stride_om + part * PART
-    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(K, stride_kz, stride_kh, stride_kn, head_dim)
+    wide = any_wide(Q, stride_qz, stride_qh, stride_qm, head_dim) & any_wide(
+        K, stride_kz, stride_kh, stride_kn, head_dim
+    )
     wide = wide & any_wide(V, stride_vz, stride_vh, stride_vn, head_dim_v)
     wants_lse = (L.to(tl.int64) != 0) & (part == 0)  # inference passes no L
     L += batch * stride_lz + head * stride_lh + first_q * lse_packed * stride_lm
@@ -90,7 +92,7 @@ def attn_fwd_general(
             Q, stride_qm, start_q, n_q, K, stride_kn, start, n_k, head_dim, wide, BLOCK_M, BLOCK_N, STEP
         )
         scores *= sm_scale
-        if not WINDOW:
+        if not WINDOW:  # noqa: SIM102 - decided when it is compiled
             if has_bias:
                 scores += any_bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N)
         keys = start + tl.arange(0, BLOCK_N)

@@ -5,7 +5,6 @@ import triton.language as tl
 
 from .tiles import piece_count, piece_size, piece_start
 
-
 NEAR: tl.constexpr = tl.constexpr(2**22 - 1)
 """Elements between rows at most for offsets in a tile that a buffer instruction takes: those of 64 rows of float32 are below 2^31 bytes."""
 
@@ -28,7 +27,7 @@ def any_tile(base, stride, start, limit, first, columns, wide, ROWS: tl.constexp
     row = tl.arange(0, ROWS)
     column = tl.arange(0, COLS)
     if wide:
-        # masking and rounding change nothing: they tell the compiler what `wide` means
+        # masking and rounding change nothing: the compiler learns from them what `wide` means
         step = (stride.to(tl.int32) & NEAR) // AT_ONCE * AT_ONCE
         inside = (row < limit - start)[:, None] & (column < (columns - first) // AT_ONCE * AT_ONCE)[None, :]
         begin = tl.multiple_of(base + (start * stride + first), 16)
@@ -51,7 +50,15 @@ def any_products(
     added = ()
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
         b = any_tile(
-            base, stride, start, limit, piece_start(WIDTH, PIECE, i), columns, wide, ROWS, piece_size(WIDTH, PIECE, i)
+            base,
+            stride,
+            start,
+            limit,
+            piece_start(WIDTH, PIECE, i),
+            columns,
+            wide,
+            ROWS,
+            piece_size(WIDTH, PIECE, i),
         )
         if APART:
             # fma: the compiler makes one sum of a dot and an addition

@@ -101,7 +101,7 @@ def calls_of(
 
     for use in subject.uses:
         for number, case in enumerate(
-            cases(use.kernel.name, dict(zip(use.kernel.keys, use.key, strict=True)))
+            cases(use.called, dict(zip(use.kernel.keys, use.key, strict=True)))
         ):
             invocation = case.make()
             launch = launch_of(use, invocation.values)

@@ -125,7 +125,7 @@ def test_a_reason_quotes_the_beginning_of_long_keys() -> None:
     assert reason.startswith("f.k has no image for k0x") and len(reason) <= 400
 
 
-def test_general_images_are_told_from_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_general_images_are_distinguished_from_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     special, general = (Choice(image=name.encode(), symbol=name) for name in ("attn_fwd", "attn_fwd_general"))
     aligned = replace(special, predicates=[(0, ["Q"], 16, 0)])
     kernel = Kernel(
@@ -172,9 +172,7 @@ def test_a_kernels_values_with_special_and_with_general_images() -> None:
     special = (("dtype", (2, 3)), ("mask", (0,)), ("width", (32, 64)))
     general = (("dtype", (1, 2, 3)), ("mask", (0, 1, 2)), ("width", (256, 512)))
     first = FirstCall(read=1, decoded=1, image=1)
-    one = KernelCoverage(
-        kernel="k", arch="gfx908", keys=special, served=3, first_call=first, general=general
-    )
+    one = KernelCoverage(kernel="k", arch="gfx908", keys=special, served=3, first_call=first, general=general)
     text = "dtype fp16 bf16; mask full; width 32 64 (3 of 4)"
     every = "general images: dtype fp32 fp16 bf16; mask full window bias; width 512"
     assert one.text() == f"{text}; {every}"

@@ -64,7 +64,7 @@ def results(label: str) -> list[Result]:
     assert cases
     found = []
     for use in uses_of(plan, {job.key: "gfx908"})[job.key]:
-        for case in cases(use.kernel.name, dict(zip(use.kernel.keys, use.key, strict=True))):
+        for case in cases(use.called, dict(zip(use.kernel.keys, use.key, strict=True))):
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None or 0 in launch.grid:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from aotforge.compile.image_set import resources, spills
-from aotforge.pipeline.build_release import BuildReport
+from aotforge.pipeline.build_release import AssembledReport, BuildReport, pytorch_use
+from aotforge.plan.model import LeftOut, ServedGate
 from tests.unit.compile.test_resources import GFX908, stats
 
 
@@ -21,3 +23,38 @@ def test_spills_to_memory_are_listed_and_the_harmless_ones_counted() -> None:
         f"spills: b: {memory}",
         "2 images spill scalar registers to lanes of other registers, not to memory; --json lists them",
     ]
+
+
+def plan(profile: str, *archs: str, gates: tuple[str, ...] = ()) -> Any:
+    """The part of a plan that the lines are about; `gates` are served on its first arch."""
+    served = tuple(ServedGate(gate=gate, arch=archs[0]) for gate in gates)
+    less = tuple(LeftOut(kernel=f"flash.{name}", functionals=3, values=("width=16",)) for name in "abc")
+    return SimpleNamespace(profile=profile, archs=archs, gates=served, left_out=less, jobs=(), pack="pack")
+
+
+def test_a_build_reports_whether_pytorch_will_use_its_images() -> None:
+    core, smoke = plan("core", "gfx908", gates=("0.11", "0.13")), plan("smoke", "gfx90a")
+    assert pytorch_use([core], "0.11") == ["PyTorch will use these images: yes"]
+    (other_level,) = pytorch_use([core], "0.12")
+    assert other_level.startswith("PyTorch will use these images: no, because profile core does not serve")
+    (mixed,) = pytorch_use([core, smoke], "0.13")
+    assert mixed.startswith("PyTorch will use these images: no on gfx90a, because profile smoke does not")
+    assert mixed.endswith(
+        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
+    )
+    (some,) = pytorch_use([plan("core-only", "gfx908")], "0.11")
+    assert "no, because these kernels do not serve" in some and "build without --only" in some
+    assert pytorch_use([plan("core", "sm_90")], "0.11") == []
+
+
+def test_what_a_profile_leaves_out_is_one_line_and_pytorchs_use_the_last() -> None:
+    release: Any = SimpleNamespace(
+        name="0.13b-r1", folder=Path("out"), fresh=False, development=(), files=(),
+        platform=SimpleNamespace(tag="linux_x86_64"),
+    )  # fmt: skip
+    lines = AssembledReport(plans=(plan("core", "gfx908", gates=("0.13",)),), release=release).lines()
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert notes == [
+        "note: profile core has no images of their own for some calls of 3 kernels; ./dev plan lists them"
+    ]
+    assert lines[-1] == "PyTorch will use these images: yes"

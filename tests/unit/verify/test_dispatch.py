@@ -31,7 +31,7 @@ def calls(folder: str, kernel: str, keys: tuple[tuple[str, int], ...]) -> tuple[
 
 def calls_of(use: Use) -> tuple[Values, ...]:
     keys = tuple(zip(use.kernel.keys, use.key, strict=True))
-    return calls(FOLDERS[use.kernel.family], use.kernel.name, keys)
+    return calls(FOLDERS[use.kernel.family], use.called, keys)
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a"])
@@ -55,7 +55,8 @@ def test_launches_are_those_of_the_rules() -> None:
     planned = {(job.kernel, *sorted(job.constants), bool(job.hints)) for job in plan.jobs}
     assert plan.jobs and all(found[job.key] for job in plan.jobs)
     for job in plan.jobs:
-        for use in found[job.key]:
+        # the rules have a special image for each call, of which the profile lacks some
+        for use in (use for use in found[job.key] if not use.general):
             for values in calls_of(use):
                 launch, selected = launch_of(use, values), select(kernels[job.kernel], job.target, values)
                 if (job.kernel, *sorted(selected.constants.items()), selected.hinted) not in planned:

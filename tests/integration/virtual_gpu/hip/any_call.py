@@ -39,7 +39,7 @@ _WORK = 3_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A problem at an API level. `backward`, `db`: what is asked for beside the forward pass."""
+    """A problem at an API level. `backward`, `db`: what is wanted beside the forward pass."""
 
     level: str
     case: Case
@@ -66,7 +66,9 @@ def drawn(number: int) -> Call:
         sm_scale=rng.choice([dim**-0.5, dim**-0.5, 0.3, -0.1, 0.0]),
         layout=rng.choice(_LAYOUTS),
         mixed=rng.random() < 0.3,
-        dropout=Dropout(p=rng.choice([0.1, 0.5, 0.9]), seed=rng.getrandbits(62)) if rng.random() < 0.4 else None,
+        dropout=Dropout(p=rng.choice([0.1, 0.5, 0.9]), seed=rng.getrandbits(62))
+        if rng.random() < 0.4
+        else None,
         seed=number,
     )
     case = _smaller(case)
@@ -94,7 +96,13 @@ def drawn(number: int) -> Call:
 
 def _smaller(case: Case) -> Case:
     """With shorter sequences where the call is too much work."""
-    work = case.batch * case.heads_q * case.seqlen_q * case.seqlen_k * (case.head_dim + (case.head_dim_v or case.head_dim))
+    work = (
+        case.batch
+        * case.heads_q
+        * case.seqlen_q
+        * case.seqlen_k
+        * (case.head_dim + (case.head_dim_v or case.head_dim))
+    )
     if work <= _WORK:
         return case
     factor = (_WORK / work) ** 0.5
@@ -104,14 +112,26 @@ def _smaller(case: Case) -> Case:
 def _packed(rng: random.Random, case: Case) -> tuple[str, Case]:
     """The same with sequences of their own lengths, and a level that has their form."""
     word, levels = rng.choice(
-        [(COMPACT, LEVELS), (COMPACT, LEVELS), (PADDED, LEVELS), (STRIDED, LEVELS[1:3]), (USED_KEYS, LEVELS[3:])]
+        [
+            (COMPACT, LEVELS),
+            (COMPACT, LEVELS),
+            (PADDED, LEVELS),
+            (STRIDED, LEVELS[1:3]),
+            (USED_KEYS, LEVELS[3:]),
+        ]
     )
     level = rng.choice(levels)
     lengths = {
         side: tuple(rng.choice((0, longest, rng.randint(0, longest))) for _ in range(case.batch))
         for side, longest in (("queries", case.seqlen_q), ("keys", case.seqlen_k))
     }
-    lse = "rows" if level == LEVELS[0] else rng.choice(("HT", "TH")) if level == LEVELS[-1] and word != PADDED else "HT"
+    lse = (
+        "rows"
+        if level == LEVELS[0]
+        else rng.choice(("HT", "TH"))
+        if level == LEVELS[-1] and word != PADDED
+        else "HT"
+    )
     varlen = Varlen(word=word, gap=rng.randint(0, 4), lse=lse, **lengths)  # type: ignore[arg-type]
     head_dim_v = None if level == LEVELS[0] else case.head_dim_v
     return level, replace(case, varlen=varlen, head_dim_v=head_dim_v)
@@ -235,14 +255,19 @@ def main() -> None:
     bridges = dict(word.split("=", 1) for word in sys.argv[1:])
     caller = Caller(hip, {level: ctypes.CDLL(path) for level, path in bridges.items()})
     gates = {level: ctypes.CDLL(path).bridge_check_gpu() for level, path in bridges.items()}
-    print(json.dumps({"check_gpu": gates}), flush=True)
+    _write({"check_gpu": gates})
     for line in sys.stdin:
         call = drawn(int(line))
         try:
             found: dict[str, Any] = {"shares": caller.shares(call)}
         except CallError as error:
             found = {"error": str(error)}
-        print(json.dumps({"number": int(line), "call": repr(call), **found}), flush=True)
+        _write({"number": int(line), "call": repr(call), **found})
+
+
+def _write(values: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
