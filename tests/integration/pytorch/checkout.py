@@ -93,7 +93,12 @@ class Build:
             tree.parent / "generated", tree / "aten" / "src", tree,
             objects.level_folder / "include", ROOT / "runtime" / "include",
         )  # fmt: skip
-        defines = ("USE_FLASH_ATTENTION", "USE_MEM_EFF_ATTENTION", "TORCH_HIP_VERSION=701", "ROCM_VERSION=70100")
+        defines = (
+            "USE_FLASH_ATTENTION",
+            "USE_MEM_EFF_ATTENTION",
+            "TORCH_HIP_VERSION=701",
+            "ROCM_VERSION=70100",
+        )
         self._command = [
             *find_compiler(os.environ), "-w", *(f"-I{path}" for path in places), *flags(), *(f"-D{name}" for name in defines),
         ]  # fmt: skip

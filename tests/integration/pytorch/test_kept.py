@@ -55,7 +55,9 @@ def test_functions_with_what_they_need(tmp_path: Path) -> None:
     assert "of_header" in text and "registered" in text
     assert not any(word in text for word in ("kernel<", "__global__", "launched(int n) {", "other(int"))
     (tmp_path / "out.ii").write_text(text)
-    subprocess.run([*compiler, "-x", "c++-cpp-output", tmp_path / "out.ii", "-o", tmp_path / "a.out"], check=True)
+    subprocess.run(
+        [*compiler, "-x", "c++-cpp-output", tmp_path / "out.ii", "-o", tmp_path / "a.out"], check=True
+    )
     assert subprocess.run([tmp_path / "a.out"], check=False).returncode == 0
     with pytest.raises(KeyError, match="absent"):
         kept(made.stdout, str(source), ["wanted", "absent"])
