@@ -247,77 +247,60 @@ def nested(dtype: Any, backend: Any) -> Check:
 def calls() -> Iterator[Named]:
     """Group, name and check."""
     for dtype in (_HALF, _BFLOAT):
-        kind = str(dtype)[6:]
-        for width in (40, 64, 80, 96, 128):
-            yield (
-                "flash",
-                f"{kind} {width} causal",
-                dense(_FLASH, dtype, (1, 2, 2, 65, 65, width), is_causal=True),
-            )
-            yield "flash", f"{kind} {width}", dense(_FLASH, dtype, (2, 2, 2, 33, 77, width))
-        for rows, columns in ((1, 1), (1, 77), (17, 129), (128, 128), (200, 64)):
-            for backend, group in ((_FLASH, "flash"), (_EFFICIENT, "efficient")):
-                yield group, f"{kind} {rows}x{columns}", dense(backend, dtype, (1, 2, 2, rows, columns, 64))
-        for rows, columns in ((5, 9), (9, 5), (70, 70)):
-            shape = (1, 2, 2, rows, columns, 64)
-            yield (
-                "efficient",
-                f"{kind} {rows}x{columns} causal",
-                dense(_EFFICIENT, dtype, shape, is_causal=True),
-            )
-        for layout in ("bhsd", "odd"):
-            for backend in (_FLASH, _EFFICIENT):
-                yield (
-                    "layout",
-                    f"{kind} {layout} {backend}",
-                    dense(backend, dtype, (2, 2, 2, 40, 50, 64), layout=layout),
-                )
-        for heads in ((4, 1), (6, 2)):
-            yield "gqa", f"{kind} {heads}", dense(_FLASH, dtype, (2, *heads, 33, 50, 64))
-        for width in (8, 13, 256, *((512,) if MINOR >= 12 else ())):
-            for backend in (_FLASH, _EFFICIENT) if width != 13 else (_FLASH,):
-                yield "head_dim", f"{kind} {width} {backend}", dense(backend, dtype, (1, 1, 1, 20, 30, width))
-        for p in (0.1, 0.5):
-            for backend in (_FLASH, _EFFICIENT):
-                yield "dropout", f"{kind} {p} {backend}", dense(backend, dtype, (2, 2, 2, 40, 50, 64), p=p)
-        for bias in ("full", "row", "2d", "bool"):
-            yield "bias", f"{kind} {bias}", dense(_EFFICIENT, dtype, (2, 2, 2, 40, 50, 64), bias=bias)
-        yield (
-            "bias",
-            f"{kind} full, dropout",
-            dense(_EFFICIENT, dtype, (2, 2, 2, 40, 50, 64), bias="full", p=0.3),
-        )
-        for op in ("flash", "efficient"):
-            if op == "efficient" and MINOR < 12:
-                continue  # L of PyTorch up to 2.12 holds one sequence: pytorch/pytorch#168788
-            for is_causal in (False, True):
-                name = f"{kind} {op}{' causal' if is_causal else ''}"
-                yield (
-                    "packed",
-                    name,
-                    packed(op, dtype, [5, 33, 1], [5, 33, 1], (2, 2), 64, is_causal=is_causal),
-                )
-        yield "packed", f"{kind} GQA", packed("flash", dtype, [17, 40], [30, 64], (4, 2), 64)
-        yield (
-            "packed",
-            f"{kind} an empty sequence",
-            packed("flash", dtype, [3, 0, 20], [7, 5, 20], (2, 2), 64),
-        )
-        if MINOR >= 12:  # before, a window without is_causal has no mask in the backward pass of PyTorch
-            yield (
-                "packed",
-                f"{kind} window",
-                packed("flash", dtype, [17, 40], [17, 40], (2, 2), 64, window=(8, 4)),
-            )
-            yield "used keys", kind, packed("flash", dtype, [1, 1, 1], [32] * 3, (2, 2), 64, used=[5, 32, 17])
-            yield "nested", f"{kind} efficient", nested(dtype, _EFFICIENT)
-        yield "nested", f"{kind} flash", nested(dtype, _FLASH)
-        yield "stream", kind, dense(_FLASH, dtype, (1, 2, 2, 40, 40, 64), own_stream=True)
+        for make in (_shapes, _options, _packed):
+            for group, name, check in make(dtype):
+                yield group, f"{str(dtype)[6:]} {name}", check
     for rows, columns in ((1, 1), (33, 77)):
         yield "fp32", f"{rows}x{columns}", dense(_EFFICIENT, _FLOAT, (1, 2, 2, rows, columns, 64))
     yield "fp32", "causal", dense(_EFFICIENT, _FLOAT, (1, 2, 2, 33, 33, 40), is_causal=True)
     yield "fp32", "bias", dense(_EFFICIENT, _FLOAT, (1, 2, 2, 33, 40, 64), bias="full")
     yield "fp32", "dropout", dense(_EFFICIENT, _FLOAT, (1, 2, 2, 33, 40, 64), p=0.3)
+
+
+def _shapes(dtype: Any) -> Iterator[Named]:
+    for width in (40, 64, 80, 96, 128):
+        yield "flash", f"{width} causal", dense(_FLASH, dtype, (1, 2, 2, 65, 65, width), is_causal=True)
+        yield "flash", f"{width}", dense(_FLASH, dtype, (2, 2, 2, 33, 77, width))
+    for rows, columns in ((1, 1), (1, 77), (17, 129), (128, 128), (200, 64)):
+        for backend, group in ((_FLASH, "flash"), (_EFFICIENT, "efficient")):
+            yield group, f"{rows}x{columns}", dense(backend, dtype, (1, 2, 2, rows, columns, 64))
+    for rows, columns in ((5, 9), (9, 5), (70, 70)):
+        shape = (1, 2, 2, rows, columns, 64)
+        yield "efficient", f"{rows}x{columns} causal", dense(_EFFICIENT, dtype, shape, is_causal=True)
+    for heads in ((4, 1), (6, 2)):
+        yield "gqa", f"{heads}", dense(_FLASH, dtype, (2, *heads, 33, 50, 64))
+    for width in (8, 13, 256, *((512,) if MINOR >= 12 else ())):
+        for backend in (_FLASH, _EFFICIENT) if width != 13 else (_FLASH,):
+            yield "head_dim", f"{width} {backend}", dense(backend, dtype, (1, 1, 1, 20, 30, width))
+
+
+def _options(dtype: Any) -> Iterator[Named]:
+    for backend in (_FLASH, _EFFICIENT):
+        for layout in ("bhsd", "odd"):
+            yield "layout", f"{layout} {backend}", dense(backend, dtype, (2, 2, 2, 40, 50, 64), layout=layout)
+        for p in (0.1, 0.5):
+            yield "dropout", f"{p} {backend}", dense(backend, dtype, (2, 2, 2, 40, 50, 64), p=p)
+    for bias in ("full", "row", "2d", "bool"):
+        yield "bias", bias, dense(_EFFICIENT, dtype, (2, 2, 2, 40, 50, 64), bias=bias)
+    yield "bias", "full, dropout", dense(_EFFICIENT, dtype, (2, 2, 2, 40, 50, 64), bias="full", p=0.3)
+    yield "stream", "of its own", dense(_FLASH, dtype, (1, 2, 2, 40, 40, 64), own_stream=True)
+
+
+def _packed(dtype: Any) -> Iterator[Named]:
+    three = [5, 33, 1]
+    for is_causal in (False, True):
+        name = " causal" if is_causal else ""
+        yield "packed", f"flash{name}", packed("flash", dtype, three, three, (2, 2), 64, is_causal=is_causal)
+        if MINOR >= 12:  # L of PyTorch up to 2.12 holds one sequence: pytorch/pytorch#168788
+            check = packed("efficient", dtype, three, three, (2, 2), 64, is_causal=is_causal)
+            yield "packed", f"efficient{name}", check
+    yield "packed", "GQA", packed("flash", dtype, [17, 40], [30, 64], (4, 2), 64)
+    yield "packed", "an empty sequence", packed("flash", dtype, [3, 0, 20], [7, 5, 20], (2, 2), 64)
+    yield "nested", "flash", nested(dtype, _FLASH)
+    if MINOR >= 12:  # before, a window without is_causal has no mask in the backward pass of PyTorch
+        yield "packed", "window", packed("flash", dtype, [17, 40], [17, 40], (2, 2), 64, window=(8, 4))
+        yield "used keys", "", packed("flash", dtype, [1, 1, 1], [32] * 3, (2, 2), 64, used=[5, 32, 17])
+        yield "nested", "efficient", nested(dtype, _EFFICIENT)
 
 
 def gates() -> dict[str, Any]:
@@ -331,20 +314,25 @@ def gates() -> dict[str, Any]:
     return found
 
 
+def _write(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     wanted = sys.argv[4:]
     if not wanted or "gates" in wanted:
-        print(json.dumps({"group": "gates", "answers": gates()}), flush=True)
+        _write({"group": "gates", "answers": gates()})
     for group, name, check in calls():
         if wanted and group not in wanted:
             continue
         line: dict[str, Any] = {"group": group, "name": name}
         try:
             line["share"] = check()
-        except Exception as error:  # a call that fails, among others
+        except RuntimeError as error:  # a call that fails, among others
             line |= {"share": math.inf, "error": str(error).split("\n")[0]}
             _DEVICE.last_error()
-        print(json.dumps(line), flush=True)
+        _write(line)
 
 
 if __name__ == "__main__":
