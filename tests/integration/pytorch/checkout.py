@@ -66,11 +66,11 @@ def prepare(checkout: Path, folder: Path) -> Path:
     """The tree of sources and headers, rewritten for HIP."""
     tree = folder / "tree"
     for part, place in _HEADERS:
-        shutil.copytree(installed("torch") / "include" / part, tree / place, dirs_exist_ok=True)
-    shutil.copytree(
-        checkout / _TRANSFORMERS, tree / _TRANSFORMERS, dirs_exist_ok=True,
-        ignore=lambda place, names: [name for name in names if name == "ck" or "mem_eff_attention" in place],
-    )  # fmt: skip
+        source = installed("torch") / "include" / part
+        shutil.copytree(source, tree / place, dirs_exist_ok=True, ignore=_other_kernels)
+    for part in (_TRANSFORMERS, _TRANSFORMERS.parent / "cudnn"):
+        if (checkout / part).exists():
+            shutil.copytree(checkout / part, tree / part, dirs_exist_ok=True, ignore=_other_kernels)
     done = subprocess.run(
         [sys.executable, "-c", _HIPIFY, str(checkout / "torch" / "utils"), str(tree)],
         capture_output=True, text=True, check=False,
@@ -81,6 +81,13 @@ def prepare(checkout: Path, folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return tree
+
+
+def _other_kernels(place: str, names: list[str]) -> list[str]:
+    """Files of other back ends: thousands, and headers that would take the place of HIP's."""
+    if place.endswith("/cuda"):
+        return [name for name in names if name in ("flash_attn", "mem_eff_attention")]
+    return [name for name in names if "/ck" in place and name.endswith(".hip")]
 
 
 class Build:
