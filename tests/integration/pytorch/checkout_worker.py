@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# in front of PyTorch, which asks once whether there is an accelerator
+# in front of PyTorch, which looks for an accelerator once
 for library in sys.argv[1:3]:
     ctypes.CDLL(library)
 import torch  # noqa: E402
@@ -304,7 +304,7 @@ def _packed(dtype: Any) -> Iterator[Named]:
 
 
 def gates() -> dict[str, Any]:
-    """What PyTorch's own gates say, by dtype and head_dim: flash, memory-efficient, and the number of the back end chosen."""
+    """What PyTorch's own gates answer, by dtype and head_dim: flash, memory-efficient, and the number of the back end chosen."""
     found: dict[str, Any] = {"check_gpu": _RUNTIME.check_gpu()}
     for dtype in (_HALF, _BFLOAT, _FLOAT):
         for width in (13, 40, 64, 256, 512):

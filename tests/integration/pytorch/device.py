@@ -76,7 +76,7 @@ class Library:
 
 
 def _bytes(tensor: Any) -> Any:
-    """The whole storage."""
+    """All of its storage."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),))
 

@@ -68,8 +68,8 @@ def _chunks(text: str) -> Iterator[_Chunk]:
         elif token == "}":
             braces -= 1
             if not braces and not others:
-                whole = "".join(parts)
-                yield _Chunk(text=whole, name=_name(whole.partition("{")[0]))
+                chunk = "".join(parts)
+                yield _Chunk(text=chunk, name=_name(chunk.partition("{")[0]))
                 parts = []
         elif token == ";" and not braces and not others:
             yield _Chunk(text="".join(parts))
