@@ -68,9 +68,9 @@ def prepare(checkout: Path, folder: Path) -> Path:
     for part, place in _HEADERS:
         source = installed("torch") / "include" / part
         shutil.copytree(source, tree / place, dirs_exist_ok=True, ignore=_other_kernels)
-    for part in (_TRANSFORMERS, _TRANSFORMERS.parent / "cudnn"):
-        if (checkout / part).exists():
-            shutil.copytree(checkout / part, tree / part, dirs_exist_ok=True, ignore=_other_kernels)
+    for folder_of in (_TRANSFORMERS, _TRANSFORMERS.parent / "cudnn"):
+        if (checkout / folder_of).exists():
+            shutil.copytree(checkout / folder_of, tree / folder_of, dirs_exist_ok=True, ignore=_other_kernels)
     done = subprocess.run(
         [sys.executable, "-c", _HIPIFY, str(checkout / "torch" / "utils"), str(tree)],
         capture_output=True, text=True, check=False,

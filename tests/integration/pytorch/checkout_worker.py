@@ -103,7 +103,7 @@ def dense(
         batch, heads, heads_k, rows, columns, width = shape
         sizes = ((batch, heads, rows, width), *[(batch, heads_k, columns, width)] * 2)
         tensors = [_laid_out(drawn(n, size, dtype), layout) for n, size in enumerate(sizes)]
-        mask = None
+        mask: Any = None
         if bias == "bool":
             mask = drawn(9, (batch, heads, rows, columns), dtype) > -1
         elif bias:
