@@ -74,8 +74,8 @@ void check4(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_
 
 namespace {
 
-// L as PyTorch's memory-efficient path hands it with packed sequences, (sequences * heads, longest query): contiguous memory in which
-// (heads, tokens) has room, which is how it is used.
+// L as PyTorch's memory-efficient path hands it with packed sequences, (sequences * heads, longest query): contiguous memory that is
+// large enough for (heads, tokens), which is how it is used.
 bool is_flat_memory(const T2& t, const Problem& p) {
   const bool contiguous = t.size(0) <= 1 || t.stride(0) == t.size(1);
   if (!contiguous || t.size(1) == 0 || t.size(0) != p.batch * p.heads_q) return false;

@@ -131,7 +131,7 @@ hipError_t check_pack(hipStream_t stream, const char* gate) {
 
 hipError_t check_gpu(hipStream_t stream, const char* gate) {
   if (!log_is_brief()) return check_pack(stream, gate);
-  // PyTorch asks once for each GPU and says nothing about the answer: its attention would only be slower
+  // PyTorch calls this for each GPU and prints nothing about a failure: its attention would only be slower
   std::string reason;
   hipError_t result = hipSuccess;
   {

@@ -77,7 +77,7 @@ bool log_enabled(Level level) {
 struct Line {
   char text[2048];
   size_t size;
-  static constexpr size_t kCapacity = sizeof text - 1;  // a newline has room
+  static constexpr size_t kCapacity = sizeof text - 1;  // less the newline
 
   explicit Line(Level level) : size(0) { add("aotriton: %s: ", kLevelNames[static_cast<int>(level)]); }
 

@@ -27,7 +27,7 @@ constexpr char kWhichLibrary[] = "./dev compat.which --pytorch VERSION names the
 bool log_is_brief();
 
 // Keeps the first message of an error or a warning that this thread logs during its lifetime, also where the log is off. Unless a level
-// was selected these messages are not written: its owner tells the reason.
+// was selected these messages are not written: its owner reports the reason.
 class LogCapture {
  public:
   LogCapture();

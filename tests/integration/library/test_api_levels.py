@@ -106,7 +106,7 @@ def test_small_l_of_packed_sequences_is_refused(drivers: dict[str, Driver], leve
 
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_rows_of_sequences_are_flat_memory(drivers: dict[str, Driver], level: str) -> None:
-    """PyTorch's memory-efficient call of nested tensors: (sequences * heads, longest query), which has room for (heads, tokens)."""
+    """PyTorch's memory-efficient call of nested tensors: (sequences * heads, longest query), large enough for (heads, tokens)."""
     rows = {name: Tensor(base, (12, 20), FP32) for name, base in (("L", 0x800000), ("D", 0x900000))}
     for verb, names in (("fwd", "l"), ("bwd", "ld")):
         found = values(drivers[level], packed(level, tokens=39, **rows).line(verb))
@@ -117,8 +117,8 @@ def test_rows_of_sequences_are_flat_memory(drivers: dict[str, Driver], level: st
         values(drivers[level], packed(level, tokens=60, **rows).line("fwd"))["stride_lh"] == 60
     )  # no row to spare
     refused = {
-        "no room for the tokens": (61, (12, 20), None),
-        "room only between rows": (61, (12, 20), (21, 1)),
+        "too few elements for the tokens": (61, (12, 20), None),
+        "enough only with what is between rows": (61, (12, 20), (21, 1)),
         "rows apart": (39, (12, 20), (21, 1)),
         "another number of sequences": (39, (8, 30), None),
         "a product over 64 bits": (39, (12, 2**62), None),

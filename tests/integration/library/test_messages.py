@@ -1,4 +1,4 @@
-"""What the library says without being asked: each reason of a refusal once, with what helps."""
+"""What the library prints by default: each reason of a refusal once, with what helps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines(driver: Driver) -> list[str]:
     return driver.log.splitlines()
 
 
-def test_each_reason_is_told_once_with_what_helps(objects: Objects, spy_images: Path) -> None:
+def test_each_reason_is_printed_once_with_what_helps(objects: Objects, spy_images: Path) -> None:
     """A caller that drops the result reads of an invalid argument somewhere else, if at all."""
     with Driver(objects, spy_images) as driver:
         for _ in range(3):
@@ -37,7 +37,7 @@ def test_each_reason_is_told_once_with_what_helps(objects: Objects, spy_images: 
     assert "width=128; ./dev build --arch " in uncovered and "AOTRITON_LOG" not in uncovered
 
 
-def test_off_is_silent_and_other_levels_tell_each_time(objects: Objects, spy_images: Path) -> None:
+def test_off_is_silent_and_other_levels_repeat(objects: Objects, spy_images: Path) -> None:
     counts = {}
     for level in ("off", "error", "warn", "info", "debug"):
         with Driver(objects, spy_images, log=level) as driver:
@@ -82,13 +82,13 @@ for one in threads:
 """
 
 
-def test_threads_tell_each_reason_once(objects: Objects) -> None:
+def test_threads_report_each_reason_once(objects: Objects) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON")}
     done = subprocess.run(
         [sys.executable, "-c", _STORM, objects.library], env=env, capture_output=True, text=True, check=True
     )
-    told = [line.partition(" is none of AOTFORGE_HIP")[0] for line in done.stderr.splitlines()]
-    assert sorted(told) == [f"aotriton: warn: aotforge_launch: device {n}" for n in range(90, 95)]
+    found = [line.partition(" is none of AOTFORGE_HIP")[0] for line in done.stderr.splitlines()]
+    assert sorted(found) == [f"aotriton: warn: aotforge_launch: device {n}" for n in range(90, 95)]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_threads_tell_each_reason_once(objects: Objects) -> None:
 def test_a_gpu_that_pytorch_will_not_use(
     objects: Objects, tmp_path: Path, pack: str, code: int, reason: str
 ) -> None:
-    """PyTorch asks for each GPU and says nothing: it computes attention in another way."""
+    """PyTorch calls check_gpu for each GPU and prints nothing: it computes attention in another way."""
     if pack:
         write(spy_pack(pack), tmp_path / "images" / f"amd-{pack}")
     with Driver(objects, tmp_path / "images", AOTFORGE_PARTIAL_PACK="") as driver:
@@ -113,7 +113,7 @@ def test_a_gpu_that_pytorch_will_not_use(
     assert reason in line and "; ./dev doctor " in line
 
 
-def test_a_gpu_that_is_used_and_questions_say_nothing(objects: Objects, spy_images: Path) -> None:
+def test_a_gpu_that_is_used_and_questions_print_nothing(objects: Objects, spy_images: Path) -> None:
     with Driver(objects, spy_images, AOTFORGE_PARTIAL_PACK="1") as driver:
         assert driver.rc("check") == 0
         for question in ("arch", "cus", "experimental"):

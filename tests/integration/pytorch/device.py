@@ -37,7 +37,7 @@ class Library:
         *,
         sm_scale: float = 0.0,
         dropout_p: float = 0.0,
-        **numbers: int,
+        **numbers: float,
     ) -> None:
         """`forward`, `backward` or `dropout_mask`: copies tensors to the device, calls, waits, and copies outputs back.
 
@@ -45,14 +45,15 @@ class Library:
         must acquire D and nothing else. Raises LibraryError.
         """
         assert numbers.keys() <= {*_INTEGERS}, numbers
+        integers = {name: int(number) for name, number in numbers.items()}
         given = {name: tensor for name, tensor in {**inputs, **outputs}.items() if tensor is not None}
         there = {name: self._device.upload(tensor.detach()) for name, tensor in given.items()}
         if function == "dropout_mask":
             code = self._calls.dropout_mask(there["Q"], there["seed"], there["offset1"], dropout_p)
         elif function == "forward":
-            code = self._calls.forward(there, numbers, sm_scale, dropout_p)
+            code = self._calls.forward(there, integers, sm_scale, dropout_p)
         else:
-            code, acquired = self._calls.backward(there, numbers, sm_scale, dropout_p)
+            code, acquired = self._calls.backward(there, integers, sm_scale, dropout_p)
             if not code and acquired != 1:
                 raise LibraryError(f"backward: D and DQ_ACC were acquired as {acquired}")
         self._check(function, code)
@@ -76,7 +77,7 @@ class Library:
 
 
 def _bytes(tensor: Any) -> Any:
-    """The whole storage."""
+    """All of its storage."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),))
 

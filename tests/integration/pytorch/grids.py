@@ -26,7 +26,10 @@ _WINDOWS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One test's parameters; "nested" and "inference" are calls of the memory-efficient path that no grid has. `scale` "l1" is 1 / head_dim; `lengths` are those of packed sequences."""
+    """One test's parameters. `scale` "l1" is 1 / head_dim; `lengths` are those of packed sequences.
+
+    "nested" and "inference" are calls of the memory-efficient path that no grid has.
+    """
 
     test: str
     dtype: str

@@ -23,7 +23,7 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.plan.planner import make_plan
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 from kernels.flash.call import DTYPE_KEY
 from tests.support.runtime import CACHE, ROOT, Objects
 
@@ -55,15 +55,8 @@ def plan_of(
         "flash.width": tuple(sorted({width for *_, width in wanted})),
     }
     profile = Profile(description="cases of PyTorch", complete=False, keep=keep)
-    plan = make_plan(
-        tuple(loaded for loaded in load_families(kernels) if loaded.family.name == "flash"),
-        SourceTree(root=kernels),
-        archs=[arch],
-        architectures=load_architectures(ROOT / "manifests"),
-        profiles=Profiles(schema=1, default="cases", profiles={"cases": profile}),
-        profile="cases",
-        toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
-        hazards=load_hazards(ROOT / "manifests"),
+    plan = profile_plan(
+        "cases", Profiles(schema=1, default="cases", profiles={"cases": profile}), arch, kernels
     )
     keys = {
         (DTYPE_KEY[dtype], int(dropout), _MASKS[mask], width)  # type: ignore[index]
@@ -71,6 +64,22 @@ def plan_of(
     }
     masks = {DTYPE_KEY[dtype] for dtype, dropout, *_ in wanted if dropout} | {1}  # type: ignore[index]
     return _only(plan, lambda key: key in keys if len(key) == 4 else _partly(key, keys, masks))
+
+
+def profile_plan(
+    profile: str | None, profiles: Profiles, arch: str = "gfx908", kernels: Path = ROOT / "kernels"
+) -> Plan:
+    """A plan of attention by one of the profiles, None for the default."""
+    return make_plan(
+        tuple(loaded for loaded in load_families(kernels) if loaded.family.name == "flash"),
+        SourceTree(root=kernels),
+        archs=[arch],
+        architectures=load_architectures(ROOT / "manifests"),
+        profiles=profiles,
+        profile=profile or profiles.default,
+        toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
+        hazards=load_hazards(ROOT / "manifests"),
+    )
 
 
 def _partly(key: tuple[int, ...], keys: set[tuple[int, int, int, int]], masks: set[int]) -> bool:
@@ -135,14 +144,7 @@ def make_stack(
     kernels: Path = ROOT / "kernels",
 ) -> Stack:
     """Compile the plans' images, of an arch each, and the calls. `objects`: a build of the library with its levels."""
-    packs: list[tuple[Plan, Collection[KernelImage]]] = []
-    for plan in plans:
-        with Cache(CACHE) as cache:
-            compiled = compile_plan(
-                plan, kernels_root=kernels, architectures=load_architectures(ROOT / "manifests"), cache=cache
-            )
-        packs.append((plan, compiled.values()))
-    stack = stack_of(packs, objects, levels, folder)
+    stack = stack_of(_compiled(plans, kernels), objects, levels, folder)
     return replace(stack, environment={**stack.environment, "AOTFORGE_PARTIAL_PACK": "1"})
 
 
@@ -152,7 +154,38 @@ def stack_of(
     levels: Iterable[str],
     folder: Path,
 ) -> Stack:
-    """Packs of compiled images, of an arch each, and the bridges; without AOTFORGE_PARTIAL_PACK."""
+    """Packs of compiled images, of an arch each, and the calls; without AOTFORGE_PARTIAL_PACK."""
+    virtual = build_virtual_hip(CACHE)
+    settings = _written(packs, virtual, folder)
+    return Stack(
+        device=compile_with_pytorch([FIXTURES / "device.cpp"], folder / "device.so", [str(virtual.library)]),
+        calls={level: _calls(objects.at(level), folder / f"calls-{level}.so") for level in levels},
+        environment=settings | {"AOTRITON_LOG": "warn"},
+    )
+
+
+def pack(
+    plans: Sequence[Plan], virtual: VirtualHip, folder: Path, kernels: Path = ROOT / "kernels"
+) -> dict[str, str]:
+    """Compile the plans' images into packs; the environment of a process that finds them and the GPUs."""
+    return _written(_compiled(plans, kernels), virtual, folder)
+
+
+def _compiled(plans: Sequence[Plan], kernels: Path) -> list[tuple[Plan, Collection[KernelImage]]]:
+    packs: list[tuple[Plan, Collection[KernelImage]]] = []
+    for plan in plans:
+        with Cache(CACHE) as cache:
+            compiled = compile_plan(
+                plan, kernels_root=kernels, architectures=load_architectures(ROOT / "manifests"), cache=cache
+            )
+        packs.append((plan, compiled.values()))
+    return packs
+
+
+def _written(
+    packs: Sequence[tuple[Plan, Collection[KernelImage]]], virtual: VirtualHip, folder: Path
+) -> dict[str, str]:
+    """Writes packs and texts below `folder`; the environment of a process that finds them and the GPUs."""
     images, texts = folder / "images", folder / "texts"
     texts.mkdir()
     for plan, compiled in packs:
@@ -162,17 +195,11 @@ def stack_of(
             (target / name).write_bytes(content)
         for image in compiled:
             (texts / f"{image.digest}.s").write_text(image.asm)
-    virtual = build_virtual_hip(CACHE)
     archs = [arch for plan, _ in packs for arch in plan.archs]
     settings = environment(virtual, devices=archs, texts=[texts], cache=CACHE)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
     clean.pop("AOTFORGE_PARTIAL_PACK", None)
-    more = {"AOTRITON_IMAGES_DIR": str(images), "AOTRITON_LOG": "warn"}
-    return Stack(
-        device=compile_with_pytorch([FIXTURES / "device.cpp"], folder / "device.so", [str(virtual.library)]),
-        calls={level: _calls(objects.at(level), folder / f"calls-{level}.so") for level in levels},
-        environment=clean | settings | more,
-    )
+    return clean | settings | {"AOTRITON_IMAGES_DIR": str(images)}
 
 
 def _calls(objects: Objects, out: Path) -> Path:

@@ -35,7 +35,13 @@ def flags() -> list[str]:
         installed("triton") / "backends" / "amd" / "include",
     )
     defines = ("-DUSE_ROCM", "-D__HIP_PLATFORM_AMD__", "-DAT_PER_OPERATOR_HEADERS")
-    return ["-std=c++20", "-O0", "-fPIC", *defines, *(word for path in folders for word in ("-isystem", str(path)))]
+    return [
+        "-std=c++20",
+        "-O0",
+        "-fPIC",
+        *defines,
+        *(word for path in folders for word in ("-isystem", str(path))),
+    ]
 
 
 def compile_with_pytorch(sources: Sequence[Path], out: Path, more: Sequence[str]) -> Path:
@@ -43,7 +49,9 @@ def compile_with_pytorch(sources: Sequence[Path], out: Path, more: Sequence[str]
     compiler = find_compiler(os.environ)
     libraries = installed("torch") / "lib"
     options = [word for word in more if word.startswith(("-D", "-I", "-isystem"))]
-    objects = [_object([*compiler, *flags(), "-Wall", "-Wextra", "-Werror", *options], path) for path in sources]
+    objects = [
+        _object([*compiler, *flags(), "-Wall", "-Wextra", "-Werror", *options], path) for path in sources
+    ]
     link = [
         *compiler, "-shared", "-o", str(out), *map(str, objects), *(word for word in more if word not in options),
         f"-L{libraries}", "-ltorch_cpu", "-ltorch", "-lc10", f"-Wl,-rpath,{libraries}", "-Wl,-z,defs",
@@ -64,7 +72,9 @@ def _object(command: Sequence[str], source: Path) -> Path:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         made = Path(folder) / "made.o"
-        compiled = subprocess.run([*command, "-c", str(source), "-o", str(made)], capture_output=True, text=True, check=False)
+        compiled = subprocess.run(
+            [*command, "-c", str(source), "-o", str(made)], capture_output=True, text=True, check=False
+        )
         assert compiled.returncode == 0, compiled.stderr[-6000:]
         shutil.move(made, kept)
     return kept

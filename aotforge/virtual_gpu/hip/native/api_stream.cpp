@@ -138,7 +138,7 @@ HIP_API int hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
   });
 }
 
-// Nothing is ever captured: there are no graphs. PyTorch's headers ask before they allocate and before they take a seed.
+// Nothing is ever captured: there are no graphs. PyTorch's headers query this before they allocate and before they take a seed.
 HIP_API int hipStreamIsCapturing(Stream* stream, int* state) {
   return entry("hipStreamIsCapturing", [&] { return not_capturing(stream, state, nullptr); });
 }

@@ -82,7 +82,7 @@ def test_the_last_error_stays_until_it_is_read(play: Play) -> None:
 
 
 def test_no_stream_is_being_captured(play: Play) -> None:
-    """What PyTorch's headers ask of streams: a library compiled with them needs the symbols."""
+    """What PyTorch's headers query of streams: a library compiled with them needs the symbols."""
     hip = play()
     stream, state, number = c_void_p(), c_int(9), c_ulonglong(9)
     hip.hipStreamCreateWithPriority(byref(stream), 1, -1)

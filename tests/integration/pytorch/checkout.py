@@ -1,0 +1,149 @@
+"""PyTorch's own ROCm attention from a checkout, for the installed CPU wheel of the same version and virtual HIP.
+
+Its files are copied to a temporary folder, rewritten by the checkout's hipify and compiled with the wheel's headers; nothing is written
+to the checkout. Files with kernels are reduced to the functions of attention (kept.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, find_compiler
+from tests.support.runtime import ROOT, Objects
+
+from .kept import kept
+from .wheel import FIXTURES, flags, installed
+
+_TRANSFORMERS = Path("aten/src/ATen/native/transformers")
+_HEADERS = (
+    ("c10/cuda", "c10/cuda"),
+    ("ATen/cuda", "aten/src/ATen/cuda"),
+    ("ATen/native/cuda", "aten/src/ATen/native/cuda"),
+    ("ATen/native/transformers", str(_TRANSFORMERS)),
+)
+"""Folders of the wheel, and where a checkout has them."""
+
+_HIPIFY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from hipify import hipify_python
+tree = sys.argv[2]
+hipify_python.hipify(
+    project_directory=tree, output_directory=tree, includes=[tree + "/*"], out_of_place_only=False, hip_clang_launch=True,
+    is_pytorch_extension=False, show_detailed=False, show_progress=False,
+)
+"""
+_FORWARD = (
+    *("_scaled_dot_product_flash_attention_cuda", "_scaled_dot_product_efficient_attention_cuda"),
+    *("_flash_attention_forward", "_efficient_attention_forward"),
+    *("_fused_sdp_choice_cuda", "_fill_mem_eff_dropout_mask_"),
+)
+_BACKWARD = (
+    *("_flash_attention_backward", "_efficient_attention_backward"),
+    "_scaled_dot_product_flash_attention_backward_cuda",
+    "_scaled_dot_product_efficient_attention_backward_cuda",
+)
+_GENERATED = {  # by CMake in a build of PyTorch; and handles of libraries that attention does not use
+    "c10/hip/impl/hip_cmake_macros.h": "#pragma once\n#define C10_HIP_BUILD_SHARED_LIBS\n#define C10_CUDA_BUILD_SHARED_LIBS\n",
+    "ATen/hip/HIPConfig.h": "#pragma once\n#define AT_ROCM_ENABLED() 1\n"
+    + "".join(f"#define AT_{name}_ENABLED() 0\n" for name in ("CUDNN", "CUSPARSELT", "HIPSPARSELT", "MAGMA")),
+    **{
+        f"{name}/{name}.h": f"#pragma once\ntypedef void* {handle}Handle_t;\ntypedef int {name}Status_t;\n"
+        for name, handle in (
+            *(("hipblas", "hipblas"), ("hipblaslt", "hipblasLt")),
+            *(("hipsparse", "hipsparse"), ("hipsolver", "hipsolverDn")),
+        )
+    },
+}
+
+
+def prepare(checkout: Path, folder: Path) -> Path:
+    """The tree of sources and headers, rewritten for HIP."""
+    tree = folder / "tree"
+    for part, place in _HEADERS:
+        source = installed("torch") / "include" / part
+        shutil.copytree(source, tree / place, dirs_exist_ok=True, ignore=_other_kernels)
+    for folder_of in (_TRANSFORMERS, _TRANSFORMERS.parent / "cudnn"):
+        if (checkout / folder_of).exists():
+            shutil.copytree(checkout / folder_of, tree / folder_of, dirs_exist_ok=True, ignore=_other_kernels)
+    done = subprocess.run(
+        [sys.executable, "-c", _HIPIFY, str(checkout / "torch" / "utils"), str(tree)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for name, text in _GENERATED.items():
+        path = folder / "generated" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tree
+
+
+def _other_kernels(place: str, names: list[str]) -> list[str]:
+    """Files of other back ends: thousands, and headers that would take the place of HIP's."""
+    if place.endswith("/cuda"):
+        return [name for name in names if name in ("flash_attn", "mem_eff_attention")]
+    return [name for name in names if "/ck" in place and name.endswith(".hip")]
+
+
+class Build:
+    """Compiles a prepared tree at the level of `objects`. `log` has the seconds of the compiler, by file."""
+
+    def __init__(self, tree: Path, objects: Objects, folder: Path) -> None:
+        self._tree, self._folder = tree, folder
+        folder.mkdir()
+        places = (
+            tree.parent / "generated", tree / "aten" / "src", tree,
+            objects.level_folder / "include", ROOT / "runtime" / "include",
+        )  # fmt: skip
+        defines = (
+            "USE_FLASH_ATTENTION",
+            "USE_MEM_EFF_ATTENTION",
+            "TORCH_HIP_VERSION=701",
+            "ROCM_VERSION=70100",
+        )
+        self._command = [
+            *find_compiler(os.environ), "-w", *(f"-I{path}" for path in places), *flags(), *(f"-D{name}" for name in defines),
+        ]  # fmt: skip
+
+    def library(self, objects: Objects, virtual: VirtualHip) -> Path:
+        """Everything but the device, as one library."""
+        hip = self._tree / _TRANSFORMERS / "hip"
+        flash = hip / "flash_attn"
+        sources = [
+            self._reduced(hip / "attention.hip", _FORWARD),
+            self._reduced(hip / "attention_backward.hip", _BACKWARD),
+            hip / "sdp_utils.cpp",
+            flash / "aot" / "mha_all_aot.hip",
+            *(path for path in sorted(flash.iterdir()) if path.suffix in (".cpp", ".hip")),
+            FIXTURES / "runtime.cpp",
+            FIXTURES / "register.cpp",
+        ]
+        libraries, out = installed("torch") / "lib", self._folder / "libpytorch.so"
+        self._run([
+            *self._command[:1], "-shared", "-o", str(out), *(str(self._object(path)) for path in sources),
+            str(objects.library), str(virtual.library), f"-L{libraries}", "-ltorch_cpu", "-ltorch", "-lc10",
+            f"-Wl,-rpath,{libraries}", f"-Wl,-rpath,{objects.level_folder}", "-Wl,-z,defs",
+        ])  # fmt: skip
+        return out
+
+    def _reduced(self, source: Path, names: Sequence[str]) -> Path:
+        text = self._run([*self._command, "-x", "c++", "-E", str(source)])
+        out = self._folder / f"{source.stem}.ii"
+        out.write_text(kept(text, str(source), names))
+        return out
+
+    def _object(self, source: Path) -> Path:
+        out = self._folder / f"{source.stem}.o"
+        language = "c++-cpp-output" if source.suffix == ".ii" else "c++"
+        self._run([*self._command, "-x", language, "-c", str(source), "-o", str(out)])
+        return out
+
+    def _run(self, command: Sequence[str]) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command[-3:])}:\n{done.stderr[:6000]}"
+        return done.stdout
