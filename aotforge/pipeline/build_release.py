@@ -119,13 +119,15 @@ class AssembledReport:
             platform = parse_manylinux(release.platform.tag)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
-        return [*lines, *notes, *reasons, *_next_steps(release.folder)]
+        return [*lines, *notes, *reasons, *_next_steps(release.folder, self.plans)]
 
 
-def _next_steps(folder: Path) -> list[str]:
+def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
     release = quote(str(folder))
+    if not any(kernel.operator == "attn_fwd" for kernel in plans[0].kernels):
+        return [f"next: ./dev coverage {release}"]  # nothing that a demo of attention or PyTorch could use
     return [
-        f"next: ./dev demo --release {release}",
+        f"next: ./dev demo --arch {plans[0].archs[0]} --release {release}",
         f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 
