@@ -16,6 +16,7 @@ from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import PackError, UnsupportedError
 from aotforge.formats.api_level import library_level
 from aotforge.formats.untrusted_file import read_regular
+from aotforge.pack.dispatch import SIZE_LIMIT as DISPATCH_LIMIT
 from aotforge.pack.dispatch import decode_dispatch
 from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE
 from aotforge.pack.signature import SIZE_LIMIT, decode_signature
@@ -83,7 +84,7 @@ def _pytorch_use(source: UnpackedRelease) -> str:
     """Whether PyTorch uses the images of the release: what check_gpu will find in the packs."""
     files = [source.prefix / "lib" / IMAGES / name / DISPATCH_FILE for name in source.packs]
     try:
-        tables = [decode_dispatch(read_regular(file), file=str(file)) for file in files]
+        tables = [decode_dispatch(read_regular(file, limit=DISPATCH_LIMIT), file=str(file)) for file in files]
     except (PackError, OSError) as error:
         return f"no, because a pack cannot be read: {error}"
     gates = [gate for table in tables for gate in table.gates]
