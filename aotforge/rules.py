@@ -152,6 +152,23 @@ class Setting:
     options: Mapping[str, Scalar] = field(default_factory=dict)
 
 
+GENERAL_SUFFIX = "_general"
+"""Ends the name of a function that takes every call of a kernel: so a pack tells its images from others by their symbols."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralSetting(Setting):
+    """A setting that profiles keep for functionals whose values they leave out, too: it serves what no other image of a profile does.
+
+    With a `source`, a file beside rules.py, its function named as the kernel's with GENERAL_SUFFIX is compiled. It takes the kernel's
+    arguments, and `constants` are all of its constexpr parameters: so one image serves many functionals. `name` tells it from the
+    kernel's other general images.
+    """
+
+    source: str = ""
+    name: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Term:
     """A factor of a grid axis: ceil(operator value / divisor). `divisor` is a number or a constexpr's name."""

@@ -285,10 +285,14 @@ KeepValue = bool | int | str
 
 
 class Profile(Manifest):
-    """What a build compiles: values kept per choice name; a choice that is not named keeps every value."""
+    """What a build compiles: values kept per choice name; a choice that is not named keeps every value.
+
+    `general`: with the general images, which serve what the others do not.
+    """
 
     description: str
     complete: bool
+    general: bool = True
     keep: dict[str, tuple[KeepValue, ...]]
 
 

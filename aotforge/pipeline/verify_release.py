@@ -24,6 +24,7 @@ from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.rules import GENERAL_SUFFIX
 from aotforge.sandbox.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
@@ -283,6 +284,7 @@ def _uses(
                     below=below[functional.arch, functional.key],
                     choices=choices,
                     index=index,
+                    general=functional.choices[index].symbol.endswith(GENERAL_SUFFIX),
                 )
                 yield digest, functional.arch, use
 

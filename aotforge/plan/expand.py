@@ -27,7 +27,7 @@ from aotforge.plan.model import (
     json_digest,
 )
 from aotforge.plan.selection import Keep, is_kept
-from aotforge.rules import Functional, Scalar, Setting, Target
+from aotforge.rules import GENERAL_SUFFIX, Functional, GeneralSetting, Scalar, Setting, Target
 from aotforge.targets.backend import setting_options
 from aotforge.targets.backends import backend_of
 from aotforge.timed_rules import TimedSetting
@@ -77,17 +77,24 @@ def _functionals(context: KernelContext, keep: Keep) -> Iterator[tuple[tuple[int
 
 
 def expand_kernel(
-    context: KernelContext, targets: tuple[Target, ...], keep: Keep
+    context: KernelContext, targets: tuple[Target, ...], keep: Keep, *, general: bool
 ) -> tuple[PlannedKernel, dict[JobKey, CompileJob]]:
-    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting). Raises RulesError."""
+    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting). Raises RulesError.
+
+    `general`: functionals that are not kept have the general settings.
+    """
     jobs: dict[JobKey, CompileJob] = {}
     planned: list[PlannedFunctional] = []
     layouts: set[tuple[PlannedParameter, ...]] = set()
     kernel = context.kernel
-    for target, (key, functional) in itertools.product(targets, list(_functionals(context, keep))):
+    for target, (key, functional) in itertools.product(
+        targets, list(_functionals(context, {} if general else keep))
+    ):
         settings = context.location.run("settings", kernel.settings, target, functional)
         if not isinstance(settings, tuple):
             raise context.location.error(f"settings return {settings!r}", cause="they must return a tuple")
+        if not all(is_kept(keep, name, value) for name, value in functional.items()):
+            settings = tuple(one for one in settings if isinstance(one, GeneralSetting))
         if not settings:
             continue
         cell = _Cell(
@@ -127,9 +134,14 @@ def _choices(
         if isinstance(setting, TimedSetting) and setting.source:
             own = _context_of(context, setting.source)
             its_cell = replace(cell, signature=_signature(own, cell.functional))
+        label = _label(context, cell, f"{number}{'' if hinted else 'u'}")
+        if isinstance(setting, GeneralSetting) and setting.source:
+            own = _general_context_of(context, setting)
+            its_cell = replace(cell, signature=_signature(own, cell.functional))
+            label = f"{context.family}.{context.kernel.name}:{cell.target.arch}:{setting.name}:general"
         constants = all_constants(own, cell.functional, setting)
         job = _job(own, its_cell, setting, constants=constants, hints=given if hinted else {})
-        job = replace(job, label=_label(context, cell, f"{number}{'' if hinted else 'u'}"))
+        job = replace(job, label=label)
         jobs.setdefault(job.key, job)
         choices.append(PlannedChoice(job=job.key, predicates=predicates, grid=_grid(context, constants)))
     return tuple(choices)
@@ -147,6 +159,13 @@ def _context_of(context: KernelContext, name: str) -> KernelContext:
     )
     check_kernel(own)
     return own
+
+
+def _general_context_of(context: KernelContext, setting: GeneralSetting) -> KernelContext:
+    """The kernel compiled from a general function, whose constants are the setting's. Raises RulesError."""
+    function = f"{context.kernel.function}{GENERAL_SUFFIX}"
+    kernel = replace(context.kernel, function=function, constants=lambda functional: {})
+    return _context_of(replace(context, kernel=kernel), setting.source)
 
 
 def _job(

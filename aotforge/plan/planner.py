@@ -89,7 +89,7 @@ def make_plan(
         keep = keep_of(kept.keep, context.family)
         if less := left_out(context, keep):
             absent.append(less)
-        planned, found = expand_kernel(context, targets, keep)
+        planned, found = expand_kernel(context, targets, keep, general=kept.general)
         if planned.functionals:
             kernels.append(planned)
             jobs.update(found)

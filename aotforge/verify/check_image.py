@@ -108,7 +108,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 try:
                     with family_errors(kernels_root / task.folder):
-                        check_use(use, executor, cases(use.kernel.name, keys), results)
+                        check_use(use, executor, cases(use.called, keys), results)
                 except RulesError as error:
                     if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                         raise

@@ -4,8 +4,8 @@ The module has one function:
 
     def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]
 
-`keys` are the functional's numbers by operator value, e.g. {"dtype": 2, "width": 64}. Each image of the functional is
-executed on the cases that the plan dispatches to it. The list therefore needs aligned and unaligned tensors, and
+`kernel` is the kernel's name, of general images with GENERAL_SUFFIX (aotforge/rules.py). `keys` are the functional's numbers by operator
+value, e.g. {"dtype": 2, "width": 64}. Each image of the functional is executed on the cases that the plan dispatches to it. The list therefore needs aligned and unaligned tensors, and
 every range of a setting.
 
 It may offer calls of any shape for measuring, `SHAPE` being the names with a typical call's numbers:

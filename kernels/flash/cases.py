@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from aotforge.rules import GENERAL_SUFFIX
 from aotforge.verify.compare import Bounded, Exact, Expected
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Float, Guarded, dtype_of
@@ -18,7 +19,7 @@ from .call import DENSE, Bias, Dropout, arrays_of, tensor_of, values_of
 from .call import Case as Problem
 from .expectations import INPUTS, expected_of, known_of, outputs_of
 from .mask_cases import mask_cases, shaped_mask
-from .problems import BASE, COMPACT, problems
+from .problems import BASE, COMPACT, general_problems, problems
 from .sequences import Varlen
 
 _STATE = {"philox_seed_output": "seed", "philox_offset_output": "offset"}
@@ -29,7 +30,9 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     if kernel == "attn_dropout_mask":
         return mask_cases(keys)
     found = []
-    for name, problem in problems(kernel, keys):
+    general = kernel.endswith(GENERAL_SUFFIX)
+    kernel = kernel.removesuffix(GENERAL_SUFFIX)
+    for name, problem in general_problems(keys) if general else problems(kernel, keys):
         found.append(Case(name=name, make=partial(invocation_of, kernel, problem)))
         if name.startswith(("ragged", "top-left", "few rows")) and kernel in _OPTIONAL:
             without = f"{name}, no {_OPTIONAL[kernel]}"
@@ -49,6 +52,7 @@ def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Ca
     bottom-right: the last query sees all keys.
     """
     sizes = {**SHAPE, **shape}
+    kernel = kernel.removesuffix(GENERAL_SUFFIX)
     if kernel == "attn_dropout_mask":
         return shaped_mask(keys, sizes)
     window = sizes.pop("window_right", sizes["seqlen_k"] - sizes["seqlen_q"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from aotforge.base.tuning import tuning
-from aotforge.rules import Between, Condition, Equals, Functional, Setting, Target
+from aotforge.rules import Between, Condition, Equals, Functional, GeneralSetting, Setting, Target
 from aotforge.timed_rules import TimedSetting
 
 _NEAR = 2**23
@@ -140,10 +140,13 @@ class MaskTuned:
 
 
 def dropout_mask_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints."""
+    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints. Every profile keeps it for AMD, as PyTorch
+    asks for masks in any dtype.
+    """
     rows = tuning().rows("flash.attn_dropout_mask", target.arch, target.warp_size, MaskTuned)
+    kind = GeneralSetting if target.vendor == "amd" else Setting
     return tuple(
-        Setting(
+        kind(
             constants={"BLOCK_M": row.block_m, "BLOCK_N": row.block_n},
             hinted=False,
             num_warps=row.num_warps,

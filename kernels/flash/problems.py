@@ -152,3 +152,65 @@ def _other(problem: Problem, number: int) -> Problem:
         replace(problem, layout=UNALIGNED, head_dim=width - 3, head_dim_v=max(width // 3, 1)),
         replace(problem, layout=WIDER, head_dim=width // 5 + 1, head_dim_v=width - 1),
     )[number % 4]
+
+
+_RAGGED = replace(BASE, heads_q=2, heads_k=2, seqlen_q=37, seqlen_k=70, layout=UNALIGNED)
+_GROUPED = replace(BASE, batch=2, heads_q=4, heads_k=2, seqlen_q=17, seqlen_k=35, mixed=True)
+_PACKED = replace(_SEVERAL, seqlen_q=20, seqlen_k=35, layout=STRIDED)
+_PACKED_LENGTHS = Varlen(word=COMPACT, queries=(13, 0, 20, 1), keys=(35, 20, 0, 33))
+_GENERAL: Mapping[tuple[int, int], Mapping[str, Problem]] = {
+    # by mask and dropout, which are the call's here: each corner of the semantics once. Without dropout profiles have images of narrow heads
+    (0, 0): {
+        "widest": replace(_RAGGED, head_dim=512, seqlen_q=70, seqlen_k=37),
+        "compact": replace(_PACKED, head_dim=136, head_dim_v=3, varlen=_PACKED_LENGTHS),
+        "low scores": replace(BASE, seqlen_q=33, seqlen_k=129, draw="low", head_dim=72, head_dim_v=200),
+        "equal, large": replace(BASE, seqlen_q=9, seqlen_k=40, draw="equal", sm_scale=0.25, head_dim=144),
+        "no keys": replace(BASE, seqlen_q=20, seqlen_k=0, head_dim=136),
+        "no queries": replace(BASE, heads_q=2, heads_k=1, seqlen_q=0, seqlen_k=20, head_dim=264),
+        "individual keys": replace(
+            _PACKED, head_dim=129, head_dim_v=8, varlen=replace(_PACKED_LENGTHS, word=REUSED_INDIVIDUAL, gap=3)
+        ),
+    },
+    (0, 1): {
+        "grouped": replace(_GROUPED, head_dim=203, head_dim_v=320),
+        "few columns": replace(_PACKED, head_dim=1, head_dim_v=3, varlen=_PACKED_LENGTHS),
+        "rows of a cache": replace(
+            _PACKED, head_dim=64, varlen=Varlen(word=CACHE, queries=(9, 0, 20, 1), keys=(35, 20, 0, 33), lse="TH")
+        ),
+    },
+    (1, 0): {
+        "both sides": replace(_RAGGED, seqlen_q=70, seqlen_k=90, window_left=13, window_right=9, head_dim=264),
+        "ragged, diagonal": replace(_GROUPED, window_left=0, window_right=0, head_dim=24, head_dim_v=150),
+        "rows without keys": replace(BASE, seqlen_q=70, seqlen_k=40, window_right=-30, head_dim=136),
+        "bottom-right": replace(
+            _PACKED, window_left=TOP_LEFT, window_right=BOTTOM_RIGHT, head_dim=192,
+            varlen=replace(_PACKED_LENGTHS, word=INDIVIDUAL_REUSED, gap=3, lse="TH"),
+        ),
+    },
+    (1, 1): {
+        "all dropped": replace(_RAGGED, window_right=0, head_dim=24, head_dim_v=152),
+        "places of the longest": replace(
+            _PACKED, window_left=9, window_right=BOTTOM_RIGHT, head_dim=16,
+            varlen=replace(_PACKED_LENGTHS, word=LONGEST, lse="rows"),
+        ),
+    },
+    (2, 0): {
+        "ragged, masked": replace(_GROUPED, bias=Bias(kind="masked", broadcast=(1,)), head_dim=64),
+        "lowest numbers": replace(_RAGGED, bias=Bias(kind="lowest"), head_dim=160, head_dim_v=40),
+        "scale 0": replace(BASE, seqlen_q=20, seqlen_k=7, sm_scale=0.0, bias=Bias(), head_dim=104),
+    },
+    (2, 1): {
+        "one row for all": replace(_RAGGED, bias=Bias(broadcast=(0, 1, 2)), head_dim=40, head_dim_v=144),
+    },
+}  # fmt: skip
+
+
+def general_problems(keys: Mapping[str, int]) -> Iterator[tuple[str, Problem]]:
+    """Named problems of a functional that a general image serves, few and small: it has no special cases of head_dims or alignments."""
+    semantics = keys.get("mask", 0), keys.get("dropout", 0)
+    tables = [_GENERAL[semantics]] if "mask" in keys else [_GENERAL[mask, 0] for mask in (0, 1)]
+    for name, base in (item for table in tables for item in table.items()):
+        problem = replace(base, dtype=dtype_of(keys["dtype"]), seed=zlib.crc32(name.encode()))
+        if keys.get("dropout"):
+            problem = replace(problem, dropout=Dropout(p=1.0 if name == "all dropped" else 0.25))
+        yield name, problem

@@ -2,17 +2,30 @@
 
 Covered: fp16, bf16 and fp32, head_dim up to 512 (another one for V), full attention, windows, an additive bias, dropout, variable
 length, any lengths and strides, grouped heads. A call takes the next larger compiled width, whose other columns are masked.
+Beyond the widths and features that a profile keeps, the general images serve every call (general_settings.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Term, dtypes
+from aotforge.rules import (
+    Argument,
+    Choice,
+    Family,
+    Functional,
+    Kernel,
+    Scalar,
+    Setting,
+    Target,
+    Term,
+    dtypes,
+)
 
 from .backward_settings import WIDTHS, backward_settings
 from .forward_settings import dropout_mask_settings, forward_settings
 from .gates import GATES
+from .general_settings import general_settings
 from .operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16", "fp32"))
@@ -79,6 +92,20 @@ def _backward_constants(functional: Functional) -> Mapping[str, Scalar]:
     }
 
 
+def _forward(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    return (
+        *forward_settings(target, functional),
+        *general_settings("attn_fwd", target, functional),
+    )
+
+
+def _backward(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
+    return (
+        *backward_settings(kernel, target, functional),
+        *general_settings(kernel, target, functional),
+    )
+
+
 def _grid(length: str, block: str, heads: str) -> tuple[tuple[Term, ...], ...]:
     return ((Term(value=length, divisor=block),), (Term(value=heads),), (Term(value="batch"),))
 
@@ -121,7 +148,7 @@ FAMILY = Family(
                 "MASK": functional["mask"],
                 "DROPOUT": functional["dropout"],
             },
-            settings=forward_settings,
+            settings=_forward,
             grid=(
                 (Term(value="seqlen_q", divisor="BLOCK_M"), Term(value="head_dim_v", divisor="PART")),
                 *_QUERY_GRID[1:],
@@ -162,7 +189,7 @@ FAMILY = Family(
                 *_scalars("seqlen_q head_dim_v varlen_bits lse_packed"),
             ),
             constants=lambda functional: {"WIDTH": functional["width"]},
-            settings=lambda target, functional: backward_settings("bwd_preprocess", target, functional),
+            settings=lambda target, functional: _backward("bwd_preprocess", target, functional),
             grid=_QUERY_GRID,
         ),
         Kernel(
@@ -177,7 +204,7 @@ FAMILY = Family(
                 *_backward_arguments("dkz dkh dkn dvz dvh dvn"),
             ),
             constants=_backward_constants,
-            settings=lambda target, functional: backward_settings("bwd_dk_dv", target, functional),
+            settings=lambda target, functional: _backward("bwd_dk_dv", target, functional),
             grid=_parts("seqlen_k", "BLOCK_N", "num_head_k"),
         ),
         Kernel(
@@ -192,7 +219,7 @@ FAMILY = Family(
                 *_backward_arguments("dqz dqh dqm dbz dbh dbm", "dbn"),
             ),
             constants=_backward_constants,
-            settings=lambda target, functional: backward_settings("bwd_dq", target, functional),
+            settings=lambda target, functional: _backward("bwd_dq", target, functional),
             grid=_parts("seqlen_q", "BLOCK_M", "num_head_q"),
         ),
     ),

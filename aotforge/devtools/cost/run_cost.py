@@ -141,7 +141,7 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch
     tried = []
     for use in uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
-        for case in _cases(request, one, use.kernel.name, keys):
+        for case in _cases(request, one, use.called, keys):
             tried.append(case.name)
             invocation = _made(case, request.shape)
             launch = launch_of(use, invocation.values)

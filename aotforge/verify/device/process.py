@@ -152,7 +152,7 @@ def _invocation(checks: Sequence[CheckImage], shape: Mapping[str, int]) -> Invoc
             names, make = shaped  # type: ignore[misc]
             keys = dict(zip(use.kernel.keys, use.key, strict=True))
             with family_errors(one.kernels_root / one.task.folder):
-                invocation: Invocation = make(use.kernel.name, keys, {**names, **shape}).make()
+                invocation: Invocation = make(use.called, keys, {**names, **shape}).make()
             launch = launch_of(use, invocation.values)
             if launch is not None and 0 not in launch.grid:
                 return invocation
@@ -197,7 +197,7 @@ def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> Result
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         try:
             with family_errors(request.kernels_root / request.task.folder):
-                check_use(use, image, image.noted(cases(use.kernel.name, keys)), results)
+                check_use(use, image, image.noted(cases(use.called, keys)), results)
         except RulesError as error:
             if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                 raise
@@ -223,7 +223,7 @@ def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> t
     for use in request.task.uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         with family_errors(request.kernels_root / request.task.folder):
-            invocation = make(use.kernel.name, keys, shape).make()
+            invocation = make(use.called, keys, shape).make()
         launch = launch_of(use, invocation.values)
         if launch is None or 0 in launch.grid:
             continue

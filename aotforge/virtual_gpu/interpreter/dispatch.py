@@ -9,7 +9,7 @@ from itertools import pairwise
 from aotforge.errors import RulesError, UnsupportedError
 from aotforge.plan.conditions import hints, tries
 from aotforge.plan.model import GridTerm, JobKey, Plan, PlannedChoice, PlannedKernel, Predicate
-from aotforge.rules import Choice, Functional, Kernel, Scalar, Setting, Target
+from aotforge.rules import GENERAL_SUFFIX, Choice, Functional, Kernel, Scalar, Setting, Target
 
 Values = Mapping[str, int | float]
 """Operator values by name; pointers are addresses."""
@@ -40,6 +40,7 @@ class Use:
     """One way in which a plan dispatches to an image: the choice at `index` of a functional.
 
     `below` is the next lower number of the kernel's ladder, None when there is none: values above it are served.
+    `general`: the image is that of a general function.
     """
 
     kernel: PlannedKernel
@@ -47,11 +48,18 @@ class Use:
     below: int | None = None
     choices: tuple[PlannedChoice, ...]
     index: int
+    general: bool = False
+
+    @property
+    def called(self) -> str:
+        """The name by which the family's cases.py knows the image's kernel: of a general function with GENERAL_SUFFIX."""
+        return f"{self.kernel.name}{GENERAL_SUFFIX}" if self.general else self.kernel.name
 
 
 def uses_of(plan: Plan, arch_of: Mapping[JobKey, str]) -> dict[JobKey, tuple[Use, ...]]:
     """Every way in which the plan dispatches to each image, in the plan's order."""
     found: dict[JobKey, list[Use]] = {key: [] for key in arch_of}
+    general = {job.key for job in plan.jobs if job.function.endswith(GENERAL_SUFFIX)}
     for kernel in plan.kernels:
         below = rungs_below(kernel.ladder, [(f.arch, f.key) for f in kernel.functionals])
         for functional in kernel.functionals:
@@ -63,6 +71,7 @@ def uses_of(plan: Plan, arch_of: Mapping[JobKey, str]) -> dict[JobKey, tuple[Use
                         below=below[functional.arch, functional.key],
                         choices=functional.choices,
                         index=index,
+                        general=choice.job in general,
                     )
                     found[choice.job].append(use)
     return {key: tuple(uses) for key, uses in found.items()}

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from aotforge.base.architectures import Profile, Profiles, load_architectures
 from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
@@ -133,13 +134,27 @@ def make_stack(
     kernels: Path = ROOT / "kernels",
 ) -> Stack:
     """Compile the plans' images, of an arch each, and the bridges. `objects`: a build of the library with its levels."""
-    images, texts = folder / "images", folder / "texts"
-    texts.mkdir()
+    packs: list[tuple[Plan, Collection[KernelImage]]] = []
     for plan in plans:
         with Cache(CACHE) as cache:
             compiled = compile_plan(
                 plan, kernels_root=kernels, architectures=load_architectures(ROOT / "manifests"), cache=cache
-            ).values()
+            )
+        packs.append((plan, compiled.values()))
+    stack = stack_of(packs, objects, levels, folder)
+    return replace(stack, environment={**stack.environment, "AOTFORGE_PARTIAL_PACK": "1"})
+
+
+def stack_of(
+    packs: Sequence[tuple[Plan, Collection[KernelImage]]],
+    objects: Objects,
+    levels: Iterable[str],
+    folder: Path,
+) -> Stack:
+    """Packs of compiled images, of an arch each, and the bridges; without AOTFORGE_PARTIAL_PACK."""
+    images, texts = folder / "images", folder / "texts"
+    texts.mkdir()
+    for plan, compiled in packs:
         target = images / f"amd-{plan.archs[0]}"
         target.mkdir(parents=True)
         for name, content in write_pack(plan, compiled, release="0.11.2b-r1").files.items():
@@ -147,10 +162,11 @@ def make_stack(
         for image in compiled:
             (texts / f"{image.digest}.s").write_text(image.asm)
     virtual = build_virtual_hip(CACHE)
-    archs = [arch for plan in plans for arch in plan.archs]
+    archs = [arch for plan, _ in packs for arch in plan.archs]
     settings = environment(virtual, devices=archs, texts=[texts], cache=CACHE)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
-    more = {"AOTRITON_IMAGES_DIR": str(images), "AOTFORGE_PARTIAL_PACK": "1", "AOTRITON_LOG": "warn"}
+    clean.pop("AOTFORGE_PARTIAL_PACK", None)
+    more = {"AOTRITON_IMAGES_DIR": str(images), "AOTRITON_LOG": "warn"}
     return Stack(
         bridges={level: _bridge(objects.at(level), folder / f"bridge-{level}.so") for level in levels},
         environment=clean | settings | more,

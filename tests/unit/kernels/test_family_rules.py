@@ -51,6 +51,23 @@ def offers(kernel: Kernel) -> Iterator[tuple[Functional, tuple[Setting, ...]]]:
             yield functional, kernel.settings(target, functional)
 
 
+def is_general(setting: Setting) -> bool:
+    """Whether it has a function of its own."""
+    return isinstance(setting, GeneralSetting) and bool(setting.source)
+
+
+def general_sources(kernel: Kernel) -> set[str]:
+    """Sources of the kernel's general functions."""
+    settings = (setting for _, every in offers(kernel) for setting in every)
+    return {one.source for one in settings if isinstance(one, GeneralSetting)} - {""}
+
+
+def general(kernel: Kernel) -> Kernel:
+    """The kernel with its general function instead."""
+    (source,) = general_sources(kernel)
+    return replace(kernel, source=source, function=f"{kernel.function}{GENERAL_SUFFIX}")
+
+
 def parameters(family: Family, kernel: Kernel) -> tuple[list[str], set[str]]:
     """Names of all parameters in order, and of those that are constexpr, read without importing Triton."""
     tree = ast.parse((KERNELS / family.name / kernel.source).read_text())
@@ -65,8 +82,9 @@ def parameters(family: Family, kernel: Kernel) -> tuple[list[str], set[str]]:
 
 @pytest.mark.parametrize(("family", "kernel"), ALL)
 def test_arguments_are_the_functions_run_time_parameters_in_order(family: Family, kernel: Kernel) -> None:
-    names, constexpr = parameters(family, kernel)
-    assert [a.name for a in kernel.arguments] == [name for name in names if name not in constexpr]
+    for one in (kernel, *([general(kernel)] if general_sources(kernel) else [])):
+        names, constexpr = parameters(family, one)
+        assert [a.name for a in kernel.arguments] == [name for name in names if name not in constexpr]
 
 
 @pytest.mark.parametrize(("family", "kernel"), ALL)
@@ -75,6 +93,9 @@ def test_constants_fill_every_constexpr_and_nothing_else(family: Family, kernel:
     for functional, settings in offers(kernel):
         constants = kernel.constants(functional)
         for setting in settings:
+            if is_general(setting):
+                assert setting.constants.keys() == parameters(family, general(kernel))[1]
+                continue
             assert constants.keys() | setting.constants.keys() == constexpr
             assert not constants.keys() & setting.constants.keys()
 
@@ -85,8 +106,11 @@ def test_every_functional_has_settings_and_only_the_last_serves_all(family: Fami
     for functional, settings in offers(kernel):
         assert settings, functional
         seen += 1
-        # one that serves all before the last would make the rest unreachable
-        assert all(set(setting.when) > set(settings[-1].when) for setting in settings[:-1])
+        # one that serves all before the last would make the rest unreachable, but for a general one, which other profiles lack that one for
+        special = [setting for setting in settings if not is_general(setting)]
+        assert all(set(setting.when) > set(special[-1].when) for setting in special[:-1])
+        assert settings[: len(special)] == tuple(special)
+        assert all(setting.when == () and not setting.hinted for setting in settings[len(special) :])
     assert seen
 
 
@@ -112,10 +136,11 @@ def test_every_name_is_a_value_of_the_operator(family: Family, kernel: Kernel) -
 @pytest.mark.parametrize(("family", "kernel"), ALL)
 def test_kernels_need_nothing_beyond_their_parameters(family: Family, kernel: Kernel) -> None:
     # tl.num_programs is a hidden kernel argument on AMD: the launch that the pack describes would not pass it
-    tree = ast.parse((KERNELS / family.name / kernel.source).read_text())
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert not used & {"num_programs", "device_print", "device_assert", "inline_asm_elementwise"}
-    assert not {name for name in used if name.startswith("atomic_")}  # deterministic
+    for source in {kernel.source} | general_sources(kernel):
+        tree = ast.parse((KERNELS / family.name / source).read_text())
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not used & {"num_programs", "device_print", "device_assert", "inline_asm_elementwise"}
+        assert not {name for name in used if name.startswith("atomic_")}  # deterministic
 
 
 @pytest.mark.parametrize(("family", "kernel"), ALL)
@@ -141,7 +166,10 @@ def test_steps_of_an_operator_are_numbered_without_a_gap(family: Family) -> None
 
 def test_core_stays_small_enough_to_build_in_minutes() -> None:
     plan = plan_project(KERNELS.parent, archs=["gfx908"], profile="core")
-    assert 90 <= len(plan.jobs) <= 160
+    general = [job for job in plan.jobs if job.function.endswith(GENERAL_SUFFIX)]
+    assert 90 <= len(plan.jobs) - len(general) <= 160
+    # for each dtype: forward, dK and dV, dQ, each with and without a window, and the preprocessing
+    assert len(general) == 3 * 7
 
 
 def test_attention_covers_what_it_declares() -> None:
@@ -154,12 +182,13 @@ def test_attention_covers_what_it_declares() -> None:
 def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
     forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
     for functional in functionals(forward):
-        short, *others = forward.settings(TARGETS[0], functional)
+        settings = forward.settings(TARGETS[0], functional)
+        short, *others = (setting for setting in settings if not is_general(setting))
         plain = functional["mask"] != "bias" and not functional["dropout"]
         if plain and functional["dtype"] != "fp32" and int(functional["width"]) <= 128:
-            long, general = others
+            long, unhinted = others
             assert int(short.constants["BLOCK_M"]) < int(long.constants["BLOCK_M"])
-            assert (long.hinted, general.hinted) == (True, False)
+            assert (long.hinted, unhinted.hinted) == (True, False)
         else:
             assert (short.hinted, *(other.hinted for other in others)) == (True, False)
 

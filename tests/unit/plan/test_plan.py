@@ -403,6 +403,38 @@ def test_the_projects_own_plan_is_sound() -> None:
         order = [(f.arch, f.key) for f in kernel.functionals]
         assert order == sorted(order)
         assert len(order) == len(set(order))
+    # the complete profile has a special image for every call, so that none reaches a general one
     full = {job.key for job in plan_project(PROJECT, archs=["gfx908"], profile="full").jobs}
-    assert set(keys) <= full
-    assert {job.key for job in plan_project(PROJECT, archs=["gfx908"], profile="quick").jobs} < full
+    general = {job.key for job in plan.jobs if job.function.endswith(GENERAL_SUFFIX)}
+    assert general and not general & full
+    assert set(keys) - general <= full
+    quick = {job.key for job in plan_project(PROJECT, archs=["gfx908"], profile="quick").jobs}
+    assert general < quick and quick - general < full
+
+
+SHIPPED = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+
+
+@pytest.mark.parametrize("arch", SHIPPED)
+def test_every_profile_but_smoke_serves_all_gates(arch: str) -> None:
+    levels = [ServedGate(gate=gate, arch=arch) for gate in ("0.11", "0.12", "0.13", "0.14")]
+    for profile in ("core", "quick"):
+        assert list(plan_project(PROJECT, archs=[arch], profile=profile).gates) == levels
+    smoke = plan_project(PROJECT, archs=[arch], profile="smoke")
+    assert smoke.gates == ()
+    assert not [job for job in smoke.jobs if job.function.endswith(GENERAL_SUFFIX)]
+
+
+def test_a_general_image_that_is_too_narrow_serves_no_gate(tmp_path: Path) -> None:
+    """A planted fault: the image is offered for the calls of another rung than the last one."""
+    kernels = tmp_path / "kernels"
+    shutil.copytree(PROJECT / "kernels", kernels)
+    for name in ("manifests", "requirements"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    rules = kernels / "flash" / "general_settings.py"
+    sound = 'functional["width"] != WIDTHS[-1]'
+    assert sound in rules.read_text()
+    rules.write_text(rules.read_text().replace(sound, 'functional["width"] != WIDTHS[-2]'))
+    # 512 columns are served by no gate but of gfx11's calls, which end at 256
+    assert plan_project(tmp_path, archs=["gfx908"], profile="core").gates == ()
+    assert [gate.gate for gate in plan_project(tmp_path, archs=["gfx1100"], profile="core").gates] == ["0.11"]
