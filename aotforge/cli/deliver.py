@@ -141,8 +141,7 @@ def install(
             ),
             on_progress=on_progress,
         )
-    use = (f"PyTorch will use these images: {report.pytorch_use}" for report in dropped)
-    notes = (*use, *done.notes, *(warning for report in dropped for warning in report.warnings))
+    notes = (*(note for report in dropped for note in report.notes()), *done.notes)
     done = replace(done, notes=notes, fresh=done.fresh and all(report.changes for report in dropped))
     print_report(done, json=json, notes=() if quiet else done.notes)
 

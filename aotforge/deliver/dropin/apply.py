@@ -53,15 +53,15 @@ class DropInReport:
     pytorch_use: str = ""
     warnings: tuple[str, ...] = ()
 
-    def lines(self) -> list[str]:
-        """Lines of text, the most important first."""
+    def notes(self) -> list[str]:
+        """Whether PyTorch uses the images, and the warnings."""
         use = [f"PyTorch will use these images: {self.pytorch_use}"] if self.pytorch_use else []
+        return [*use, *(f"warning: {warning}" for warning in self.warnings)]
+
+    def lines(self) -> list[str]:
+        """Lines of text: the notes, the most important first, then the changes."""
         changes = [f"{'would change: ' if self.dry_run else ''}{change}" for change in self.changes]
-        return [
-            *use,
-            *(changes or ["nothing to do"]),
-            *(f"warning: {warning}" for warning in self.warnings),
-        ]
+        return [*self.notes(), *(changes or ["nothing to do"])]
 
 
 def _file_name(name: str) -> str:

@@ -284,7 +284,8 @@ def test_modules_of_the_current_folder_are_not_imported(
 
 
 @pytest.mark.parametrize(
-    ("archs", "shown"), [((), "images: amd-gfx90a"), (("gfx908", "gfx90a"), "images: gfx908 none, gfx90a yes")]
+    ("archs", "shown"),
+    [((), "images: amd-gfx90a"), (("gfx908", "gfx90a"), "images: gfx908 none, gfx90a yes")],
 )
 def test_an_installed_pytorch_gets_its_name_level_and_images(
     archs: tuple[str, ...], shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

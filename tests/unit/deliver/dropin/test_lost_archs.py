@@ -79,7 +79,7 @@ def test_the_warning_comes_with_the_change_and_not_without(torch: TorchLib, tmp_
 
 
 @pytest.mark.parametrize(("gates", "use"), [(("0.11", "0.12"), "yes"), (("0.12",), "no, because the images")])
-def test_the_first_line_says_whether_pytorch_uses_the_images(
+def test_the_first_line_is_whether_pytorch_uses_the_images(
     gates: tuple[str, ...], use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
