@@ -15,7 +15,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
 from aotforge.errors import OutputError
-from aotforge.formats.api_level import level_of
+from aotforge.formats.api_level import feature_level, level_of
 from aotforge.formats.artifact_names import parse_manylinux
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
@@ -33,7 +33,7 @@ from aotforge.pipeline.images import (
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.model import Plan
-from aotforge.plan.selection import Only
+from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.assemble import assemble_release
 from aotforge.release.existing_release import (
     check_not_verified,
@@ -104,7 +104,6 @@ class AssembledReport:
     def lines(self) -> list[str]:
         """Lines of text."""
         release = self.release
-        notes = dict.fromkeys(f"note: {note}" for plan in self.plans for note in plan.notes())
         if not release.fresh:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
@@ -119,7 +118,39 @@ class AssembledReport:
             platform = parse_manylinux(release.platform.tag)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
-        return [*lines, *notes, *reasons, *_next_steps(release.folder, self.plans)]
+        use = pytorch_use(self.plans, feature_level(level_of(release.name)))
+        return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder, self.plans), *use]
+
+
+def _left_out(plans: Sequence[Plan]) -> list[str]:
+    """At most one line: only who chose a profile asks what others have, and `plan` lists that."""
+    less = dict.fromkeys(one.kernel for plan in plans for one in plan.left_out)
+    if not less:
+        return []
+    return [
+        f"note: profile {plans[0].profile} has no images of their own for some calls of {len(less)} kernels; "
+        "./dev plan lists them"
+    ]
+
+
+def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
+    """A line on whether `check_gpu` succeeds with the packs for AMD GPUs, as PyTorch asks before it uses them. `gate`: the API level's."""
+    served = {one.arch for plan in plans for one in plan.gates if one.gate == gate}
+    amd = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
+    lacking = [arch for arch in amd if arch not in served]
+    if not amd:
+        return []
+    if not lacking:
+        return ["PyTorch will use these images: yes"]
+    some = f" on {', '.join(lacking)}" if len(lacking) < len(amd) else ""
+    plan = amd[lacking[0]]
+    partly = plan.profile.endswith(ONLY_SUFFIX)
+    what = "these kernels do not serve" if partly else f"profile {plan.profile} does not serve"
+    build = "without --only" if partly else "with --profile core"
+    return [
+        f"PyTorch will use these images: no{some}, because {what} every call that it may make; "
+        f"build {build}, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
+    ]
 
 
 def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:

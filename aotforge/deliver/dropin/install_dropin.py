@@ -82,7 +82,11 @@ def _drop_in(
 
 def _pytorch_use(source: UnpackedRelease) -> str:
     """Whether PyTorch uses the images of the release: what check_gpu will find in the packs."""
-    files = [source.prefix / "lib" / IMAGES / name / DISPATCH_FILE for name in source.packs]
+    files = [
+        source.prefix / "lib" / IMAGES / name / DISPATCH_FILE
+        for name in source.packs
+        if name.startswith("amd-")
+    ]
     try:
         tables = [decode_dispatch(read_regular(file, limit=DISPATCH_LIMIT), file=str(file)) for file in files]
     except (PackError, OSError) as error:

@@ -16,7 +16,7 @@ import pytest
 
 from aotforge.plan.conditions import predicate
 from aotforge.plan.planner import plan_project
-from aotforge.rules import Family, Functional, Kernel, MultipleOf, Setting, Target
+from aotforge.rules import GENERAL_SUFFIX, Family, Functional, GeneralSetting, Kernel, MultipleOf, Setting, Target
 from kernels.add.rules import FAMILY as ADD
 from kernels.elementwise.rules import FAMILY as ELEMENTWISE
 from kernels.flash.backward_settings import WIDTHS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from aotforge.errors import (
     UnsupportedError,
 )
 from aotforge.plan.families import load_families
-from aotforge.plan.model import Plan, plan_from_json, plan_to_json
+from aotforge.plan.model import Plan, ServedGate, plan_from_json, plan_to_json
 from aotforge.plan.planner import plan_project, select_archs, select_profile
 from aotforge.plan.selection import check_profiles
+from aotforge.rules import GENERAL_SUFFIX
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.support.families import (
     FAKE_TOOLCHAIN,
