@@ -36,7 +36,7 @@ class WeakerSchemeError(ConnectionError):
 
 
 def within(seconds: float, items: Iterable[T]) -> Generator[T, None, None]:
-    """The items, which a thread of its own produces. TimeoutError is raised after `seconds`, whatever it waits for."""
+    """The items, which a thread of its own produces. Raises TimeoutError after `seconds`."""
     end = time.monotonic() + seconds
     queue: Queue[tuple[T] | BaseException | None] = Queue(maxsize=4)
     abandoned = threading.Event()
@@ -87,8 +87,8 @@ def download(
     timeout: float = RECEIVE_SECONDS,
     context: ssl.SSLContext | None = None,
 ) -> Generator[bytes, None, None]:
-    """The content of an address, at most `limit` bytes, through the environment's proxies unless `handlers` has
-    others. Raises OSError, URLError among them, ValueError, http.client.HTTPException."""
+    """The content of an address, at most `limit` bytes, through the environment's proxies unless `handlers`
+    has others. Raises OSError, URLError among them, ValueError, http.client.HTTPException."""
 
     def received() -> Iterator[bytes]:
         with open_url(request, *handlers, timeout=timeout, context=context) as response:
@@ -111,7 +111,7 @@ def open_url(
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to the same scheme and from http to https. The new request has no headers with secrets."""
+    """Follows redirects to the same scheme and from http to https, without headers that may have secrets."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str

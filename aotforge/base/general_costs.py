@@ -31,11 +31,14 @@ class GeneralCost(Manifest):
     head_dim: Annotated[int, Field(ge=1)]
     multiple: Annotated[float, Field(gt=0)]
 
+    def call(self) -> str:
+        """What was called."""
+        dropout = ", dropout" if self.dropout else ""
+        return f"{self.operator} {self.dtype}, {self.mask}{dropout}, head_dim {self.head_dim}"
+
     def text(self) -> str:
         """One line."""
-        dropout = ", dropout" if self.dropout else ""
-        call = f"{self.operator} {self.dtype}, {self.mask}{dropout}, head_dim {self.head_dim}"
-        return f"{self.arch}: {call}: {self.multiple:g} x"
+        return f"{self.arch}: {self.call()}: {self.multiple:g} x"
 
 
 class GeneralCosts(Manifest):

@@ -67,6 +67,7 @@ def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json
     for note in made.notes():
         print_result(f"note: {note}")
     print_result("NAME:ARCH:CHOICES:N is the Nth setting of a kernel; with u it serves unaligned tensors too")
+    print_result("NAME:ARCH:CHOICES:general serves all calls that no other image of the profile does")
     print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
 
 

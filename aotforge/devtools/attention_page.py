@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.base.files import write_atomic
+from aotforge.base.general_costs import GeneralCosts, load_general_costs
 from aotforge.plan.gates import missing_calls
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.plan.planner import plan_project
+from aotforge.rules import GENERAL_SUFFIX
 from kernels.flash.gates import GATES
 
 PAGE = Path("docs", "attention.md")
@@ -23,21 +25,29 @@ _HEAD = """\
 # Attention
 
 This page is generated: `python -m aotforge.devtools.attention_page`.
-It lists which calls the complete profile serves on each arch.
-`./dev coverage RELEASE` prints the same of a built release; `--calls LOG` compares a program's calls.
+Every profile but `smoke` serves every call of the interface on each arch: by special images where the profile
+has them, else by general ones.
+`./dev coverage RELEASE` prints what a built release has; `--calls LOG` tells for a program's calls which it is.
 The interface is described in [runtime.md](runtime.md), API levels in [compatibility.md](compatibility.md).
 
 ## What decides over a call
 
-| property | values of the interface | how a kernel is found |
-|---|---|---|
-| dtype | fp16, bf16, fp32; the same for all tensors | an image each |
-| head_dim | 1 to 512, that of V may differ | the next compiled width at or above both |
-| mask | none; window (causal is one); bias | an image each |
-| dropout | off, on | an image each |
-| variable length | compact, padded, strided, `VarlenBits` | a branch in the kernel |
-| heads | those of K divide those of Q | a value of the kernel |
-| strides, alignment | any, last stride 1 | conditions of images, and one without |
+| property | values of the interface | special images | general images |
+|---|---|---|---|
+| dtype | fp16, bf16, fp32; the same for all tensors | one each | one each |
+| head_dim | 1 to 512, that of V may differ | the next compiled width at or above both | a value of the kernel |
+| mask | none; window (causal is one); bias | one each | window; none and bias |
+| dropout | off, on | one each | a branch in the kernel |
+| variable length | compact, padded, strided, `VarlenBits` | a branch in the kernel | the same |
+| heads | those of K divide those of Q | a value of the kernel | the same |
+| strides, alignment | any, last stride 1 | conditions, and one without | a branch in the kernel |
+
+## General images
+
+A general image stands last in the ladder of every functional: it takes the calls that the profile has no
+special image for.
+It computes scores 32 columns of a head at a time and makes 64 or 128 columns of the results in a program, so it
+has no more registers for head_dim 512 than for 64.
 
 ## Dropout
 
@@ -76,19 +86,36 @@ def attention_page(root: Path) -> str:
     """The page's text for a checkout. Raises what planning raises."""
     plans = {arch: plan_project(root, archs=[arch], profile="full") for arch in ARCHS}
     kernels = {arch: [k for k in plan.kernels if k.family == "flash"] for arch, plan in plans.items()}
-    lines = [
-        _HEAD,
+    default = {arch: plan_project(root, archs=[arch]) for arch in ARCHS}
+    costs = load_general_costs(root / "manifests")
+    lines = [_HEAD.rstrip("\n"), "", "## Images by arch", ""]
+    lines += ["Attention's images; the complete profile has a special one for every call.", ""]
+    lines += _table(_images(default, plans))
+    lines += ["", "## What general images cost", ""]
+    lines += [
+        "Estimated cycles of general images as multiples of those of the complete profile's special ones: one head,",
+        "256 queries and keys, by the model of `./dev cost` (`python -m benchmarks.general_images`).",
+        "None is timed on hardware.",
+        "",
+    ]
+    lines += _table(_costs(costs))
+    lines += [
+        "",
         "## Head dims by arch",
         "",
-        "Compiled widths; a call takes the next one at or above its head_dims.",
+        "Widths of special images in the complete profile; a call takes the next one at or above its head_dims.",
         "",
     ]
     lines += _table(_widths(kernels))
-    lines += ["", "## Images by arch", ""]
-    lines += _table(_images(plans))
     lines += ["", "## PyTorch's gates by arch", ""]
-    lines += ["Where a gate is not served, `check_gpu` fails without `AOTFORGE_PARTIAL_PACK=1`.", ""]
-    lines += _table(_gates(kernels))
+    lines += [
+        "Of the default profile. Where a gate is not served, as by profile `smoke` and with `--only`, `check_gpu` fails",
+        "without `AOTFORGE_PARTIAL_PACK=1`.",
+        "",
+    ]
+    lines += _table(
+        _gates({arch: [k for k in plan.kernels if k.family == "flash"] for arch, plan in default.items()})
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -130,10 +157,25 @@ def _call_text(call: Mapping[str, int]) -> str:
     return " ".join(word for word in words if word)
 
 
-def _images(plans: Mapping[str, Plan]) -> list[list[str]]:
-    rows = [["arch", "images"]]
-    for arch, plan in plans.items():
-        rows.append([arch, str(sum(job.family == "flash" for job in plan.jobs))])
+def _images(default: Mapping[str, Plan], full: Mapping[str, Plan]) -> list[list[str]]:
+    rows = [["arch", "default: special", "general", "`--profile full`"]]
+    for arch, plan in default.items():
+        jobs = [job for job in plan.jobs if job.family == "flash"]
+        general = sum(job.function.endswith(GENERAL_SUFFIX) for job in jobs)
+        complete = sum(job.family == "flash" for job in full[arch].jobs)
+        rows.append([arch, str(len(jobs) - general), str(general), str(complete)])
+    return rows
+
+
+def _costs(costs: GeneralCosts) -> list[list[str]]:
+    """A row per call, a column per arch with estimates."""
+    archs = [arch for arch in ARCHS if costs.of(arch)]
+    found: dict[str, dict[str, float]] = {}
+    for row in costs.costs:
+        found.setdefault(row.call(), {})[row.arch] = row.multiple
+    rows = [["call", *archs]]
+    for call, by_arch in found.items():
+        rows.append([call, *(f"{by_arch[arch]:.1f}" if arch in by_arch else "-" for arch in archs)])
     return rows
 
 

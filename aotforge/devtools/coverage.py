@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import read_bytes
+from aotforge.base.general_costs import general_costs
 from aotforge.errors import UsageError
-from aotforge.pack.coverage import MASKS, PackCoverage
+from aotforge.pack.coverage import MASKS, PackCoverage, is_general
 from aotforge.pack.model import DispatchFunctional, DispatchKernel, DispatchTable
 from aotforge.pack.reader import OpenPack
 from aotforge.plan.model import Predicate
@@ -42,11 +43,16 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class CallCoverage:
-    """A call, how often it was made, and by arch the reason why no image serves it; empty when one does."""
+    """A call, how often it was made, and by arch the reason why no image serves it; empty when one does.
+
+    `general`: archs on which general images serve it or a step of it; with the estimate of what that costs beside special images, as a
+    multiple and the call that was estimated, or an empty text.
+    """
 
     call: Call
     count: int
     reasons: tuple[tuple[str, str], ...]
+    general: tuple[tuple[str, str], ...] = ()
 
 
 def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
@@ -88,8 +94,45 @@ def coverage(calls: Mapping[Call, int], packs: Sequence[OpenPack]) -> tuple[Call
         ]
         if call.arch and not reasons:
             reasons = [(call.arch, f"no pack serves {call.arch}")]
-        found.append(CallCoverage(call=call, count=count, reasons=tuple(sorted(reasons))))
+        general = [
+            (arch, _estimated(call, arch))
+            for pack in packs
+            for arch in pack.dispatch.archs
+            if (arch, "") in reasons and _is_general(call, pack.dispatch, arch)
+        ]
+        found.append(
+            CallCoverage(
+                call=call, count=count, reasons=tuple(sorted(reasons)), general=tuple(sorted(general))
+            )
+        )
     return tuple(found)
+
+
+def _is_general(call: Call, table: DispatchTable, arch: str) -> bool:
+    """Whether a general image serves a step of the call, which is served."""
+    values = dict(call.values)
+    for kernel in table.kernels:
+        functional = _functional(kernel, values, arch) if kernel.operator == call.operator else None
+        for choice in functional.choices if functional else ():
+            if all(_holds(predicate, values) for predicate in choice.predicates):
+                if is_general(choice):
+                    return True
+                break
+    return False
+
+
+def _estimated(call: Call, arch: str) -> str:
+    """What general images cost beside special ones, for the estimated call that is most like this one."""
+    values = dict(call.values)
+    row = general_costs().nearest(
+        arch,
+        call.operator,
+        dtype=next((name for name, number in DTYPE_NUMBERS.items() if number == values.get("dtype")), ""),
+        mask=next((name for name, number in MASKS.items() if number == values.get("mask", 0)), ""),
+        dropout=bool(values.get("dropout")),
+        head_dim=values.get("width", 0),
+    )
+    return row.text() if row else ""
 
 
 def reason_without_image(call: Call, table: DispatchTable, arch: str) -> str:
@@ -183,7 +226,14 @@ def coverage_lines(
         lines += [f"  {one.kernel} on {one.arch}: {one.text()}" for one in pack.kernels]
     for one in calls:
         for arch, reason in one.reasons:
-            state = f"no: {reason}" if reason else "yes"
+            state = f"no: {reason}" if reason else _how(arch, dict(one.general))
             lines.append(f"{one.count:>6} x {one.call.text()} on {arch}: {state}")
     lines += [f"{count:>6} x refused by the library: {text}" for text, count in sorted(refusals.items())]
     return lines
+
+
+def _how(arch: str, general: Mapping[str, str]) -> str:
+    if arch not in general:
+        return "yes, special images"
+    cost = general[arch] and f"; estimated cycles beside special ones, {general[arch]}"
+    return f"yes, general images{cost}"

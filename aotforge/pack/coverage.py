@@ -1,13 +1,19 @@
 """Calls that an image pack serves, and the bytes that the first of each costs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from aotforge.pack.container import ENTRY_SIZE, HEADER_SIZE
-from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, DispatchFunctional, DispatchKernel
+from aotforge.pack.model import (
+    DISPATCH_FILE,
+    SIGNATURE_FILE,
+    DispatchChoice,
+    DispatchFunctional,
+    DispatchKernel,
+)
 from aotforge.pack.reader import OpenPack
-from aotforge.rules import DTYPE_NUMBERS
+from aotforge.rules import DTYPE_NUMBERS, GENERAL_SUFFIX
 
 MASKS = {"full": 0, "window": 1, "bias": 2}
 """Numbers of the key `mask`."""
@@ -30,13 +36,17 @@ class FirstCall:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCoverage:
-    """What a kernel serves on an arch: numbers of each key, and how many combinations of them have an image."""
+    """What a kernel serves on an arch: numbers of each key, and how many combinations of them have an image of their own.
+
+    `general`: numbers of the keys whose combinations have a general image, which serves what the others do not.
+    """
 
     kernel: str
     arch: str
     keys: tuple[tuple[str, tuple[int, ...]], ...]
     served: int
     first_call: FirstCall
+    general: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def combinations(self) -> int:
@@ -45,13 +55,21 @@ class KernelCoverage:
 
     def text(self) -> str:
         """Numbers of the keys by their names, and the combinations that lack an image."""
-        words = "; ".join(
-            f"{key} {' '.join(_NAMES.get(key, {}).get(number, str(number)) for number in numbers)}"
-            for key, numbers in self.keys
-        ) or "every call"  # fmt: skip
-        return (
-            words if self.served == self.combinations else f"{words} ({self.served} of {self.combinations})"
-        )
+        words = _words(self.keys) or "every call"
+        if self.served != self.combinations:
+            words += f" ({self.served} of {self.combinations})"
+        if not self.general:
+            return words
+        # a ladder's numbers below the last one are calls, too
+        general = _words((key, numbers[-1:] if key == "width" else numbers) for key, numbers in self.general)
+        return f"{words}; general images: {general}" if self.served else f"general images: {general}"
+
+
+def _words(keys: Iterable[tuple[str, tuple[int, ...]]]) -> str:
+    return "; ".join(
+        f"{key} {' '.join(_NAMES.get(key, {}).get(number, str(number)) for number in numbers)}"
+        for key, numbers in keys
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +103,30 @@ def _kernels(pack: OpenPack) -> Iterator[KernelCoverage]:
         for arch in pack.dispatch.archs:
             functionals = [one for one in kernel.functionals if one.arch == arch]
             if functionals:
-                keys = [one.key for one in functionals]
-                numbers = ((name, {key[at] for key in keys}) for at, name in enumerate(kernel.keys))
+                special = [one for one in functionals if not all(map(is_general, one.choices))]
+                general = [one for one in functionals if any(map(is_general, one.choices))]
                 yield KernelCoverage(
                     kernel=kernel.name,
                     arch=arch,
-                    keys=tuple((name, tuple(sorted(found))) for name, found in numbers),
-                    served=len(functionals),
+                    keys=_numbers(kernel, special),
+                    served=len(special),
                     first_call=_first_call(pack, kernel, functionals),
+                    general=_numbers(kernel, general) if general else (),
                 )
+
+
+def is_general(choice: DispatchChoice) -> bool:
+    """Whether the image is compiled from a general function (`rules.GeneralSetting`)."""
+    return choice.symbol.endswith(GENERAL_SUFFIX)
+
+
+def _numbers(
+    kernel: DispatchKernel, functionals: Sequence[DispatchFunctional]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Numbers of each key."""
+    return tuple(
+        (name, tuple(sorted({one.key[at] for one in functionals}))) for at, name in enumerate(kernel.keys)
+    )
 
 
 def _first_call(pack: OpenPack, kernel: DispatchKernel, functionals: list[DispatchFunctional]) -> FirstCall:

@@ -24,8 +24,9 @@ Where a gate of PyTorch is not served, `check_gpu` fails without `AOTFORGE_PARTI
 _SERVED = """
 ## Calls served
 
-Values of each key that have images.
+Values of each key that have special images.
 Of a kernel that lacks some combinations their number is given.
+General images serve every other call of their values, up to their width; `./dev coverage` says what that costs.
 """
 _FIRST = """
 ## First call

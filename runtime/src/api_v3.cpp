@@ -123,7 +123,7 @@ hipError_t serve_backward(const Params& p, Stream stream, const attn_options* op
 }
 
 hipError_t other_version(const char* function, int32_t version, int32_t ours) {
-  aotforge::log(aotforge::Level::error, "%s: params of version %d, this library's is %d", function, version, ours);
+  aotforge::log_advice(aotforge::Level::error, aotforge::kWhichLibrary, "%s: params of version %d, this library's is %d", function, version, ours);
   return aotforge::announced(hipErrorInvalidSymbol);
 }
 

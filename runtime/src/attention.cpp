@@ -18,7 +18,10 @@ bool is_seed(DType dtype) { return dtype == aotriton::kInt64 || dtype == aotrito
 }  // namespace
 
 hipError_t Verdict::report(const char* function) const {
-  if (error_ != hipSuccess) log(Level::warn, "%s: %s: %s", function, what_, reason_);
+  const char* advice = error_ == hipErrorNotSupported
+                           ? "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) computes it without this library"
+                           : kWhichLibrary;
+  if (error_ != hipSuccess) log_advice(Level::warn, advice, "%s: %s: %s", function, what_, reason_);
   return error_;
 }
 
@@ -69,6 +72,19 @@ void check4(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_
   if (t && d > 1 && t.stride(3) != 1) verdict.malformed(name, "last stride is not 1");
 }
 
+namespace {
+
+// L as PyTorch's memory-efficient path hands it with packed sequences, (sequences * heads, longest query): contiguous memory in which
+// (heads, tokens) has room, which is how it is used.
+bool is_flat_memory(const T2& t, const Problem& p) {
+  const bool contiguous = t.size(0) <= 1 || t.stride(0) == t.size(1);
+  if (!contiguous || t.size(1) == 0 || t.size(0) != p.batch * p.heads_q) return false;
+  const uint64_t needed = p.heads_q * p.rows_q;  // below 2^62, or the call was refused
+  return t.size(0) >= needed / t.size(1) + (needed % t.size(1) != 0);
+}
+
+}  // namespace
+
 RowStrides check_rows(Verdict& verdict, const char* name, const T2& t, const Problem& p) {
   if (!t && p.batch != 0 && p.heads_q != 0 && p.rows_q != 0) verdict.malformed(name, "is null");
   if (!t) return {};
@@ -83,6 +99,7 @@ RowStrides check_rows(Verdict& verdict, const char* name, const T2& t, const Pro
   const uint64_t lines = p.rows_packed ? p.heads_q : p.batch * p.heads_q;
   const uint64_t rows = p.rows_packed ? p.rows_q : p.lse_rows;
   if (p.rows_by_head) {
+    if (p.rows_packed && is_flat_memory(t, p)) return {0, rows, 1};
     const bool fits = p.varlen == 0 ? t.size(1) == rows : t.size(1) >= rows;
     if (t.size(0) != lines || !fits)
       verdict.malformed(name, p.rows_packed ? "sizes are not (heads, tokens)" : "sizes are not (sequences * heads, longest sequence)");

@@ -107,7 +107,9 @@ hipError_t dropout_mask(const T4& r, const Philox& philox, hipStream_t stream) {
   }));
 }
 
-hipError_t check_gpu(hipStream_t stream, const char* gate) {
+namespace {
+
+hipError_t check_pack(hipStream_t stream, const char* gate) {
   return guarded([&](State& state) {
     Device* device = nullptr;
     if (const hipError_t error = state.device(stream, &device); error != hipSuccess) return error;
@@ -123,6 +125,24 @@ hipError_t check_gpu(hipStream_t stream, const char* gate) {
         "%s=1 permits its use", device->arch().c_str(), gate, kPartial);
     return hipErrorNotSupported;
   });
+}
+
+}  // namespace
+
+hipError_t check_gpu(hipStream_t stream, const char* gate) {
+  if (!log_is_brief()) return check_pack(stream, gate);
+  // PyTorch asks once for each GPU and says nothing about the answer: its attention would only be slower
+  std::string reason;
+  hipError_t result = hipSuccess;
+  {
+    const LogCapture captured;
+    result = check_pack(stream, gate);
+    reason = captured.text();
+  }
+  if (result != hipSuccess && !reason.empty())
+    log_advice(Level::warn, "./dev doctor looks at the installation, ./dev build --arch ARCH makes a pack for all calls that PyTorch makes",
+               "PyTorch will not use this library on a GPU of this machine: %s", reason.c_str());
+  return result;
 }
 
 }  // namespace aotforge

@@ -18,9 +18,11 @@ struct Prepared {
   uint32_t grid[3];
 };
 
+constexpr char kBuildMore[] = "./dev build --arch ARCH, with its default profile, makes a pack for all calls that PyTorch makes";
+
 // Result of an attempt to use a value where the call may turn out not to be covered.
 hipError_t uncovered(const Device& device, const Kernel& kernel, const char* reason) {
-  log(Level::warn, "%.*s on %s: %s", static_cast<int>(kernel.name.size()), kernel.name.data(), device.arch().c_str(), reason);
+  log_advice(Level::warn, kBuildMore, "%.*s on %s: %s", static_cast<int>(kernel.name.size()), kernel.name.data(), device.arch().c_str(), reason);
   return hipErrorNotSupported;
 }
 
@@ -34,7 +36,7 @@ void log_key(const Device& device, const Kernel& kernel, const Cell* cells) {
     text += '=';
     text += std::to_string(cells[at].i);
   }
-  log(Level::warn, "%.*s on %s: no image for%s", static_cast<int>(kernel.name.size()), kernel.name.data(),
+  log_advice(Level::warn, kBuildMore, "%.*s on %s: no image for%s", static_cast<int>(kernel.name.size()), kernel.name.data(),
       device.arch().c_str(), text.c_str());
 }
 
@@ -228,8 +230,8 @@ hipError_t find_steps(const Device& device, const Operator& op, const Call& call
   for (size_t i = 0; i < call.required_count; ++i)
     if (!op.consulted.test(call.required[i])) {
       const Value& value = op.values[call.required[i]];
-      log(Level::warn, "%.*s on %s: no kernel heeds %.*s", static_cast<int>(op.name.size()), op.name.data(),
-          device.arch().c_str(), static_cast<int>(value.name.size()), value.name.data());
+      log_advice(Level::warn, kBuildMore, "%.*s on %s: no kernel heeds %.*s", static_cast<int>(op.name.size()), op.name.data(),
+                 device.arch().c_str(), static_cast<int>(value.name.size()), value.name.data());
       return hipErrorNotSupported;
     }
   for (uint32_t i = 0; i < op.kernel_count; ++i) {

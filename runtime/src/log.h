@@ -1,4 +1,5 @@
-// Messages for people, off unless AOTRITON_LOG is error, warn, info or debug. One line, one write to stderr, never stdout.
+// Messages for people. AOTRITON_LOG=off, error, warn, info or debug selects them; without it each distinct error or warning is written
+// once, at most 16 in a process. One line, one write to stderr, never stdout.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,16 @@ bool log_enabled(Level level);
 #endif
 __attribute__((format(AOTFORGE_PRINTF, 2, 3))) void log(Level level, const char* format, ...);
 
-// Keeps the first message of an error or a warning that this thread logs during its lifetime, also where the log is off.
+// The same; where each reason is written once, what helps against it follows.
+__attribute__((format(AOTFORGE_PRINTF, 3, 4))) void log_advice(Level level, const char* advice, const char* format, ...);
+
+constexpr char kWhichLibrary[] = "./dev compat.which --pytorch VERSION names the library that this PyTorch needs";
+
+// No level was selected: each reason is written once.
+bool log_is_brief();
+
+// Keeps the first message of an error or a warning that this thread logs during its lifetime, also where the log is off. Unless a level
+// was selected these messages are not written: its owner tells the reason.
 class LogCapture {
  public:
   LogCapture();
@@ -28,7 +38,7 @@ class LogCapture {
   static bool wants(Level level);             // this thread's one has no message yet
 
  private:
-  friend void log(Level level, const char* format, ...);
+  friend struct Line;
   LogCapture* before_;
   char text_[512] = {};
 };

@@ -1,4 +1,4 @@
-"""Files that others may have made are read by the bounded readers; every other use of a parser is listed with the reason.
+"""What `publish`, `deliver` and `formats` read, which may come from elsewhere, is read by the bounded readers.
 
 `aotforge/formats` has one bounded reader of each format: `parse_json`, `read_archive`, `open_zip`, `open_elf`, `read_module`. A parser
 of a library takes many times a file's bytes: 29 for JSON, any number for archives with long names and tables that point to one text.
@@ -23,84 +23,40 @@ PARSERS = frozenset({
     "zlib.decompressobj", "bz2.open", "bz2.decompress", "lzma.open", "lzma.decompress", "zstandard.ZstdDecompressor", "zstandard.decompress",
     "pickle.load", "pickle.loads", "marshal.load", "marshal.loads", "msgpack.unpackb", "plistlib.loads", "ast.parse", "ast.literal_eval",
     "yaml.load", "yaml.safe_load", "yaml.compose", "xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring",
-    "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json", "memfd_create",
+    "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json"
 })  # fmt: skip
-"""Functions by module, and methods of any object by name. A file in memory is here because a child can write to
-it without end."""
+"""Functions by module, and methods of any object by name."""
 
 _MODULES = re.compile(rf"\b({'|'.join({name.split('.')[-2:][0] for name in PARSERS})})\b")
+
+PACKAGES = ("aotforge/publish/", "aotforge/deliver/", "aotforge/formats/")
 
 READERS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/formats/untrusted_file.py", "json.loads", "parse_json"),
     ("aotforge/formats/untrusted_tar.py", "zlib.decompressobj", "read_archive"),
     ("aotforge/formats/zip_archive.py", "zipfile.ZipFile", "open_zip, and the check of a zip that was just written"),
     ("aotforge/formats/shared_library.py", "elftools.elf.elffile.ELFFile", "open_elf"),
-    ("aotforge/base/yaml_reader.py", "yaml.compose", "read_yaml, of manifests"),
-    ("aotforge/pack/frames.py", "zstandard.ZstdDecompressor", "frames of a pack: sizes and window are bounded"),
-    ("aotforge/pack/signature.py", "model_validate_json", "a megabyte at most"),
-    ("aotforge/conformance/candidate.py", "model_validate_json", "after check_json"),
     ("aotforge/deliver/dropin/apply.py", "model_validate_json", "after check_json"),
-    ("aotforge/devtools/tune/sources.py", "model_validate_json", "after parse_json"),
 )  # fmt: skip
 """The bounded readers themselves."""
 
-_OWN = "a file of this build, or of this user's cache"
 _PINNED = "its SHA-256 is locked and compared before"
-_CODE = "source code of the checkout or of installed packages, which are executed anyway"
-_SIDE = "workers of a build are one side with it, see docs/threat-model.md"
-_IMAGE = "images of a pack, whose symbols its reader has counted, or of this build"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
-    ("aotforge/sandbox/executors/local.py", "memfd_create", "sealed: it cannot grow"),
-    ("aotforge/compile/pool.py", "memfd_create", "of a worker of this user, or in a container, whose memory is limited"),
-    ("aotforge/compile/*.py", "json.loads", f"{_OWN}; or of a shared cache, whose signed index has its digest"),
-    ("aotforge/compile/cache_entry.py", "zstandard.ZstdDecompressor", f"{_OWN}; or of a shared cache, as above"),
-    ("aotforge/conformance/checks/names.py", "json.JSONDecoder", "clang's output, whose size is bounded: a low finding of the ninth review"),
-    ("aotforge/conformance/compilers.py", "json.loads", _OWN),
     ("aotforge/deliver/hardware/torch_attention.py", "json.load", "the request of the process that started it"),
-    ("aotforge/devtools/docs_site.py", "tarfile.open", _PINNED),
-    ("aotforge/devtools/tune/cluster_estimates.py", "json.loads", _SIDE),
-    ("aotforge/devtools/tune/search.py", "json.loads", f"{_OWN}; or of a shared cache, whose signed index has its digest"),
     ("aotforge/formats/archive.py", "tarfile.open gzip.open", "an archive that was just written, after a comparison of its digest"),
     ("aotforge/formats/deb.py", "tarfile.open zstandard.ZstdDecompressor", _PINNED),
     ("aotforge/formats/wheel.py", "zipfile.ZipFile", _PINNED),
-    ("aotforge/library/library_build.py", "json.loads", _OWN),
-    ("aotforge/library/sources.py", "tarfile.open", _PINNED),
-    ("aotforge/pipeline/ci_jobs/changes.py", "tarfile.open", "git archive of this repository"),
-    ("aotforge/pipeline/ci_jobs/*.py", "json.loads", "outputs of earlier jobs of the same workflow"),
-    ("aotforge/pipeline/cluster/messages.py", "json.loads", _SIDE),
-    ("aotforge/pipeline/make_release.py", "json.loads", _OWN),
-    ("aotforge/pipeline/reproduce.py", "json.loads", "output of this checkout's own program"),
-    ("aotforge/plan/closure.py", "ast.parse", _CODE),
-    ("aotforge/plan/context.py", "ast.literal_eval", _CODE),
-    ("aotforge/plan/model.py", "json.loads", _OWN),
     ("aotforge/publish/trust.py", "json.loads", "metadata whose signatures were verified"),
-    ("aotforge/release/console_wheel.py", "tomllib.loads", "pyproject.toml of the checkout"),
-    ("aotforge/release/hf_kernel.py", "aotforge.formats.elf.read_elf", "the library of this build"),
-    ("aotforge/release/layout.py", "json.loads", "a text of the same function"),
-    ("aotforge/sandbox/executors/agent.py", "json.loads tarfile.open", "the step that the build sends; it runs without this package"),
-    ("aotforge/sandbox/executors/podman.py", "json.loads", "output of podman"),
-    ("aotforge/sandbox/rootfs/definitions.py", "model_validate_json", "a lock of the checkout"),
-    ("aotforge/sandbox/rootfs/rootfs_cache.py", "json.loads tarfile.open", f"{_OWN}; {_PINNED}"),
-    ("aotforge/targets/cpu/cache.py", "json.loads", "Triton's cache, whose owner and modes were checked"),
-    ("aotforge/targets/amd/loaded.py", "aotforge.formats.elf.read_elf", f"{_IMAGE}; its segments are bounded before"),
-    ("aotforge/targets/cpu/image.py", "aotforge.formats.elf.read_elf", _IMAGE),
-    ("aotforge/targets/nvidia/cubin.py", "aotforge.formats.elf.read_elf", _IMAGE),
-    ("aotforge/toolchain/*.py", "ast.parse csv.reader", _CODE),
-    ("aotforge/verify/verdict_store.py", "json.loads", _OWN),
-    ("aotforge/verify/verifier_digest.py", "ast.parse", _CODE),
-    ("aotforge/virtual_gpu/emulator/*.py", "aotforge.formats.elf.read_elf", _IMAGE),
-    ("aotforge/virtual_gpu/emulator/lines.py", "elftools.elf.elffile.ELFFile", "an image that this process has just compiled"),
-    ("aotforge/virtual_gpu/hip/prepare.py", "json.loads", _OWN),
 )  # fmt: skip
 """Files, the parsers that they use, and why no file of others reaches them."""
 
 
 @cache
 def calls_by_file() -> dict[str, list[tuple[int, str]]]:
-    """Line numbers and parsers of all sources."""
-    names = sorted(name for name in project_files(ROOT) if name.startswith(("aotforge/", "kernels/")))
-    sources = [name for name in (*names, "tasks.py") if name.endswith(".py") and (ROOT / name).is_file()]
-    assert len(sources) > 350
+    """Line numbers and parsers of the sources."""
+    names = sorted(name for name in project_files(ROOT) if name.startswith(PACKAGES))
+    sources = [name for name in names if name.endswith(".py") and (ROOT / name).is_file()]
+    assert len(sources) > 50
     return {name: list(calls((ROOT / name).read_text(encoding="utf-8"))) for name in sources}
 
 

@@ -32,7 +32,7 @@ def _before_deadline(chunks: Iterable[bytes], place: str, seconds: float) -> Ite
 
 
 def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
-    """A metadata file. Raises StoreError: REFUSED behind `limit` bytes, UNAVAILABLE after `METADATA_SECONDS`."""
+    """A metadata file. Raises StoreError: REFUSED behind `limit` bytes, UNAVAILABLE after the deadline."""
     return collect(read_metadata(reader, name), f"{reader.url}/{name}", limit=limit)
 
 

@@ -49,7 +49,7 @@ enum aotforge_device { AOTFORGE_CPU = 1, AOTFORGE_CUDA = 2, AOTFORGE_HIP = 10 };
  * 0, or the number of an error, which is the same in hipError_t and CUresult: 1 (InvalidValue) a value is missing, unknown, twice or
  * of another type; 101 (InvalidDevice) `device` is none of the above; 209 (NoBinaryForGpu) no image pack has the device's arch; 303
  * (SharedObjectInitFailed) the driver's library is not installed; 801 (NotSupported) no installed kernel serves the operator or these
- * values. Others as in docs/runtime.md. AOTRITON_LOG=warn in the environment explains each on stderr. */
+ * values. Others as in docs/runtime.md. AOTRITON_LOG=warn in the environment explains each on stderr, no AOTRITON_LOG each reason once. */
 AOTFORGE_API int aotforge_launch(const char* op, const aotforge_value* values, size_t count, int32_t device, void* stream);
 
 /* The most threads of each launch with AOTFORGE_CPU that the calling thread makes from now on, itself included; 0, as at first: 1 inside an

@@ -104,6 +104,34 @@ def test_small_l_of_packed_sequences_is_refused(drivers: dict[str, Driver], leve
     )  # only its owner knows its size
 
 
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_rows_of_sequences_are_flat_memory(drivers: dict[str, Driver], level: str) -> None:
+    """PyTorch's memory-efficient call of nested tensors: (sequences * heads, longest query), which has room for (heads, tokens)."""
+    rows = {name: Tensor(base, (12, 20), FP32) for name, base in (("L", 0x800000), ("D", 0x900000))}
+    for verb, names in (("fwd", "l"), ("bwd", "ld")):
+        found = values(drivers[level], packed(level, tokens=39, **rows).line(verb))
+        assert found["lse_packed"] == 1
+        for name in names:
+            assert [found[f"stride_{name}{x}"] for x in "zhm"] == [0, 39, 1]
+    assert (
+        values(drivers[level], packed(level, tokens=60, **rows).line("fwd"))["stride_lh"] == 60
+    )  # no row to spare
+    refused = {
+        "no room for the tokens": (61, (12, 20), None),
+        "room only between rows": (61, (12, 20), (21, 1)),
+        "rows apart": (39, (12, 20), (21, 1)),
+        "another number of sequences": (39, (8, 30), None),
+        "a product over 64 bits": (39, (12, 2**62), None),
+    }
+    for why, (tokens, sizes, strides) in refused.items():
+        wrong = packed(level, tokens=tokens, L=Tensor(0x800000, sizes, FP32, strides))
+        code = NOT_SUPPORTED if sizes[1] > 2**32 else INVALID_VALUE
+        for verb in ("fwd", "bwd"):
+            assert values(drivers[level], wrong.line(verb), code) == {}, why
+    empty = packed(level, tokens=39, L=rows["L"], D=Tensor(0x900000, (12, 0), FP32))
+    values(drivers[level], empty.line("bwd"), INVALID_VALUE, "events +D -D")
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_longest_sequences_beyond_the_tokens_are_bounded(drivers: dict[str, Driver], level: str) -> None:
     rows = (12, 4096) if level < "0.12" else (4, 60)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from aotforge.devtools.coverage import Call, read_calls, reason_without_image
+from aotforge.base.general_costs import GeneralCost, GeneralCosts
+from aotforge.devtools.coverage import Call, coverage, coverage_lines, read_calls, reason_without_image
 from aotforge.errors import UsageError
+from aotforge.pack.coverage import FirstCall, KernelCoverage
 from aotforge.pack.dispatch import decode_dispatch
 from tests.support.attention import FP32, Problem, Tensor, spy_pack
 from tests.support.runtime import Driver, Objects
@@ -119,3 +123,60 @@ def test_a_reason_quotes_the_beginning_of_long_keys() -> None:
     table = decode_dispatch(files(pack)["dispatch.aotd"], file="pack")
     reason = reason_without_image(Call(operator="op", values=()), table, "gfx908")
     assert reason.startswith("f.k has no image for k0x") and len(reason) <= 400
+
+
+def test_general_images_are_told_from_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    special, general = (Choice(image=name.encode(), symbol=name) for name in ("attn_fwd", "attn_fwd_general"))
+    aligned = replace(special, predicates=[(0, ["Q"], 16, 0)])
+    kernel = Kernel(
+        name="flash.attn_fwd",
+        operator="attn_fwd",
+        keys=["dtype", "dropout", "mask", "width"],
+        ladder=True,
+        functionals={
+            ("gfx908", (2, 0, 0, 64)): [special],
+            ("gfx908", (2, 0, 0, 512)): [aligned, general],
+            ("gfx908", (2, 1, 0, 512)): [general],
+        },
+    )
+    values = [("Q", "ptr"), *((name, "i32") for name in ("dtype", "dropout", "mask", "width"))]
+    pack = SmallPack(archs=["gfx908"], operators={"attn_fwd": values}, kernels=[kernel])
+    table = decode_dispatch(files(pack)["dispatch.aotd"], file="pack")
+    opened: Any = SimpleNamespace(dispatch=table)
+    row = GeneralCost(
+        arch="gfx908", operator="attn_fwd", dtype="fp16", mask="full", dropout=True, head_dim=64, multiple=2.5
+    )
+    costs = GeneralCosts(schema=1, costs=(row, row.model_copy(update={"head_dim": 512, "multiple": 9.0})))
+    monkeypatch.setattr("aotforge.devtools.coverage.general_costs", lambda: costs)
+
+    def call(dropout: int, width: int, **more: int) -> Call:
+        named = {"dtype": 2, "dropout": dropout, "width": width, **more}
+        return Call(operator="attn_fwd", values=tuple(sorted(named.items())))
+
+    calls = [call(0, 64), call(0, 96, Q=8), call(0, 96), call(1, 40), call(1, 600)]
+    found = {one.call: one for one in coverage(dict.fromkeys(calls, 1), [opened])}
+    assert [found[one].general for one in calls] == [
+        (),
+        (("gfx908", row.text()),),
+        (),
+        (("gfx908", "gfx908: attn_fwd fp16, full, dropout, head_dim 64: 2.5 x"),),
+        (),
+    ]
+    lines = coverage_lines([], [found[one] for one in calls], {})
+    assert lines[0].endswith(": yes, special images")
+    assert lines[3].endswith(": yes, general images; estimated cycles beside special ones, " + row.text())
+    assert "no: flash.attn_fwd has no image for dtype 2, dropout 1, mask 0, width 600" in lines[4]
+
+
+def test_a_kernels_values_with_special_and_with_general_images() -> None:
+    special = (("dtype", (2, 3)), ("mask", (0,)), ("width", (32, 64)))
+    general = (("dtype", (1, 2, 3)), ("mask", (0, 1, 2)), ("width", (256, 512)))
+    first = FirstCall(read=1, decoded=1, image=1)
+    one = KernelCoverage(
+        kernel="k", arch="gfx908", keys=special, served=3, first_call=first, general=general
+    )
+    text = "dtype fp16 bf16; mask full; width 32 64 (3 of 4)"
+    every = "general images: dtype fp32 fp16 bf16; mask full window bias; width 512"
+    assert one.text() == f"{text}; {every}"
+    assert replace(one, served=0).text() == every
+    assert replace(one, general=()).text() == text

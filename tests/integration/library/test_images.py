@@ -158,8 +158,8 @@ def test_interfaces_are_both_named(objects: Objects, tmp_path: Path) -> None:
     assert hashlib.sha256(theirs.encode()).hexdigest() in driver.log
 
 
-def test_nothing_is_printed_unless_requested(objects: Objects, tmp_path: Path) -> None:
-    with Driver(objects, tmp_path / "nowhere") as driver:
+def test_nothing_is_printed_when_it_is_off(objects: Objects, tmp_path: Path) -> None:
+    with Driver(objects, tmp_path / "nowhere", log="off") as driver:
         assert driver.rc("check") == NOT_FOUND
     assert driver.log == ""
 

@@ -40,7 +40,7 @@ def results(case: Case, level: Level) -> list[Measured]:
     torch.manual_seed(0)
     if case.test == "used keys":
         return list(_used_keys(case, level))
-    if case.test == "packed":
+    if case.test in ("packed", "nested"):
         return list(_packed(case, level))
     return list(_dense(case, level))
 
@@ -50,7 +50,8 @@ def _dense(case: Case, level: Level) -> Iterator[Measured]:
     scale = 1 / case.head_dim if case.scale == "l1" else None
     shape = (case.batch, case.heads, case.seqlen_q, case.head_dim)
     shape_k = (case.batch, case.heads_k, case.seqlen_k, case.head_dim)
-    ours = [torch.rand(s, dtype=dtype, requires_grad=True) for s in (shape, shape_k, shape_k)]
+    trained = case.test != "inference"
+    ours = [torch.rand(s, dtype=dtype, requires_grad=trained) for s in (shape, shape_k, shape_k)]
     if case.test == "mask":
         ours.append(torch.rand(case.seqlen_q, case.seqlen_k, dtype=dtype, requires_grad=True))
     low = _clones(ours, dtype)
@@ -66,6 +67,11 @@ def _dense(case: Case, level: Level) -> Iterator[Measured]:
         "dropout_p": case.dropout_p, "is_causal": case.causal, "scale": scale, "enable_gqa": case.heads != case.heads_k,
         "dropout_mask": kept if case.dropout_p else None,
     }  # fmt: skip
+    if case.test == "inference":
+        with torch.no_grad():
+            exact, rough = ((by_math(inputs, options),) for inputs in (golden, low))
+        yield from _compared(case.allowed(), exact, rough, (out,))
+        return
     grad = torch.rand_like(out)
     found = (out, *torch.autograd.grad(out, ours, grad))
     references = [(by_math(inputs, options), inputs) for inputs in (golden, low)]
@@ -127,7 +133,8 @@ def _packed(case: Case, level: Level) -> Iterator[Measured]:
 
     def ours(q: Any, k: Any, v: Any) -> Any:
         both = (lengths, lengths), (longest, longest)
-        return packed_attention(level, q, k, v, *both, window=case.window, scale=scale)
+        nested = case.test == "nested"
+        return packed_attention(level, q, k, v, *both, window=case.window, scale=scale, nested=nested)
 
     def by_sequence(q: Any, k: Any, v: Any) -> Any:
         parts = (x.split(case.lengths) for x in (q, k, v))

@@ -29,9 +29,9 @@ class Level:
         """Both sides of flash attention's causal window."""
         return (TOP_LEFT, TOP_LEFT) if self.minor < 12 else (BOTTOM_RIGHT, BOTTOM_RIGHT)
 
-    def rows(self, sequences: int, heads: int, tokens: int, longest: int) -> Any:
-        """Memory for the log-sum-exp of packed sequences."""
-        shape = (sequences * heads, longest) if self.minor < 12 else (heads, tokens)
+    def rows(self, sequences: int, heads: int, tokens: int, longest: int, *, nested: bool) -> Any:
+        """Memory for the log-sum-exp of packed sequences; the memory-efficient path of nested tensors has a shape of its own."""
+        shape = (sequences * heads, longest) if nested or self.minor < 12 else (heads, tokens)
         return nothing_written(torch.empty(shape))
 
 
@@ -157,7 +157,8 @@ class _Efficient(torch.autograd.Function):  # type: ignore[misc]
         }  # fmt: skip
         ctx.level, ctx.dropout = level, dropout
         inputs = {"Q": q, "K": k, "V": v, "B": bias, **dropout.tensors()}
-        level.library.call("forward", inputs, {"Out": out, "L": lse}, **ctx.numbers)
+        rows = {"L": lse} if any(ctx.needs_input_grad) else {}  # inference wants none
+        level.library.call("forward", inputs, {"Out": out, **rows}, **ctx.numbers)
         ctx.save_for_backward(q, k, v, out, lse, *([] if bias is None else [bias]))
         return out
 
@@ -168,20 +169,18 @@ class _Efficient(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _backward(ctx: Any, grad: Any) -> dict[str, Any]:
-    """Gradients of a dense call; D is acquired once."""
+    """Gradients of a dense call."""
     q, k, v, out, lse, *bias = ctx.saved_tensors
     outputs = {
         "DQ": nothing_written(q),
         "DK": nothing_written(k),
         "DV": nothing_written(v),
-        "D": nothing_written(lse),
     }
     if bias:
         columns = k.shape[2] + -k.shape[2] % 16
         outputs["DB"] = nothing_written(q.new_empty(*q.shape[:3], columns))[..., : k.shape[2]]
     inputs = {"Q": q, "K": k, "V": v, "B": bias[0] if bias else None, "Out": out, "DO": grad, "L": lse}
-    acquired = ctx.level.library.call("backward", {**inputs, **ctx.dropout.tensors()}, outputs, **ctx.numbers)
-    assert acquired == 1, f"D was acquired {acquired} times"
+    ctx.level.library.call("backward", {**inputs, **ctx.dropout.tensors()}, outputs, **ctx.numbers)
     return outputs
 
 
@@ -203,10 +202,14 @@ def packed_attention(
     window: tuple[int, int] = (-1, -1),
     scale: float | None = None,
     used_keys: Any = None,
+    nested: bool = False,
 ) -> Any:
-    """`torch.nn.attention.varlen.varlen_attn`: q, k and v are (tokens, heads, head_dim), `lengths` cumulative."""
+    """`torch.nn.attention.varlen.varlen_attn`: q, k and v are (tokens, heads, head_dim), `lengths` cumulative.
+
+    `nested`: as `_efficient_attention_forward` is called for nested tensors.
+    """
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return _Packed.apply(q, k, v, level, lengths, longest, window, scale, used_keys)
+    return _Packed.apply(q, k, v, level, lengths, longest, window, scale, used_keys, nested)
 
 
 class _Packed(torch.autograd.Function):  # type: ignore[misc]
@@ -222,6 +225,7 @@ class _Packed(torch.autograd.Function):  # type: ignore[misc]
         window: Any,
         scale: float,
         used: Any,
+        nested: bool,
     ) -> Any:
         arrays = {"lengths_q": lengths[0], "lengths_k": lengths[1]}
         word = _COMPACT
@@ -234,7 +238,7 @@ class _Packed(torch.autograd.Function):  # type: ignore[misc]
             if level.minor < 14:
                 arrays["positions_q"] = lengths[0]
         out = nothing_written(q)
-        lse = level.rows(len(lengths[0]) - 1, q.shape[1], q.shape[0], longest[0])
+        lse = level.rows(len(lengths[0]) - 1, q.shape[1], q.shape[0], longest[0], nested=nested)
         ctx.numbers = {"sm_scale": scale, "longest_q": longest[0], "longest_k": longest[1], "word": word}
         if window != (-1, -1):
             left = longest[0] if window[0] < 0 else window[0]
@@ -256,9 +260,8 @@ class _Packed(torch.autograd.Function):  # type: ignore[misc]
         names = ("Q", "K", "V", "Out", "DO")
         views = {name: _plane(x) for name, x in zip(names, (q, k, v, out, grads[0]), strict=True)}
         outputs = {name: _plane(x) for name, x in zip(("DQ", "DK", "DV"), found, strict=True)}
-        outputs["D"] = nothing_written(lse)
         ctx.level.library.call("backward", {**views, **ctx.arrays, "L": lse}, outputs, **ctx.numbers)
-        return *found, None, None, None, None, None, None
+        return *found, None, None, None, None, None, None, None
 
 
 def _plane(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What PyTorch's tests run against: a pack of the images that some cases need, the library of every level with its bridge, a virtual GPU."""
+"""What PyTorch's tests run against: a pack of the images that some cases need, the library of every level, a virtual GPU."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.plan.planner import make_plan
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, find_compiler
+from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from kernels.flash.call import DTYPE_KEY
 from tests.support.runtime import CACHE, ROOT, Objects
 
-from .grids import Case
+from .grids import Case, minor_of
+from .wheel import FIXTURES, compile_with_pytorch
 
 _MASKS = {"full": 0, "window": 1, "bias": 2}
-_FIXTURE = ROOT / "tests" / "fixtures" / "pytorch_bridge.cpp"
 WORKER = [sys.executable, "-m", "tests.integration.pytorch.worker"]
 Functional = tuple[str, bool, str, int]
 """dtype, dropout, mask and width, as the kernels' rules name them."""
@@ -92,9 +92,10 @@ def _only(plan: Plan, kept: Callable[[tuple[int, ...]], bool]) -> Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """`bridges` by API level, and the environment of a process that uses them."""
+    """The library of the device, those of calls by API level, and the environment of a process that uses them."""
 
-    bridges: Mapping[str, Path]
+    device: Path
+    calls: Mapping[str, Path]
     environment: Mapping[str, str]
 
     def run(self, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
@@ -106,7 +107,7 @@ class Stack:
         with (
             tempfile.TemporaryFile("w+") as errors,  # a full pipe would stop the worker
             subprocess.Popen(
-                [*WORKER, *(f"{level}={path}" for level, path in self.bridges.items())],
+                [*WORKER, str(self.device), *(f"{level}={path}" for level, path in self.calls.items())],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=dict(self.environment),
             ) as process,
         ):  # fmt: skip
@@ -133,7 +134,7 @@ def make_stack(
     folder: Path,
     kernels: Path = ROOT / "kernels",
 ) -> Stack:
-    """Compile the plans' images, of an arch each, and the bridges. `objects`: a build of the library with its levels."""
+    """Compile the plans' images, of an arch each, and the calls. `objects`: a build of the library with its levels."""
     packs: list[tuple[Plan, Collection[KernelImage]]] = []
     for plan in plans:
         with Cache(CACHE) as cache:
@@ -168,22 +169,15 @@ def stack_of(
     clean.pop("AOTFORGE_PARTIAL_PACK", None)
     more = {"AOTRITON_IMAGES_DIR": str(images), "AOTRITON_LOG": "warn"}
     return Stack(
-        bridges={level: _bridge(objects.at(level), folder / f"bridge-{level}.so") for level in levels},
+        device=compile_with_pytorch([FIXTURES / "device.cpp"], folder / "device.so", [str(virtual.library)]),
+        calls={level: _calls(objects.at(level), folder / f"calls-{level}.so") for level in levels},
         environment=clean | settings | more,
     )
 
 
-def _bridge(objects: Objects, out: Path) -> Path:
-    folders = (
-        objects.level_folder / "include",
-        ROOT / "runtime" / "include",
-        ROOT / "runtime" / "src" / "standin",
-    )
-    command = [
-        *find_compiler(os.environ), "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror",
-        *(f"-I{path}" for path in folders), str(_FIXTURE), str(objects.library), "-o", str(out),
-        f"-Wl,-rpath,{objects.level_folder}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return out
+def _calls(objects: Objects, out: Path) -> Path:
+    """Calls through the adapter at the level of `objects`."""
+    folders = [objects.level_folder / "include", ROOT / "runtime" / "include"]
+    name = f"-DLIBRARY_NAME=aotforge_{minor_of(objects.level)}"
+    flags = [name, *(f"-I{path}" for path in folders), f"-Wl,-rpath,{objects.level_folder}"]
+    return compile_with_pytorch([FIXTURES / "calls.cpp"], out, [*flags, str(objects.library)])

@@ -32,6 +32,11 @@ SAMPLE = (
     Case(test="efficient", dtype="fp16", batch=8, seqlen_q=8, seqlen_k=103, dropout_p=0.22, level="0.14.2b"),
     Case(test="mask", dtype="fp16", seqlen_q=8, seqlen_k=408, head_dim=16),
     Case(test="packed", dtype="fp16", heads=16, heads_k=4, head_dim=32, window=(4, 0), lengths=(33, 1, 20)),
+    *(
+        Case(test="nested", dtype="fp16", heads=4, head_dim=32, window=window, lengths=(33, 1, 20), level=level)
+        for level, window in zip(LEVELS, ((-1, -1), (-1, 0)) * 2, strict=True)
+    ),
+    *(Case(test="inference", dtype="fp16", seqlen_q=5, seqlen_k=9, head_dim=64, level=level) for level in LEVELS[::2]),
     Case(test="used keys", dtype="fp16", heads=8, heads_k=8, head_dim=64, lengths=(127, 1), level="0.13b"),
     Case(test="used keys", dtype="fp16", heads=8, heads_k=8, head_dim=64, lengths=(127, 1), level="0.14.2b"),
 )

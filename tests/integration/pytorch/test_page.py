@@ -75,6 +75,6 @@ def test_a_worker_ends_with_its_iterator(monkeypatch: pytest.MonkeyPatch) -> Non
     """A worker that floods standard error and never ends."""
     flood = "import sys, time; sys.stderr.write('x' * 300000); print('{}', flush=True); time.sleep(600)"
     monkeypatch.setattr("tests.integration.pytorch.stack.WORKER", [sys.executable, "-c", flood])
-    found = Stack(bridges={}, environment={}).results([])
+    found = Stack(device=Path(), calls={}, environment={}).results([])
     assert next(iter(found)) == {}
     found.close()  # type: ignore[attr-defined]

@@ -102,7 +102,7 @@ def _call(level: Level, made: Packed, word: int, window: tuple[int, int] | None)
     level.library.call("forward", inputs, {"Out": out, "L": lse}, **numbers)
     results = {f"D{name}": nothing_written(t[name]) for name in "QKV"}
     inputs |= {"Out": out, "DO": t["DO"], "L": lse}
-    level.library.call("backward", inputs, {**results, "D": nothing_written(lse)}, **numbers)
+    level.library.call("backward", inputs, results, **numbers)
     heads = (
         lse.view(*rows, _HEADS).transpose(1, 2) if word & _TOKEN_MAJOR else lse.view(rows[0], _HEADS, rows[1])
     )
@@ -132,7 +132,7 @@ def _alone(level: Level, made: Packed, z: int, layout: int, window: tuple[int, i
     inputs = {"Q": q, "K": k, "V": v}
     level.library.call("forward", inputs, {"Out": out, "L": lse}, **numbers)
     inputs |= {"Out": out, "DO": grad, "L": lse}
-    level.library.call("backward", inputs, {**results, "D": nothing_written(lse)}, **numbers)
+    level.library.call("backward", inputs, results, **numbers)
     lse = lse.T if layout else lse
     rows = {"Out": out[0, :, :n_q], "L": lse[:, :n_q], "DQ": results["DQ"][0, :, :n_q]}
     return {**rows, "DK": results["DK"][0], "DV": results["DV"][0]}

@@ -2,7 +2,7 @@
 
 A line with `word` is a call of variable length that is compared with dense ones (words.py), at the newest level.
 
-python -m tests.integration.pytorch.worker LEVEL=BRIDGE ...
+python -m tests.integration.pytorch.worker DEVICE LEVEL=CALLS ... (libraries of tests/fixtures/pytorch)
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from .compare import Measured, as_json, results
 from .device import Library, LibraryError
 from .functions import Level
-from .grids import LEVELS, case_of
+from .grids import LEVELS, case_of, minor_of
 from .words import differences
 
 
 def main() -> None:
     hip = ctypes.CDLL("libamdhip64.so.7")
+    ctypes.CDLL(sys.argv[1])
     levels = {}
-    for word in sys.argv[1:]:
-        name, bridge = word.split("=", 1)
-        levels[name] = Level(minor=int(name.split(".")[1].rstrip("b")), library=Library(hip, Path(bridge)))
+    for word in sys.argv[2:]:
+        name, calls = word.split("=", 1)
+        ctypes.CDLL(calls)
+        levels[name] = Level(minor=minor_of(name), library=Library(hip, f"aotforge_{minor_of(name)}"))
         levels[name].library.check_gpu()
     for line in sys.stdin:
         values = json.loads(line)

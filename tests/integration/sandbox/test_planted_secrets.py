@@ -1,4 +1,4 @@
-"""Secrets planted in the caller's environment reach no child: read from real children, and from inside a sandbox."""
+"""Secrets planted in the caller's environment reach no child, nor a program inside a sandbox."""
 
 from __future__ import annotations
 

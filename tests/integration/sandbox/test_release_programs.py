@@ -150,13 +150,8 @@ def test_a_header_cannot_read_a_file_of_the_caller(line: str, tmp_path: Path) ->
     done = cache.compile(compilers[-1], "#include <release.h>\n", includes=[work], inputs=[line])
     assert not done.ok and "planted" not in done.output and "secret" in done.output
     (work / "release.h").write_text("int main() {}\n")
-    before = os.umask(0)
-    try:
-        done = cache.compile(compilers[-1], "#include <release.h>\n", includes=[work], inputs=["right"])
-    finally:
-        os.umask(before)
+    done = cache.compile(compilers[-1], "#include <release.h>\n", includes=[work], inputs=["right"])
     assert done.ok and done.program
-    assert (work / "check-2").stat().st_mode & 0o022 == 0  # the programs in it are executed
 
 
 def test_a_compiler_that_does_not_end_or_start(tmp_path: Path) -> None:

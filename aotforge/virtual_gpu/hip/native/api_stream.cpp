@@ -78,6 +78,14 @@ int make_event(Event** out) {
   return kSuccess;
 }
 
+int not_capturing(Stream* stream, int* state, unsigned long long* number) {
+  if (state == nullptr) return kInvalidValue;
+  if (resolve(stream) == nullptr) return kInvalidHandle;
+  *state = 0;
+  if (number != nullptr) *number = 0;
+  return kSuccess;
+}
+
 }  // namespace
 
 HIP_API int hipStreamCreate(Stream** out) {
@@ -113,6 +121,39 @@ HIP_API int hipStreamWaitEvent(Stream* stream, Event* event, unsigned) {
   return entry("hipStreamWaitEvent", [&] { return wait_for(stream, event); });
 }
 
+HIP_API int hipStreamGetPriority(Stream* stream, int* out) {
+  return entry("hipStreamGetPriority", [&] {
+    Stream* found = resolve(stream);
+    if (out == nullptr) return kInvalidValue;
+    if (found == nullptr) return kInvalidHandle;
+    *out = found->priority;
+    return kSuccess;
+  });
+}
+HIP_API int hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return device_entry("hipDeviceGetStreamPriorityRange", [&] {
+    if (least != nullptr) *least = 1;
+    if (greatest != nullptr) *greatest = -1;
+    return kSuccess;
+  });
+}
+
+// Nothing is ever captured: there are no graphs. PyTorch's headers ask before they allocate and before they take a seed.
+HIP_API int hipStreamIsCapturing(Stream* stream, int* state) {
+  return entry("hipStreamIsCapturing", [&] { return not_capturing(stream, state, nullptr); });
+}
+HIP_API int hipStreamGetCaptureInfo(Stream* stream, int* state, unsigned long long* number) {
+  return entry("hipStreamGetCaptureInfo", [&] { return not_capturing(stream, state, number); });
+}
+HIP_API int hipThreadExchangeStreamCaptureMode(int* mode) {
+  thread_local int current = 0;  // global
+  return entry("hipThreadExchangeStreamCaptureMode", [&] {
+    if (mode == nullptr || *mode < 0 || *mode > 2) return kInvalidValue;
+    std::swap(*mode, current);
+    return kSuccess;
+  });
+}
+
 HIP_API int hipEventCreate(Event** out) {
   return device_entry("hipEventCreate", [&] { return make_event(out); });
 }
@@ -130,6 +171,11 @@ HIP_API int hipEventDestroy(Event* event) {
 HIP_API int hipEventRecord(Event* event, Stream* stream) {
   return device_entry("hipEventRecord", [&] { return record(event, stream); });
 }
+#if VIRTUAL_HIP_MAJOR >= 7
+HIP_API int hipEventRecordWithFlags(Event* event, Stream* stream, unsigned) {
+  return device_entry("hipEventRecordWithFlags", [&] { return record(event, stream); });
+}
+#endif
 HIP_API int hipEventSynchronize(Event* event) {
   return device_entry("hipEventSynchronize", [&]() -> int {
     const int error = reach(event);

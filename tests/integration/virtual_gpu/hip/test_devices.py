@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import byref, c_int, c_size_t, c_void_p
+from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.integration.release.real import CACHE
 from tests.integration.virtual_gpu.hip.conftest import Play
 from tests.support.virtual_hip import Hip, HipError
 
-NO_DEVICE, INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY = 100, 101, 1, 2
+NO_DEVICE, INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, INVALID_HANDLE = 100, 101, 1, 2, 400
 # offsets from HIP's public headers: name, totalGlobalMem, warpSize, multiProcessorCount, gcnArchName; size
 R0600 = (0, 288, 308, 388, 1160, 1472)
 LEGACY = (0, 256, 276, 336, 396, 792)
@@ -79,6 +79,33 @@ def test_the_last_error_stays_until_it_is_read(play: Play) -> None:
     assert hip.library.hipGetLastError() == 0
     hip.library.hipGetErrorName.restype = ctypes.c_char_p
     assert hip.library.hipGetErrorName(INVALID_DEVICE) == b"hipErrorInvalidDevice"
+
+
+def test_no_stream_is_being_captured(play: Play) -> None:
+    """What PyTorch's headers ask of streams: a library compiled with them needs the symbols."""
+    hip = play()
+    stream, state, number = c_void_p(), c_int(9), c_ulonglong(9)
+    hip.hipStreamCreateWithPriority(byref(stream), 1, -1)
+    for one in (None, stream):
+        hip.hipStreamIsCapturing(one, byref(state))
+        hip.hipStreamGetCaptureInfo(one, byref(state), byref(number))
+        assert (state.value, number.value) == (0, 0)
+        state, number = c_int(9), c_ulonglong(9)
+    assert hip.library.hipStreamIsCapturing(None, None) == INVALID_VALUE
+    assert hip.library.hipStreamIsCapturing(c_void_p(64), byref(state)) == INVALID_HANDLE
+    mode = c_int(2)
+    hip.hipThreadExchangeStreamCaptureMode(byref(mode))
+    assert mode.value == 0  # global, as of every thread that has set none
+    hip.hipThreadExchangeStreamCaptureMode(byref(mode))
+    assert mode.value == 2
+    least, greatest, found = c_int(), c_int(), c_int()
+    hip.hipDeviceGetStreamPriorityRange(byref(least), byref(greatest))
+    hip.hipStreamGetPriority(stream, byref(found))
+    assert (least.value, greatest.value, found.value) == (1, -1, -1)
+    event = c_void_p()
+    hip.hipEventCreate(byref(event))
+    hip.hipEventRecordWithFlags(event, stream, 0)
+    hip.hipEventSynchronize(event)
 
 
 def test_no_devices_and_unknown_archs(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
