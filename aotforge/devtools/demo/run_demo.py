@@ -88,13 +88,17 @@ def python_folders(root: Path) -> set[Path]:
 
 
 def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tuple[Problem, ...]:
-    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError."""
-    served = set.intersection(*map(_served, packs))
+    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError.
+
+    Wider images, such as general ones, are called only where there are no others.
+    """
+    every = set.intersection(*map(_served, packs))
+    served = {one for one in every if one[1] <= _LARGEST_HEAD_DIM} or every
     found = []
     dtypes: dict[int, DType] = {number: dtype for dtype, number in DTYPE_KEY.items()}
     for dtype, causal in sorted({(dtype, causal) for dtype, _, causal in served}):
         dims = [dim for one, dim, mask in served if (one, mask) == (dtype, causal)]
-        dim = max([d for d in dims if d <= _LARGEST_HEAD_DIM] or [min(dims)])
+        dim = max(dims) if max(dims) <= _LARGEST_HEAD_DIM else min(dims)
         made = replace(_SHAPE, dtype=dtypes[dtype], head_dim=dim, sm_scale=dim**-0.5)
         found.append(replace(made, window_right=0 if causal else None))
     if not found:
