@@ -38,7 +38,9 @@ HOME = Path(os.environ.get("AOTFORGE_HOME") or (_USER_CACHE if INSTALLED else RO
 Arch = Annotated[
     str, "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs"
 ]
-Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
+Profile = Annotated[
+    str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+]
 OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]

@@ -141,7 +141,7 @@ def install(
             ),
             on_progress=on_progress,
         )
-    notes = (*done.notes, *(warning for report in dropped for warning in report.warnings))
+    notes = (*(note for report in dropped for note in report.notes()), *done.notes)
     done = replace(done, notes=notes, fresh=done.fresh and all(report.changes for report in dropped))
     print_report(done, json=json, notes=() if quiet else done.notes)
 
@@ -244,9 +244,7 @@ def _undo(torch_lib: Path, *, dry_run: bool, json: bool) -> None:
 
 
 def _print_dropin(report: "DropInReport", *, json: bool) -> None:
-    changes = [f"{'would change: ' if report.dry_run else ''}{change}" for change in report.changes]
-    lines = [*(changes or ["nothing to do"]), *(f"warning: {warning}" for warning in report.warnings)]
-    print_either(asdict(report) | {"folder": str(report.folder)}, lines, json=json)
+    print_either(asdict(report) | {"folder": str(report.folder)}, report.lines(), json=json)
 
 
 @cli_command("release.page")

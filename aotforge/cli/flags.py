@@ -76,11 +76,13 @@ class Task:
             return f"./dev {self.name} ARGUMENTS"
         words = [f"./dev {self.name}"]
         for flag in self.positions:
-            word = (
-                flag.placeholder if flag.parameter in self.positional else f"--{flag.name} {flag.placeholder}"
-            )
+            word = self.word(flag)
             words.append(word if flag.default is REQUIRED else f"[{word}]")
         return " ".join(words)
+
+    def word(self, flag: Flag) -> str:
+        """A flag in the usage line: `PACK` where its name may be omitted, else `--arch ARCH`."""
+        return flag.placeholder if flag.parameter in self.positional else f"--{flag.name} {flag.placeholder}"
 
 
 def kind_of(annotation: object) -> type[Any]:
@@ -96,9 +98,10 @@ def parse_flags(task: Task, words: Iterable[str]) -> dict[str, object]:
     values = given_flags(task, words)
     missing = [flag for flag in task.flags if flag.default is REQUIRED and flag.parameter not in values]
     if missing:
+        names = {flag: task.word(flag).split()[0] for flag in missing}
         raise UsageError(
-            f"{task.name} needs {' and '.join(f'--{flag.name}' for flag in missing)}",
-            cause="; ".join(f"--{flag.name} is missing: {flag.help}" for flag in missing),
+            f"{task.name} needs {' and '.join(names.values())}",
+            cause="; ".join(f"{name} is missing: {flag.help}" for flag, name in names.items()),
             hint=task.usage,
         )
     return {flag.parameter: values.get(flag.parameter, flag.default) for flag in task.flags}

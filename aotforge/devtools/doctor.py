@@ -27,7 +27,9 @@ from aotforge.base.downloads import download
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
-from aotforge.deliver.dropin.inputs import read_torch_lib, torch_version
+from aotforge.conformance.matrix import levels_of_names
+from aotforge.conformance.recommend import pack_serves
+from aotforge.deliver.dropin.inputs import IMAGES, read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (
     AotforgeError,
@@ -422,9 +424,23 @@ def _pytorch(request: Request) -> str:
         return f"none: {error.what}"
     version = f"PyTorch {torch_version(folder) or 'of an unknown version'} in {folder}"
     try:
-        return f"{version}, needs {', '.join(read_torch_lib(folder).needed)}"
+        needed = read_torch_lib(folder).needed
     except DropInError as error:
         return f"{version}, takes no release: {error.cause or error.what}"
+    level = levels_of_names(request.root, needed)[0]
+    served = f"{version}, needs {', '.join(needed)}: ./dev build --version {level} serves it"
+    return f"{served}; {_installed_images(folder)}"
+
+
+def _installed_images(folder: Path) -> str:
+    """Whether `folder` (a torch/lib) has images for this machine's GPUs; without one, which images it has."""
+    packs = sorted(path.name for path in (folder / IMAGES).glob("*") if path.is_dir())
+    try:
+        archs = native_archs()
+    except UnsupportedError:
+        return f"images: {', '.join(packs) or 'none'}"
+    found = [f"{arch} {'yes' if any(pack_serves(p, arch) for p in packs) else 'none'}" for arch in archs]
+    return f"images: {', '.join(found)}"
 
 
 CHECKS = (

@@ -119,7 +119,7 @@ class AssembledReport:
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
         use = pytorch_use(self.plans, feature_level(level_of(release.name)))
-        return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder), *use]
+        return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder, self.plans), *use]
 
 
 def _left_out(plans: Sequence[Plan]) -> list[str]:
@@ -153,10 +153,12 @@ def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
     ]
 
 
-def _next_steps(folder: Path) -> list[str]:
+def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
     release = quote(str(folder))
+    if not any(kernel.operator == "attn_fwd" for kernel in plans[0].kernels):
+        return [f"next: ./dev coverage {release}"]  # nothing that a demo of attention or PyTorch could use
     return [
-        f"next: ./dev demo --release {release}",
+        f"next: ./dev demo --arch {plans[0].archs[0]} --release {release}",
         f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 

@@ -25,7 +25,9 @@ class ImagesRequest:
 
     root: Path
     archs: Archs = ()
-    profile: Annotated[str | None, "what to build: see manifests/profiles.yaml"] = None
+    profile: Annotated[
+        str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+    ] = None
     cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"

@@ -22,6 +22,18 @@ def served_gates(
     )
 
 
+def pytorch_use(gates: Iterable[ServedGate], archs: Iterable[str], level: str) -> str:
+    """Whether PyTorch uses images that serve these gates on these archs, at an API level such as 0.11: `yes`, or `no, because ...`."""
+    served = {gate.arch for gate in gates if gate.gate == level}
+    lacking = [arch for arch in archs if arch not in served]
+    if not lacking:
+        return "yes"
+    return (
+        f"no, because the images for {', '.join(lacking)} do not serve all attention that PyTorch may request at API level "
+        f"{level}; AOTFORGE_PARTIAL_PACK=1 in PyTorch's environment makes it use them"
+    )
+
+
 def missing_calls(gate: Gate, kernels: Sequence[PlannedKernel], arch: str) -> Iterator[str]:
     """A line for each kind of call that the gate lets through and no kernel serves on `arch`."""
     for calls in gate.calls:

@@ -43,14 +43,25 @@ _AGAIN = "nothing is lost: run the same command again, or with --undo, once this
 class DropInReport:
     """Changes of a drop-in or of undoing it, made or planned: one line per name, none when there was nothing to do.
 
-    `warnings`: what stops working with them.
+    `pytorch_use`: `yes`, or `no, because ...`; empty for undoing. `warnings`: what stops working with them.
     """
 
     folder: Path
     release: str
     changes: tuple[str, ...]
     dry_run: bool
+    pytorch_use: str = ""
     warnings: tuple[str, ...] = ()
+
+    def notes(self) -> list[str]:
+        """Whether PyTorch uses the images, and the warnings."""
+        use = [f"PyTorch will use these images: {self.pytorch_use}"] if self.pytorch_use else []
+        return [*use, *(f"warning: {warning}" for warning in self.warnings)]
+
+    def lines(self) -> list[str]:
+        """Lines of text: the notes, the most important first, then the changes."""
+        changes = [f"{'would change: ' if self.dry_run else ''}{change}" for change in self.changes]
+        return [*self.notes(), *(changes or ["nothing to do"])]
 
 
 def _file_name(name: str) -> str:

@@ -13,19 +13,21 @@ from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease, re
 from aotforge.deliver.dropin.store import ORIGINALS, STORE
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.pins import list_release
-from aotforge.errors import PackError
-from aotforge.pack.model import SIGNATURE_FILE
+from aotforge.errors import PackError, UnsupportedError
+from aotforge.formats.api_level import library_level
+from aotforge.formats.untrusted_file import read_regular
+from aotforge.pack.dispatch import SIZE_LIMIT as DISPATCH_LIMIT
+from aotforge.pack.dispatch import decode_dispatch
+from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE
 from aotforge.pack.signature import SIZE_LIMIT, decode_signature
 from aotforge.pipeline.images import by_pack
+from aotforge.plan.gates import pytorch_use
 from aotforge.plan.planner import select_archs
 from aotforge.release.finalize import check_finalized_release
+from aotforge.targets.installed import native_archs
 
 NO_HARDWARE = "no image has run on a real GPU"
 """README.md's caution on a release inside PyTorch."""
-PARTIAL = (
-    "Where the images do not serve all attention that PyTorch may request, PyTorch uses its own path; "
-    "AOTFORGE_PARTIAL_PACK=1 in the environment makes it use these images (docs/runtime.md)"
-)
 
 
 def install_dropin(
@@ -64,21 +66,49 @@ def _drop_in(
     checkout: Path, source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False
 ) -> DropInReport:
     lost = lost_archs(source, torch.folder, load_architectures(checkout / "manifests"))
-    report = drop_in(source, torch, dry_run=dry_run)
+    report = replace(drop_in(source, torch, dry_run=dry_run), pytorch_use=_pytorch_use(source))
     if not report.changes:
         return report
-    warnings = tuple(
-        f"{arch} had images in {torch.folder} and has none with this release: attention fails there until the drop-in is undone"
-        for arch in lost
-    )
-    return replace(report, warnings=(*warnings, caution(checkout)))
+    shown = lost if dry_run else _of_this_machine(lost)
+    warnings = [caution(checkout)]
+    if shown:
+        warnings.insert(
+            0,
+            f"{', '.join(shown)} had images in {torch.folder}, and this release has none for them: "
+            "PyTorch computes attention there by its own path until the drop-in is undone",
+        )
+    return replace(report, warnings=tuple(warnings))
+
+
+def _pytorch_use(source: UnpackedRelease) -> str:
+    """Whether PyTorch uses the images of the release: what check_gpu will find in the packs."""
+    files = [
+        source.prefix / "lib" / IMAGES / name / DISPATCH_FILE
+        for name in source.packs
+        if name.startswith("amd-")
+    ]
+    try:
+        tables = [decode_dispatch(read_regular(file, limit=DISPATCH_LIMIT), file=str(file)) for file in files]
+    except (PackError, OSError) as error:
+        return f"no, because a pack cannot be read: {error}"
+    gates = [gate for table in tables for gate in table.gates]
+    archs = [arch for table in tables for arch in table.archs]
+    return pytorch_use(gates, archs, library_level(source.soname))
+
+
+def _of_this_machine(archs: Sequence[str]) -> Sequence[str]:
+    """Those of `archs` that are GPUs of this machine; all of them where no GPU can be read, such as in a container's build."""
+    try:
+        native = native_archs()
+    except UnsupportedError:
+        return archs
+    return [arch for arch in archs if arch in native]
 
 
 def caution(checkout: Path) -> str:
-    """The archs whose images have run on a GPU, and what PyTorch does without images. Raises ManifestError."""
+    """The archs whose images have run on a GPU. Raises ManifestError."""
     archs = sorted({run.device.arch for run in load_hardware_runs(checkout / "manifests")})
-    seen = f"images have run on a real GPU for {', '.join(archs)} only" if archs else NO_HARDWARE
-    return f"{seen}. {PARTIAL}"
+    return f"images have run on a real GPU for {', '.join(archs)} only" if archs else NO_HARDWARE
 
 
 def lost_archs(source: UnpackedRelease, folder: Path, architectures: Architectures) -> tuple[str, ...]:

@@ -11,11 +11,13 @@ from aotforge.deliver.extract import extract_release
 from aotforge.devtools.demo.client import ClientRunner, build_client
 from aotforge.devtools.demo.demo_report import DemoReport
 from aotforge.errors import UnsupportedError
+from aotforge.pack.model import DispatchKernel
+from aotforge.pack.reader import open_pack
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.plan.model import Plan
+from aotforge.plan.model import PlannedKernel
 from aotforge.release.listed_files import check_listed_files
 from aotforge.sandbox.release_programs import find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
@@ -52,10 +54,11 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     )
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
-    problems = problems_of(plans)
     with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as made:
         folder = Path(made)
         extracted = extract_release(release, [plan.pack for plan in plans], folder)
+        images = extracted.prefix / "lib" / "aotriton.images"
+        problems = problems_of([open_pack(images / plan.pack).dispatch.kernels for plan in plans])
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
         # what a release of others makes in the cache would be used by later runs
@@ -84,29 +87,33 @@ def python_folders(root: Path) -> set[Path]:
     return {*own, *(one for one in inner if one.exists() and not one.is_relative_to("/usr"))}
 
 
-def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:
-    """Calls that every plan serves: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError."""
-    served = set.intersection(*(_served(plan) for plan in plans))
+def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tuple[Problem, ...]:
+    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError.
+
+    Wider images, such as general ones, are called only where there are no others.
+    """
+    every = set.intersection(*map(_served, packs))
+    served = {one for one in every if one[1] <= _LARGEST_HEAD_DIM} or every
     found = []
     dtypes: dict[int, DType] = {number: dtype for dtype, number in DTYPE_KEY.items()}
     for dtype, causal in sorted({(dtype, causal) for dtype, _, causal in served}):
         dims = [dim for one, dim, mask in served if (one, mask) == (dtype, causal)]
-        dim = max([d for d in dims if d <= _LARGEST_HEAD_DIM] or [min(dims)])
+        dim = max(dims) if max(dims) <= _LARGEST_HEAD_DIM else min(dims)
         made = replace(_SHAPE, dtype=dtypes[dtype], head_dim=dim, sm_scale=dim**-0.5)
         found.append(replace(made, window_right=0 if causal else None))
     if not found:
         raise UnsupportedError(
-            f"profile {plans[0].profile} has no attention that all of these archs serve",
-            hint="choose another --profile",
+            "the release has no attention that all of these archs serve",
+            hint="choose another --profile, or a --release of one",
         )
     return tuple(found)
 
 
-def _served(plan: Plan) -> set[tuple[int, int, int]]:
+def _served(kernels: Sequence[DispatchKernel | PlannedKernel]) -> set[tuple[int, int, int]]:
     """(dtype, width, whether it has a window) of the forward kernel, without bias and dropout."""
     return {
         (named["dtype"], named["width"], named["mask"])
-        for kernel in plan.kernels
+        for kernel in kernels
         if kernel.operator == "attn_fwd"
         for functional in kernel.functionals
         for named in [dict(zip(kernel.keys, functional.key, strict=True))]

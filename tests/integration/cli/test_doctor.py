@@ -18,10 +18,11 @@ import pytest
 
 from aotforge.devtools import doctor
 from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, _head, examine
-from aotforge.errors import DoctorError, UnknownNameError
+from aotforge.errors import DoctorError, UnknownNameError, UnsupportedError
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
 from tests.support.other_user import USER, as_other_user
+from tests.support.torch_lib import make_torch
 
 
 class Usage(NamedTuple):
@@ -280,6 +281,27 @@ def test_modules_of_the_current_folder_are_not_imported(
     assert "planted" not in doctor._index_url(request(tmp_path, environment=environment))
     failed = run_pip_download("aotforge==0", ["0" * 64], tmp_path, "--no-index", limit=2**20)
     assert "planted" not in failed
+
+
+@pytest.mark.parametrize(
+    ("archs", "shown"),
+    [((), "images: amd-gfx90a"), (("gfx908", "gfx90a"), "images: gfx908 none, gfx90a yes")],
+)
+def test_an_installed_pytorch_gets_its_name_level_and_images(
+    archs: tuple[str, ...], shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def native() -> tuple[str, ...]:
+        if not archs:
+            raise UnsupportedError("no GPU")
+        return archs
+
+    torch = make_torch(tmp_path)
+    monkeypatch.setattr(doctor, "native_archs", native)
+    monkeypatch.setattr(doctor, "find_torch_lib", lambda environment: torch.folder)
+    monkeypatch.setattr(doctor, "read_torch_lib", lambda folder: torch)
+    found = finding("PyTorch", request(tmp_path)).found
+    assert "needs libaotriton_v2.so.0.11.0: ./dev build --version 0.11.2b serves it; " in found
+    assert found.endswith(shown)
 
 
 def test_a_clock_that_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

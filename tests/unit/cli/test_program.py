@@ -93,6 +93,7 @@ def test_help_of_a_task_can_come_first(capsys: pytest.CaptureFixture[str]) -> No
         (["release.dropin", "--pytorch-lib", "L", "--prefix", "X"], ["release.dropin has no flag --prefix"]),
         (["compat.which", "--pytorch", "2.9"], ["compat.which needs --arch", "--pytorch PYTORCH --arch ARCH"]),
         (["release.publish", "folder"], ["release.publish needs --to", "./dev release.publish FOLDER --to TO"]),
+        (["coverage"], ["coverage needs PACK", "PACK is missing: ", "./dev coverage PACK"]),
         (["release.yank", "0.11.2b-r1"], ["release.yank needs --to", "s3://BUCKET/PREFIX"]),
     ],
 )  # fmt: skip

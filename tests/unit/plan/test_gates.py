@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.plan.gates import missing_calls, served_gates
+from aotforge.plan.gates import missing_calls, pytorch_use, served_gates
 from aotforge.plan.model import (
     PlannedChoice,
     PlannedFunctional,
@@ -103,3 +103,11 @@ def test_excepted_archs() -> None:
 
 def test_a_small_profile_serves_no_gate_of_pytorch() -> None:
     assert plan_project(ROOT, archs=["gfx908"], profile="smoke").gates == ()
+
+
+def test_pytorch_uses_images_that_serve_its_gate_on_every_arch() -> None:
+    gates = [ServedGate(gate=gate, arch="gfx908") for gate in ("0.11", "0.13")]
+    assert pytorch_use(gates, ["gfx908"], "0.13") == "yes"
+    why = "no, because the images for {} do not serve all attention that PyTorch may request at API level {}"
+    assert pytorch_use(gates, ["gfx906", "gfx908"], "0.13").startswith(why.format("gfx906", "0.13"))
+    assert pytorch_use(gates, ["gfx908"], "0.12").startswith(why.format("gfx908", "0.12"))

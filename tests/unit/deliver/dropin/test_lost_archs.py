@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,16 @@ from aotforge.cli.program import main
 from aotforge.deliver.dropin import install_dropin
 from aotforge.deliver.dropin.apply import drop_in
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
-from aotforge.deliver.dropin.install_dropin import caution, install_dropin_prefix, lost_archs
+from aotforge.deliver.dropin.install_dropin import (
+    NO_HARDWARE,
+    caution,
+    install_dropin_prefix,
+    lost_archs,
+)
 from aotforge.pack.signature import ContainerRecord, Signature, TritonBuild, encode_signature
+from tests.support.attention import spy_pack
 from tests.support.families import PROJECT
+from tests.support.small_pack import write
 from tests.support.torch_lib import make_release, make_torch, tree
 
 ARCHS = load_architectures(PROJECT / "manifests")
@@ -64,10 +72,43 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TorchLib:
 def test_the_warning_comes_with_the_change_and_not_without(torch: TorchLib, tmp_path: Path) -> None:
     report = install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
     first, last = report.warnings
-    assert first.startswith("gfx90a had images in ") and "has none with this release" in first
-    assert last == caution(PROJECT) and last.startswith("no image has run on a real GPU. Where")
+    assert first.startswith("gfx90a had images in ") and "this release has none for them" in first
+    assert last == caution(PROJECT) == NO_HARDWARE
     (tmp_path / "0.11.2b-r1").rename(tmp_path / "before")
     assert install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder).warnings == ()
+
+
+@pytest.mark.parametrize(("gates", "use"), [(("0.11", "0.12"), "yes"), (("0.12",), "no, because the images")])
+def test_the_first_line_is_whether_pytorch_uses_the_images(
+    gates: tuple[str, ...], use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    pack = source.prefix / "lib" / "aotriton.images" / "amd-gfx908"
+    shutil.rmtree(pack)
+    write(replace(spy_pack(), gates=[(gate, "gfx908") for gate in gates]), pack)
+    monkeypatch.setattr(install_dropin, "read_torch_lib", lambda folder: torch)
+    monkeypatch.setattr(install_dropin, "read_prefix", lambda prefix, release: source)
+    for _ in range(2):  # repeated: nothing to do, and the same first line
+        report = install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
+        assert report.lines()[0].startswith(f"PyTorch will use these images: {use}")
+    assert report.lines()[1:] == ["nothing to do"]
+
+
+def test_a_pack_that_cannot_be_read_is_not_used(torch: TorchLib, tmp_path: Path) -> None:
+    report = install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
+    assert report.pytorch_use.startswith("no, because a pack cannot be read: ")
+
+
+def test_a_dry_run_names_every_arch_and_the_drop_in_those_of_this_machine(
+    torch: TorchLib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install_dropin, "native_archs", lambda: ("gfx908", "gfx942"))
+    (torch.folder / "aotriton.images" / "amd-gfx942").mkdir()
+    source = make_release(tmp_path / "other")
+    planned = install_dropin._drop_in(PROJECT, source, torch, dry_run=True)
+    assert planned.warnings[0].startswith("gfx90a, gfx942 had images in ")
+    done = install_dropin._drop_in(PROJECT, source, torch)
+    assert done.warnings[0].startswith("gfx942 had images in ")
 
 
 def test_install_removes_what_it_put_into_a_pytorch(

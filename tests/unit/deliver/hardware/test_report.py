@@ -48,7 +48,7 @@ def test_a_signed_report_becomes_one_file_that_the_matrix_shows(tmp_path: Path) 
     assert run.line in matrix_html(compat) and matrix_fields(compat)["hardware"] == [
         run.model_dump(mode="json", by_alias=True)
     ]
-    assert caution(tmp_path).startswith("images have run on a real GPU for gfx908 only. Where")
+    assert caution(tmp_path).startswith("images have run on a real GPU for gfx908 only")
     for arch, expected in (("gfx908", True), ("gfx90a", False)):
         found = recommendation_text(recommend(compat, tmp_path, pytorch="2.9", arch=arch))
         assert (f"note: run on hardware: {run.line}" in found) is expected
