@@ -27,6 +27,7 @@ from aotforge.base.downloads import download
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
+from aotforge.conformance.matrix import levels_of_names
 from aotforge.deliver.dropin.inputs import read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (
@@ -39,6 +40,7 @@ from aotforge.errors import (
     UnsupportedError,
     suggest,
 )
+from aotforge.formats.device_wheels import without_family
 from aotforge.library.build_tools import find_tools, find_windows_tools, run_tool
 from aotforge.sandbox.executors.choose import ORDER, make_executor
 from aotforge.targets.installed import native_archs
@@ -422,9 +424,13 @@ def _pytorch(request: Request) -> str:
         return f"none: {error.what}"
     version = f"PyTorch {torch_version(folder) or 'of an unknown version'} in {folder}"
     try:
-        return f"{version}, needs {', '.join(read_torch_lib(folder).needed)}"
+        needed = read_torch_lib(folder).needed
     except DropInError as error:
         return f"{version}, takes no release: {error.cause or error.what}"
+    levels = ", ".join(levels_of_names(request.root, needed))
+    found = f"{version}, needs {', '.join(needed)}: level {levels} serves it"
+    lacking = without_family(str(folder), needed)
+    return f"{found}. {lacking[0]}; install a release into it, or {lacking[1]}" if lacking else found
 
 
 CHECKS = (

@@ -32,6 +32,9 @@ _STARTERS = {
 }
 """What Python executes when it starts: from 3.15 on the `.start` file (PEP 829), earlier the `.pth` file."""
 
+_SHARED = ("device_wheels.py", "library_alias.py")
+"""Modules of `aotforge.formats` that the package has too."""
+
 _PYTHON = ">=3.9"
 
 
@@ -98,12 +101,11 @@ def _attention_wheel(
     name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
     archs = {arch: pack for pack in packs for arch in packs[pack]}
     sources = resources.files("aotforge.release").joinpath("attention_package")
+    formats = resources.files("aotforge.formats")
     members = {
         f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
         f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
-        f"{PACKAGE}/library_alias.py": resources.files("aotforge.formats")
-        .joinpath("library_alias.py")
-        .read_bytes(),
+        **{f"{PACKAGE}/{name}": formats.joinpath(name).read_bytes() for name in _SHARED},
         FACTS: _facts(manifest, name.version, archs),
         f"{LIBRARIES}/{manifest.soname}": runtime[f"lib/{manifest.soname}"],
         **{f"{LIBRARIES}/{old}": library_alias(old, manifest.soname) for old in manifest.other_names},

@@ -78,7 +78,18 @@ def amd_bundle(path: str) -> str | None:
     return {"gfx11xx": "gfx11", "gfx120x": "gfx12_0"}.get(found[1], found[1]) if found else None
 
 
-AMD_KEYS = ("gfx9_0", "gfx9_4", "gfx9_5", "gfx10_1", "gfx10_3", "gfx11", "gfx110x", "gfx115x", "gfx12_0", "gfx12_5")
+AMD_KEYS = (
+    "gfx9_0",
+    "gfx9_4",
+    "gfx9_5",
+    "gfx10_1",
+    "gfx10_3",
+    "gfx11",
+    "gfx110x",
+    "gfx115x",
+    "gfx12_0",
+    "gfx12_5",
+)
 """Families and sub-families of rocm-bootstrap, which device wheels are made for, beside each arch."""
 
 
