@@ -1,7 +1,8 @@
-// dropin.exe: puts this folder's library and images into an installed PyTorch for Windows, and takes them out again.
+// dropin.exe: puts this folder's library and images into an installed PyTorch for Windows, and out again.
 //
-// The library is switched by one rename; before it, images are added under names of their own, beside PyTorch's, which each
-// library ignores. So a run that is killed leaves PyTorch's library or ours with its images, and the next run completes it.
+// The library is switched by one rename; before it, images are added under names of their own, beside
+// PyTorch's: each library ignores the other's. So a run that is killed leaves PyTorch's library or ours with
+// its images, and the next run completes it.
 // torch\lib\aotforge-dropin is the record of what to restore: original.dll, a copy of PyTorch's library.
 #include <windows.h>
 
@@ -14,7 +15,7 @@
 #define PATH_LENGTH 4096
 #define LIBRARY L"aotriton_v2.dll"
 #define PREFIX L"aotforge-"  // of our packs among PyTorch's
-static const char kOurs[] = "aotforge_launch";  // exported by our library, and by no other
+static const char kOurs[] = "dispatch.aotd";  // what our library opens in a pack, and no other one
 
 static wchar_t source[PATH_LENGTH], lib[PATH_LENGTH], images[PATH_LENGTH], store[PATH_LENGTH];
 
@@ -33,7 +34,7 @@ static void print(const wchar_t* format, ...) {
   va_end(words);
 }
 
-static void leave(int code) {
+__attribute__((noreturn)) static void leave(int code) {
   DWORD process;
   if (GetConsoleProcessList(&process, 1) == 1) {  // double-clicked: the window closes with the program
     puts("Press Enter to close this window.");
@@ -42,7 +43,7 @@ static void leave(int code) {
   exit(code);
 }
 
-static void fail(const wchar_t* format, ...) {
+__attribute__((noreturn)) static void fail(const wchar_t* format, ...) {
   va_list words;
   va_start(words, format);
   say(stderr, format, words);
@@ -50,7 +51,7 @@ static void fail(const wchar_t* format, ...) {
   leave(1);
 }
 
-// Another buffer at each call, of eight.
+// Another buffer at each call, of eight: to be used at once.
 static wchar_t* joined(const wchar_t* folder, const wchar_t* name) {
   static wchar_t paths[8][PATH_LENGTH];
   static int next;
@@ -105,9 +106,10 @@ static int header_number(const char* name) {
 }
 
 // Removes a folder with its files; one with folders in it, which we do not make, stays.
-static void remove_folder(const wchar_t* path) {
+static void remove_folder(const wchar_t* folder) {
+  wchar_t path[PATH_LENGTH];
   WIN32_FIND_DATAW found;
-  const HANDLE search = FindFirstFileW(joined(path, L"*"), &found);
+  const HANDLE search = FindFirstFileW(joined(wcscpy(path, folder), L"*"), &found);
   if (search == INVALID_HANDLE_VALUE) return;
   do {
     if (!(found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY)) DeleteFileW(joined(path, found.cFileName));
@@ -132,11 +134,10 @@ static int each_folder(const wchar_t* folder, const wchar_t* kept, void (*use)(c
 }
 
 static void add_pack(const wchar_t* name, const wchar_t* prefix) {
-  const wchar_t* pack = joined(joined(source, L"aotriton.images"), name);
-  const wchar_t* staged = joined(store, L"pack");
-  wchar_t target[PATH_LENGTH];
+  wchar_t pack[PATH_LENGTH], staged[PATH_LENGTH], target[PATH_LENGTH];
   WIN32_FIND_DATAW found;
-  remove_folder(staged);
+  wcscpy(pack, joined(joined(source, L"aotriton.images"), name));
+  remove_folder(wcscpy(staged, joined(store, L"pack")));
   make_folder(staged);
   const HANDLE search = FindFirstFileW(joined(pack, L"*"), &found);
   must(search != INVALID_HANDLE_VALUE, L"read", pack);
