@@ -41,6 +41,7 @@ from aotforge.errors import (
     UnsupportedError,
     suggest,
 )
+from aotforge.formats.device_wheels import without_family
 from aotforge.library.build_tools import find_tools, find_windows_tools, run_tool
 from aotforge.sandbox.executors.choose import ORDER, make_executor
 from aotforge.targets.installed import native_archs
@@ -429,6 +430,8 @@ def _pytorch(request: Request) -> str:
         return f"{version}, takes no release: {error.cause or error.what}"
     level = levels_of_names(request.root, needed)[0]
     served = f"{version}, needs {', '.join(needed)}: ./dev build --version {level} serves it"
+    if lacking := without_family(str(folder), needed):
+        return f"{served}. {lacking[0]}; install a release into it, or {lacking[1]}"
     return f"{served}; {_installed_images(folder)}"
 
 

@@ -1,4 +1,4 @@
-"""The build for Windows: the library, and images that were built on Linux, as one zip file."""
+"""The build for Windows: the library, and images that were built on Linux, as one zip file; the library's wheel."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
@@ -25,22 +26,25 @@ from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.reader import read_release
+from aotforge.release.wheels import write_windows_wheel
 from aotforge.sandbox.executors.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
 _NOTES = f"{TOP}/share/doc/aotriton/windows.txt"
 _IMAGES = f"{TOP}/lib/aotriton.images"
+_LISTED = (".zip", ".whl")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """The zip file of a build. `contents` is the SHA-256 of its list of members (`digest_members`).
+    """The zip file and the wheel of a build. `contents` is the SHA-256 of its list of members (`digest_members`).
 
     `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
     """
 
     release: str
     file: Path
+    wheel: Path
     size: int
     sha256: str
     contents: str
@@ -55,6 +59,7 @@ class WindowsReport:
             "release": self.release,
             "platform": "win_amd64",
             "file": str(self.file),
+            "wheel": str(self.wheel),
             "size": self.size,
             "sha256": self.sha256,
             "contents_sha256": self.contents,
@@ -69,7 +74,7 @@ class WindowsReport:
         file = f"{self.size:>12,}  {self.file}" if self.fresh else f"{self.file} is up to date"
         images = [f"{size:>12,}  of it: lib/aotriton.images/{name}" for name, size in self.images]
         hint = "without images: ./dev build --platform windows --images TARBALL-OR-RELEASE adds them"
-        return [file, *(images or [hint])]
+        return [file, *(images or [hint]), f"{self.wheel.stat().st_size:>12,}  {self.wheel}"]
 
 
 def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport:
@@ -90,10 +95,14 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
         # the packs are in the name: different contents have different names
         name = ArtifactName(release=manifest.name, kind="windows", pack="+".join(p.name for p in packs))
         path = folder / str(name)
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        wheel = _wheel(folder, request.root, manifest, members, epoch)
         fresh, sha256 = _put(path, members, epoch)
     return WindowsReport(
         release=manifest.name,
         file=path,
+        wheel=wheel,
         size=path.stat().st_size,
         sha256=sha256,
         contents=digest_members(members),
@@ -121,8 +130,21 @@ def _members(
     return found
 
 
+def _wheel(
+    folder: Path, root: Path, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
+) -> Path:
+    """Writes the library's wheel beside the zip: for the images of any arch."""
+    archs: dict[str, list[str]] = {}
+    for arch, architecture in load_architectures(root / "manifests").amd.items():
+        archs.setdefault(architecture.pack, []).append(arch)
+    files = {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
+    with output_errors(folder), tempfile.TemporaryDirectory(prefix=".aotforge-wheel-", dir=folder) as work:
+        staged = write_windows_wheel(Path(work), manifest, archs, files, epoch=epoch)
+        return staged.replace(folder / staged.name)
+
+
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
-    """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file in it."""
+    """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file and wheel in it."""
     with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
@@ -130,7 +152,11 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
         fresh = path.is_symlink() or not path.is_file() or sha256_file(path) != sha256
         if fresh:
             staged.replace(path)
-        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip") if file.is_file()}
+        sums = {
+            file.name: sha256_file(file)
+            for file in path.parent.glob("*.*")
+            if file.suffix in _LISTED and file.is_file()
+        }
     write_atomic(path.parent / SUMS, sums_bytes(sums))
     return fresh, sha256
 

@@ -40,7 +40,7 @@ _FILES = {
     "runtime": re.compile(r"lib/(libaotriton_v2\.so(\.\d+){0,3}|libaotforge_ops\.(so|a))"),
     "windows": re.compile(
         r"lib/(aotriton_v2\.(dll|lib)|libaotriton_v2\.dll\.a|dl\.(dll|lib)|libdl(\.dll)?\.a)"
-        r"|include/dlfcn\.h|share/doc/aotriton/windows\.txt"
+        r"|bin/dropin\.exe|include/dlfcn\.h|share/doc/aotriton/windows\.txt"
     ),
 }
 """Its other files."""

@@ -26,11 +26,15 @@ PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
 FACTS = f"{PACKAGE}/release_facts.py"
 LICENCES = "share/licenses/aotriton/"
+WINDOWS_LIBRARY = "aotriton_v2.dll"
 _STARTERS = {
     f"{PACKAGE}.pth": f"import {PACKAGE}; {PACKAGE}.start()\n",
     f"{PACKAGE}.start": f"{PACKAGE}:start\n",
 }
 """What Python executes when it starts: from 3.15 on the `.start` file (PEP 829), earlier the `.pth` file."""
+
+_SHARED = ("device_wheels.py", "library_alias.py")
+"""Modules of `aotforge.formats` that the package has too."""
 
 _PYTHON = ">=3.9"
 
@@ -79,7 +83,11 @@ def wheel_contents(
     platform: str,
 ) -> Iterator[WheelContent]:
     """The wheels of a release: of the files of its library archive, and one of each pack's. `packs`: archs of each pack."""
-    yield _attention_wheel(manifest, packs, runtime, platform)
+    libraries = {
+        manifest.soname: runtime[f"lib/{manifest.soname}"],
+        **{old: library_alias(old, manifest.soname) for old in manifest.other_names},
+    }
+    yield _attention_wheel(manifest, packs, runtime, libraries, platform)
     licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
     for pack, files in images:
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
@@ -93,20 +101,20 @@ def _attention_wheel(
     manifest: ReleaseManifest,
     packs: Mapping[str, Sequence[str]],
     runtime: Mapping[str, bytes],
+    libraries: Mapping[str, bytes],
     platform: str,
 ) -> WheelContent:
+    """`libraries`: by name, the one that has the code first."""
     name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
     archs = {arch: pack for pack in packs for arch in packs[pack]}
     sources = resources.files("aotforge.release").joinpath("attention_package")
+    formats = resources.files("aotforge.formats")
     members = {
         f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
         f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
-        f"{PACKAGE}/library_alias.py": resources.files("aotforge.formats")
-        .joinpath("library_alias.py")
-        .read_bytes(),
-        FACTS: _facts(manifest, name.version, archs),
-        f"{LIBRARIES}/{manifest.soname}": runtime[f"lib/{manifest.soname}"],
-        **{f"{LIBRARIES}/{old}": library_alias(old, manifest.soname) for old in manifest.other_names},
+        **{f"{PACKAGE}/{name}": formats.joinpath(name).read_bytes() for name in _SHARED},
+        FACTS: _facts(manifest.name, name.version, list(libraries), archs),
+        **{f"{LIBRARIES}/{library}": data for library, data in libraries.items()},
         **{file: text.encode("ascii") for file, text in _STARTERS.items()},
     }
     licences = {
@@ -117,6 +125,23 @@ def _attention_wheel(
     summary = f"Attention of AOTriton {manifest.api_level} for an installed PyTorch with ROCm, release {manifest.name}"
     metadata = _metadata(name, summary, _ATTENTION_TEXT, licences, extras)
     return WheelContent(name=name, members=members, info=_info(metadata, licences))
+
+
+def write_windows_wheel(
+    folder: Path,
+    manifest: ReleaseManifest,
+    packs: Mapping[str, Sequence[str]],
+    runtime: Mapping[str, bytes],
+    *,
+    epoch: int,
+) -> Path:
+    """The library's wheel for Windows, of the files of its zip; images come from the wheels that Linux has.
+
+    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with the same zlib.
+    """
+    libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
+    content = _attention_wheel(manifest, packs, runtime, libraries, "win_amd64")
+    return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
 
 
 def _info(metadata: bytes, licences: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -149,13 +174,13 @@ def read_runtime(build: Path) -> tuple[dict[str, bytes], str]:
     return sink.files, found[0].platform
 
 
-def _facts(manifest: ReleaseManifest, version: str, archs: Mapping[str, str]) -> bytes:
+def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:
     lines = [
-        f'"""Constants of release {manifest.name}."""',
+        f'"""Constants of release {release}."""',
         "",
-        f"RELEASE = {manifest.name!r}",
+        f"RELEASE = {release!r}",
         f"VERSION = {version!r}",
-        f"NAMES = {(manifest.soname, *manifest.other_names)!r}",
+        f"NAMES = {tuple(names)!r}",
         f"PACKS = {dict(sorted(archs.items()))!r}",
         "",
     ]

@@ -25,3 +25,11 @@ add_custom_command(OUTPUT aotriton_v2.lib
   COMMAND "${AOTFORGE_LLVM_DLLTOOL}" -m i386:x86-64 -d "${CMAKE_CURRENT_BINARY_DIR}/names.def" -l aotriton_v2.lib
   DEPENDS "${CMAKE_CURRENT_BINARY_DIR}/names.def" VERBATIM)
 add_custom_target(aotriton_v2_lib ALL DEPENDS aotriton_v2.lib)
+
+# bin/dropin.exe, which puts lib/ into an installed PyTorch
+add_executable(dropin src/windows/dropin.c)
+target_compile_definitions(dropin PRIVATE UNICODE AOTFORGE_MAJOR=${PROJECT_VERSION_MAJOR} AOTFORGE_MINOR=${PROJECT_VERSION_MINOR})
+target_compile_options(dropin PRIVATE -municode ${AOTFORGE_WARNINGS})
+target_link_options(dropin PRIVATE -municode -static -s
+  LINKER:--no-insert-timestamp LINKER:--nxcompat LINKER:--dynamicbase LINKER:--high-entropy-va)
+install(TARGETS dropin RUNTIME DESTINATION bin COMPONENT runtime)

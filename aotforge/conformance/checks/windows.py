@@ -25,6 +25,7 @@ redirect imports (manifests)."""
 
 _MUST_EXIST = ("lib/aotriton_v2.dll", "lib/aotriton_v2.lib", *DEVELOPMENT_FILES)
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
+_PROGRAM = f"{TOP}/bin/dropin.exe"
 _IMAGES = f"{TOP}/lib/aotriton.images/"
 _CHARACTERISTICS = {
     HIGH_ENTROPY: "64-bit address randomisation",
@@ -60,11 +61,11 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
     )
     yield finding_from("windows", f"no path or name of the build machine in {path.name}", traces)
     yield from _images(context, contents)
-    for name in (name for name in contents if name.lower().endswith(".dll")):
+    for name in (name for name in contents if name.lower().endswith((".dll", ".exe"))):
         try:
             module = read_module(contents[name])
         except RuntimeBuildError as error:
-            yield failed("windows", f"{name} is a 64-bit DLL", error.what)
+            yield failed("windows", f"{name} is a 64-bit module", error.what)
             continue
         yield from _hardening(name, module)
         if name == _DLL:
@@ -96,7 +97,8 @@ def _naming(context: CheckContext, file: str, contents: Iterable[str]) -> Findin
 def _others(contents: Mapping[str, bytes]) -> Iterator[str]:
     """The layout has no others in the folder lib, where archives are import libraries."""
     for name, data in contents.items():
-        if data.startswith((b"MZ", *LOADED)) and name.rpartition("/")[0] != f"{TOP}/lib":
+        in_place = name == _PROGRAM or name.rpartition("/")[0] == f"{TOP}/lib"
+        if data.startswith((b"MZ", *LOADED)) and not in_place:
             yield name
 
 

@@ -18,8 +18,10 @@ IMAGES = "aotriton.images"
 SWITCH = "AOTFORGE_ATTENTION"
 """Environment variable: 0 loads nothing, 1 loads the library whatever GPUs the machine has."""
 
-_PREFIX = "libaotriton_v2.so"
-_HIP = "libtorch_hip.so"
+_WINDOWS = os.name == "nt"
+_PREFIX = "aotriton_v2.dll" if _WINDOWS else "libaotriton_v2.so"
+_HIP = "torch_hip.dll" if _WINDOWS else "libtorch_hip.so"
+_DEVICE_WHEEL = "amd_torch_device_"
 _NODES = "/sys/class/kfd/kfd/topology/nodes"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
@@ -36,6 +38,7 @@ class Status:
         self.hint = ""
         self.torch_lib: str | None = None
         self.needed: tuple[str, ...] = ()
+        self.level = ""
         self.gpus: tuple[str, ...] = ()
         self.packs: tuple[str, ...] = ()
 
@@ -88,9 +91,14 @@ def _alias(name: str) -> str:
 def _examine(found: Status) -> None:
     found.torch_lib = torch_lib()
     hip = os.path.join(found.torch_lib or "", _HIP)
-    found.needed = needed_names(hip) if found.torch_lib else ()
+    if found.torch_lib and _WINDOWS:
+        found.level = header_level(found.torch_lib)
+        found.needed = (_PREFIX,) if found.level else ()
+    elif found.torch_lib:
+        found.needed = needed_names(hip)
+        found.level = ", ".join(sorted({_level(name) for name in found.needed}))
     found.packs = installed_packs(LIBRARIES)
-    found.gpus = machine_archs()
+    found.gpus = wheel_archs(found.torch_lib or "") if _WINDOWS else machine_archs()
     found.reason, found.hint = (
         _process_obstacle() or _torch_obstacle(found) or _image_obstacle(found) or ("", "")
     )
@@ -112,11 +120,11 @@ def _torch_obstacle(found: Status) -> tuple[str, str] | None:
         return f"this PyTorch is not built for ROCm: {found.torch_lib} has no {_HIP}", "install a ROCm build"
     if not found.needed:
         return f"{_HIP} needs no {_PREFIX}", "this PyTorch was built without AOTriton: install another"
-    level = _level(found.needed[0])
-    if any(_level(name) != _level(facts.NAMES[0]) for name in found.needed):
+    own = ".".join(facts.VERSION.split(".")[:2])
+    if found.level != own:
         return (
-            f"this PyTorch needs {', '.join(found.needed)}, and this wheel serves {_level(facts.NAMES[0])}.*",
-            _install(f"aotforge-attention=={level}.*"),
+            f"this PyTorch needs {', '.join(found.needed)} of {found.level}, and this wheel serves {own}.*",
+            _install(f"aotforge-attention=={found.level.partition(',')[0]}.*"),
         )
     return None
 
@@ -186,6 +194,37 @@ def machine_archs(nodes: str = _NODES) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(sorted(found))
+
+
+def wheel_archs(torch_lib: str) -> tuple[str, ...]:
+    """The archs of AMD's device wheels beside a PyTorch, sorted: where no driver lists GPUs, those that it is installed for."""
+    try:
+        names = os.listdir(os.path.join(torch_lib, "..", ".."))
+    except OSError:
+        return ()
+    archs = {name[len(_DEVICE_WHEEL) :].partition("-")[0] for name in names if name.startswith(_DEVICE_WHEEL)}
+    return tuple(
+        sorted(arch for arch in archs if len(arch) > len("gfx11") and not {"x", "_"} & set(arch[3:]))
+    )
+
+
+def header_level(torch_lib: str) -> str:
+    """0.12 of a PyTorch that was compiled with AOTriton 0.12, as the headers beside it say; empty without them.
+
+    A DLL has one name at every level.
+    """
+    found = {}
+    try:
+        path = os.path.join(torch_lib, "..", "include", "aotriton", "config.h")
+        with open(path, encoding="ascii", errors="replace") as file:
+            for line in file:
+                words = line.split()
+                if len(words) == 3 and words[0] == "#define":
+                    found[words[1]] = words[2].rstrip("u")
+    except OSError:
+        return ""
+    numbers = [found.get(f"AOTRITON_VERSION_{part}", "") for part in ("MAJOR", "MINOR")]
+    return ".".join(numbers) if all(number.isdigit() for number in numbers) else ""
 
 
 def _serves(pack: str, arch: str) -> bool:

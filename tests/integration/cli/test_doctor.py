@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import pytest
 from aotforge.devtools import doctor
 from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, _head, examine
 from aotforge.errors import DoctorError, UnknownNameError, UnsupportedError
+from aotforge.formats.library_alias import library_alias
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
 from tests.support.other_user import USER, as_other_user
@@ -328,3 +330,32 @@ def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:
     (index,) = [one for one in found["checks"] if one["name"] == "package index"]
     assert not index["ok"] and not index["needed"]
     assert found["error"]["kind"] == "doctor" and "cache" in found["error"]["what"]
+
+
+def with_torch(tmp_path: Path, needed: str) -> Request:
+    """An environment whose Python finds a PyTorch for ROCm that needs this library."""
+    lib = tmp_path / "site" / "torch" / "lib"
+    lib.mkdir(parents=True)
+    (lib / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", needed))
+    python = tmp_path / "venv" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho {lib.parent / '__init__.py'}\n")
+    python.chmod(0o755)
+    return request(tmp_path, environment={**os.environ, "VIRTUAL_ENV": str(tmp_path / "venv")})
+
+
+def test_a_pytorch_of_an_unknown_feature_release_is_not_ok(tmp_path: Path) -> None:
+    wanted = with_torch(tmp_path, "libaotriton_v2.so.0.99.0")
+    assert "no API level of this checkout serves libaotriton_v2.so.0.99.0" in failure("PyTorch", wanted)
+    found = finding("PyTorch", wanted)
+    (line, _) = DoctorReport(purposes=("build",), findings=(replace(found, needed=False),)).lines()
+    assert line.startswith("no ")
+
+
+def test_a_device_wheel_without_its_family_is_named(tmp_path: Path) -> None:
+    wanted = with_torch(tmp_path, "libaotriton_v2.so.0.12.50")
+    assert ": ./dev build --version 0.12.1b serves it; images: " in finding("PyTorch", wanted).found
+    (tmp_path / "site" / "amd_torch_device_gfx1100-2.11.0+rocm7.14.0.dist-info").mkdir()
+    found = finding("PyTorch", wanted).found
+    assert "amd-torch-device-gfx1100 is installed without the wheel of its family" in found
+    assert "amd-torch-device-gfx110x==2.11.0+rocm7.14.0" in found

@@ -238,6 +238,7 @@ def test_names_like_those_of_windows_libraries(name: str, status: str) -> None:
 def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     members = {"aotriton/lib/aotriton_v2.dll": dll(tmp_path), "readme.txt": b"built in /home/me/src"}
+    members |= {"aotriton/bin/dropin.exe": b"MZ", "aotriton/bin/other.exe": b"MZ"}
     write_zip(path, members, epoch=0)
     compat = load_matrix(ROOT)
     context = SimpleNamespace(
@@ -249,6 +250,7 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     reported = "\n".join(f.evidence for f in findings if f.status == "failed")
     for text in (
         "top entries aotriton, readme.txt",
+        "aotriton/bin/other.exe",
         "aotriton_v2.lib is missing",
         "/home/me/src",
         "v3::flash::attn_fwd is not exported",

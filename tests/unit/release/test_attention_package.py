@@ -35,6 +35,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(package, "LIBRARIES", str(tmp_path / "own"))
     (tmp_path / "own" / "aotriton.images" / "amd-gfx908").mkdir(parents=True)
     monkeypatch.setattr(package.facts, "NAMES", (NAME, OLD))
+    monkeypatch.setattr(package.facts, "VERSION", "0.11.2.1")
     monkeypatch.setattr(package.facts, "PACKS", {"gfx908": "amd-gfx908", "gfx90a": "amd-gfx90a"})
     monkeypatch.setattr(package, "machine_archs", lambda: ())
     return lib
@@ -102,7 +103,9 @@ def test_without_images_nothing_is_loaded(
 
 def test_other_pytorches(torch: Path) -> None:
     (torch / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", "libaotriton_v2.so.0.13.0"))
-    assert reason().startswith("this PyTorch needs libaotriton_v2.so.0.13.0, and this wheel serves 0.11.*")
+    assert reason().startswith(
+        "this PyTorch needs libaotriton_v2.so.0.13.0 of 0.13, and this wheel serves 0.11.*"
+    )
     (torch / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", "libm.so.6"))
     assert reason() == "libtorch_hip.so needs no libaotriton_v2.so"
     (torch / "libtorch_hip.so").unlink()
@@ -143,3 +146,43 @@ def test_damaged_libraries_are_without_names(tmp_path: Path) -> None:
             data[noise.randrange(len(data))] = noise.randrange(256)
         path.write_bytes(data[: noise.randrange(len(data) + 1)])
         assert isinstance(package.needed_names(str(path)), tuple)
+
+
+@pytest.fixture
+def on_windows(torch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same PyTorch as Windows has it: a DLL, whose level the headers say."""
+    (torch / "libtorch_hip.so").rename(torch / "torch_hip.dll")
+    header = torch.parent / "include" / "aotriton" / "config.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define AOTRITON_VERSION_MAJOR 0u\n#define AOTRITON_VERSION_MINOR 11u\n")
+    for name, value in (("_WINDOWS", True), ("_HIP", "torch_hip.dll"), ("_PREFIX", "aotriton_v2.dll")):
+        monkeypatch.setattr(package, name, value)
+    monkeypatch.setattr(package.facts, "NAMES", ("aotriton_v2.dll",))
+    return header
+
+
+def test_on_windows_headers_say_the_level(on_windows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reason() == ""
+    loaded: list[str] = []
+    monkeypatch.setattr("ctypes.CDLL", loaded.append)
+    found = package.Status()
+    package._examine(found)
+    package._load(found)
+    assert loaded == [found.library] == [f"{package.LIBRARIES}/aotriton_v2.dll"]
+    on_windows.write_text(on_windows.read_text().replace("11u", "13u"))
+    assert reason() == "this PyTorch needs aotriton_v2.dll of 0.13, and this wheel serves 0.11.*"
+    on_windows.write_text("#define AOTRITON_VERSION_MAJOR x\n")
+    assert reason() == "torch_hip.dll needs no aotriton_v2.dll"
+    on_windows.unlink()
+    assert reason() == "torch_hip.dll needs no aotriton_v2.dll"
+
+
+def test_on_windows_device_wheels_say_the_archs(on_windows: Path, torch: Path) -> None:
+    site = torch.parents[1]
+    for name in ("gfx11", "gfx110x", "gfx12_0", "gfx90a", "gfx1100"):
+        (site / f"amd_torch_device_{name}-2.12.0+rocm7.14.0.dist-info").mkdir()
+    assert package.wheel_archs(str(torch)) == ("gfx1100", "gfx90a")
+    assert reason().startswith("the images are for amd-gfx908, and the GPUs here are gfx1100, gfx90a")
+    (site / "amd_torch_device_gfx908-2.12.0+rocm7.14.0.dist-info").mkdir()
+    assert reason() == ""
+    assert package.wheel_archs(str(site / "none" / "torch" / "lib")) == ()

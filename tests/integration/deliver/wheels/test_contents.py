@@ -17,9 +17,11 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
+from aotforge.base.architectures import load_architectures
 from aotforge.conformance.check_release import make_context
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.wheels import check_wheels
+from aotforge.conformance.recommend import pack_serves
 from aotforge.deliver.wheel_index import read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel, record_bytes, write_wheel
@@ -74,6 +76,40 @@ def amd_bundle(path: str) -> str | None:
     """The device wheel that AMD's splitter (rocm_kpack, database_handlers.py of ROCm/TheRock) moves a file of a host wheel into."""
     found = re.search(r"(?:^|/)aotriton\.images/amd-(gfx[^/]*)/.", path)
     return {"gfx11xx": "gfx11", "gfx120x": "gfx12_0"}.get(found[1], found[1]) if found else None
+
+
+AMD_KEYS = (
+    "gfx9_0",
+    "gfx9_4",
+    "gfx9_5",
+    "gfx10_1",
+    "gfx10_3",
+    "gfx11",
+    "gfx110x",
+    "gfx115x",
+    "gfx12_0",
+    "gfx12_5",
+)
+"""Families and sub-families of rocm-bootstrap, which device wheels are made for, beside each arch."""
+
+
+def amd_archs(bundle: str | None, archs: list[str]) -> list[str]:
+    """Archs whose device wheels get a bundle; none for one that rocm-bootstrap does not know."""
+    if bundle not in AMD_KEYS:
+        return [arch for arch in archs if arch == bundle]
+    return [arch for arch in archs if arch.startswith(bundle.replace("_", "").rstrip("x"))]
+
+
+def test_amds_device_wheels_get_the_images_of_their_archs() -> None:
+    """Of every arch, by AMD's map and by its list of keys; PyTorch's build asks for the same packs by its own rule."""
+    known = load_architectures(ROOT / "manifests").amd
+    archs = list(known)
+    for pack in {one.pack for one in known.values()}:
+        own = [arch for arch in archs if known[arch].pack == pack]
+        assert amd_archs(amd_bundle(f"torch/lib/aotriton.images/{pack}/dispatch.aotd"), archs) == own
+        assert [arch for arch in archs if pack_serves(pack, arch)] == own
+    assert amd_archs("gfx10_3", archs) == [arch for arch in archs if known[arch].product_line == "RDNA2"]
+    assert amd_archs("gfx103x", archs) == []  # what AMD's list does not have
 
 
 def test_amds_splitter_takes_the_images_and_nothing_else(site: Site) -> None:

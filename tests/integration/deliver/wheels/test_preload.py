@@ -108,6 +108,16 @@ def test_pytorch_of_another_level_is_left_alone(environment: Environment, object
     assert "pip install --index-url INDEX 'aotforge-attention==0.13.*'" in shown.stdout
 
 
+def test_amds_own_wheels_without_images_are_named(environment: Environment, objects: Objects) -> None:
+    """Where nothing is loaded; what the library replaces needs no cure."""
+    lib = install_torch(environment, NAMES[0], objects)
+    (lib.parents[1] / "amd_torch_device_gfx1201-2.12.0+rocm7.14.0.dist-info").mkdir()
+    shown = environment.run("-m", "aotforge_attention", AOTFORGE_ATTENTION="0")
+    assert "amd-torch-device-gfx1201 is installed without the wheel of its family" in shown.stdout
+    assert "amd-torch-device-gfx12-0==2.12.0+rocm7.14.0" in shown.stdout
+    assert "family" not in environment.run("-m", "aotforge_attention").stdout
+
+
 def test_an_explicit_import_after_torch_is_too_late(environment: Environment, objects: Objects) -> None:
     install_torch(environment, NAMES[0], objects)
     for starter in environment.site_packages.glob("aotforge_attention.*"):

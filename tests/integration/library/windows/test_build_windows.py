@@ -11,7 +11,9 @@ import pytest
 
 from aotforge.base.progress import SILENT
 from aotforge.errors import ExecutorError, PackError, ReleaseError, RuntimeBuildError, ToolchainError
-from aotforge.formats.archive import Link, Member, write_tar_gz
+from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.formats.sums import read_sums
+from aotforge.formats.wheel import read_wheel
 from aotforge.library.build_tools import find_windows_tools
 from aotforge.library.build_windows import check_dll, exported_names
 from aotforge.pipeline.build_windows import (
@@ -20,10 +22,11 @@ from aotforge.pipeline.build_windows import (
 )
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.model import load_release_manifest
+from aotforge.release.wheels import wheel_version
 from aotforge.sandbox.executors.choose import ORDER, make_executor
 from tests.integration.release.real import small_attention
 from tests.support.runtime import CACHE, ROOT
-from tests.support.windows import WindowsObjects, missing_mingw
+from tests.support.windows import DLL, WindowsObjects, missing_mingw
 
 pytestmark = pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())
 NAME = load_release_manifest(ROOT / "manifests" / "release.yaml").name
@@ -70,7 +73,12 @@ def test_what_is_in_it(windows: WindowsObjects, tmp_path: Path) -> None:
     assert {"LICENSE", "LICENSE.zstd", "LICENSE.mingw-w64"} <= licences
     notes = found["aotriton/share/doc/aotriton/windows.txt"].decode()
     assert "cannot be guaranteed" in notes and "Microsoft's linker" in notes and "@" not in notes
-    assert (tmp_path / NAME / "SHA256SUMS").read_text() == f"{report.sha256}  {report.file.name}\n"
+    assert "aotriton/bin/dropin.exe" in found
+    assert report.wheel.name == f"aotforge_attention-{wheel_version(NAME)}-py3-none-win_amd64.whl"
+    assert read_wheel(report.wheel)[f"aotforge_attention/lib/{DLL}"] == found[f"aotriton/lib/{DLL}"]
+    assert read_sums(tmp_path / NAME / "SHA256SUMS") == {
+        file.name: sha256_file(file) for file in (report.file, report.wheel)
+    }
     (tmp_path / NAME / "none.zip").symlink_to("/dev/null")
     again = build(tmp_path)
     assert "none.zip" not in (tmp_path / NAME / "SHA256SUMS").read_text()

@@ -19,6 +19,7 @@ from tests.support.attention import FP16, FP32, Problem, Tensor, decode, spy_pac
 from tests.support.runtime import ROOT, build_objects
 from tests.support.small_pack import write
 from tests.support.windows import (
+    MSVC,
     WindowsObjects,
     compile_msvc,
     events,
@@ -58,6 +59,36 @@ def test_exports_and_imports(windows: WindowsObjects) -> None:
         or name.partition("@")[2].startswith("?$TensorView@")
         for name in aliases
     )
+
+
+CL = ("clang-19", "--driver-mode=cl", "--target=x86_64-pc-windows-msvc", "/X", "/W4", "/WX", "/GR-", "/Zs")
+"""Its compiler's command line, without a search for headers of Microsoft's."""
+LEVELS = {"0.11": "0.11.2", "0.12": "0.12.1", "0.13": "0.13.0", "0.14": "0.14.2"}
+HEADERS = sorted(
+    str(path.relative_to(ROOT / "runtime" / "include")).removesuffix(".in")
+    for path in (ROOT / "runtime" / "include").rglob("*.h*")
+    if path.name != "tensor.h"  # not installed
+)
+
+
+@pytest.mark.parametrize("standard", ["c++17", "c++20", "c++latest"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_header_compiles_alone_as_msvc_compiles(level: str, standard: str, tmp_path: Path) -> None:
+    """With the stand-ins for Microsoft's headers and HIP's, of which a header must include what it needs itself."""
+    config = (ROOT / "runtime" / "include" / "aotriton" / "config.h.in").read_text()
+    for part, number in zip(("MAJOR", "MINOR", "PATCH"), LEVELS[level].split("."), strict=True):
+        config = config.replace(f"@AOTRITON_VERSION_{part}@", number)
+    (tmp_path / "aotriton").mkdir()
+    (tmp_path / "aotriton" / "config.h").write_text(config)
+    folders = [tmp_path, ROOT / "runtime" / "include", MSVC / "include", ROOT / "runtime" / "src" / "standin"]
+    words = [*CL, f"/std:{standard}", *(f"/I{folder}" for folder in folders)]
+    headers = [one for one in HEADERS if level in ("0.11", "0.12") or "/v2/" not in one]
+    for header in headers:
+        source = tmp_path / f"{header.replace('/', '_')}.cpp"
+        source.write_text(f"#include <{header}>\n#include <{header}>\n")
+        done = subprocess.run([*words, str(source)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout + done.stderr) == (0, ""), header
+    assert {"aotriton/flash.h", "aotriton/config.h", "aotforge/launch.h"} <= set(headers)
 
 
 def demangled(names: Iterable[str]) -> list[str]:

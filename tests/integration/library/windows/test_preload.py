@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from aotforge.formats.wheel import read_wheel
 from aotforge.library.build_tools import find_windows_tools
+from aotforge.release.model import load_release_manifest
+from aotforge.release.wheels import write_windows_wheel
+from tests.support.runtime import ROOT
 from tests.support.windows import DLL, WindowsObjects, run
 from tests.support.wine import Wine, windows_path
 
@@ -116,8 +121,51 @@ def test_a_library_that_is_loaded_first_serves_pytorch(
     folder = windows.place(tmp_path / "site-packages" / "aotforge_attention" / "lib")
     shutil.copytree(pack, folder / "aotriton.images")
     assert loaded(wine, windows, torch, folder / DLL) == (0, windows_path(folder / DLL))
+    # PyTorch loads every DLL of its folder by its path
+    assert loaded(wine, windows, torch, folder / DLL, original) == (0, windows_path(folder / DLL))
     shutil.rmtree(folder / "aotriton.images")
     number, path = loaded(wine, windows, torch, folder / DLL)
     assert number not in (0, OWN) and path == windows_path(folder / DLL)  # ours, without images
-    original.unlink()
+    original.rename(original.with_name("away"))
     assert loaded(wine, windows, torch, folder / DLL)[1] == windows_path(folder / DLL)
+    original.with_name("away").rename(original)
+
+
+@pytest.mark.slow  # Wine, and programs of its own
+def test_pytorch_uses_what_was_dropped_in(
+    wine: Wine, windows: WindowsObjects, torch: Path, pack: Path, tmp_path: Path
+) -> None:
+    """Images of its own for the same arch lie beside ours."""
+    copy = shutil.copytree(torch, tmp_path / "copy")
+    lib = copy / "torch" / "lib"
+    (lib / "aotriton.images" / "amd-gfx908" / "flash").mkdir(parents=True)
+    config = Path("include", "aotriton", "config.h")
+    (lib.parent / config.parent).mkdir(parents=True)
+    shutil.copy(windows.runtime.prefix / config, lib.parent / config)
+    windows.place(tmp_path / "aotriton" / "lib")
+    shutil.copytree(pack, tmp_path / "aotriton" / "lib" / "aotriton.images")
+    (tmp_path / "aotriton" / "bin").mkdir()
+    program = shutil.copy(windows.runtime.prefix / "bin" / "dropin.exe", tmp_path / "aotriton" / "bin")
+    assert run(wine, program, windows_path(copy), hip=None).returncode == 0
+    assert loaded(wine, windows, copy) == (0, windows_path(lib / DLL))
+    assert run(wine, program, "--undo", windows_path(copy), hip=None).returncode == 0
+    assert loaded(wine, windows, copy) == (OWN, windows_path(lib / DLL))
+
+
+@pytest.mark.slow
+def test_the_wheel_is_laid_out_for_it(
+    wine: Wine, windows: WindowsObjects, torch: Path, pack: Path, tmp_path: Path
+) -> None:
+    """Unpacked as pip does it, with the images of another wheel."""
+    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
+    files = {name: (windows.runtime.prefix / name).read_bytes() for name in windows.runtime.digests}
+    files["share/licenses/aotriton/LICENSE"] = b"MIT"
+    wheel = write_windows_wheel(tmp_path, manifest, {"amd-gfx908": ["gfx908"]}, files, epoch=0)
+    for name, data in read_wheel(wheel).items():
+        (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / name).write_bytes(data)
+    folder = tmp_path / "site" / "aotforge_attention" / "lib"
+    shutil.copytree(pack, folder / "aotriton.images")
+    assert loaded(wine, windows, torch, folder / DLL) == (0, windows_path(folder / DLL))
+    facts = runpy.run_path(str(folder.parent / "release_facts.py"))
+    assert (facts["NAMES"], facts["PACKS"]) == ((DLL,), {"gfx908": "amd-gfx908"})
