@@ -27,7 +27,6 @@ from aotforge.errors import (
     UnsupportedError,
 )
 from aotforge.formats.code_object import metadata
-from aotforge.formats.elf_symbols import check_symbols
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
@@ -185,7 +184,6 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
 
 def _check_arch(hsaco: bytes, arch: str) -> None:
     try:
-        check_symbols(hsaco)
         target = str(metadata(hsaco).get("amdhsa.target", ""))
     except ValueError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error
