@@ -136,8 +136,7 @@ class PinnedArchive:
         return folder
 
     def _cached(self, cache: Path, named: str) -> bytes:
-        """The archive, kept as `cache`/sources/<sha256>/<file>; a damaged one there is replaced. Bytes, because another user who owns
-        that folder could exchange the file after its check."""
+        """The archive, kept as `cache`/sources/<sha256>/<file>; a damaged one there is replaced."""
         kept = cache / "sources" / self.sha256 / f"{self.top}.tar.gz"
         with suppress(ToolchainError, RuntimeBuildError):
             return self._verified(kept)
