@@ -139,8 +139,8 @@ def check_text(text: str) -> None:
 def _is_written(content: str) -> bool:
     """Whether compilers write a line outside of the metadata."""
     first = content.split(maxsplit=1)[0]
-    whole = any(pattern.fullmatch(content) for pattern in (_PADDING, _SET, _INSTRUCTION))
-    return content == ".text" or whole or bool(_DIRECTIVE.fullmatch(first) or LABEL.match(content))
+    complete = any(pattern.fullmatch(content) for pattern in (_PADDING, _SET, _INSTRUCTION))
+    return content == ".text" or complete or bool(_DIRECTIVE.fullmatch(first) or LABEL.match(content))
 
 
 def assemble(text: str, arch: str) -> bytes:

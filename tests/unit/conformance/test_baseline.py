@@ -1,4 +1,4 @@
-"""Comparison with the previous point release: what abidiff's exit status says."""
+"""Comparison with the previous point release: what abidiff's exit status reports."""
 
 from __future__ import annotations
 
