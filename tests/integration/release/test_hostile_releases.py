@@ -1,9 +1,10 @@
-"""Readers of releases and shards on files of others: a named error for each, in bounded memory, without waiting."""
+"""Readers of releases and shards on files of others: a named error for each, in bounded memory."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -20,12 +21,14 @@ from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_archives
 from aotforge.release.reader import read_release
 from tests.support.hostile import (
+    ASM,
     BELOW,
     IMAGES,
     bomb_tar,
     hostile_release,
     member,
     pax_tar,
+    refit,
     sparse_tar,
     tar_bytes,
     zipped,
@@ -91,6 +94,21 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert all("more than the expected" in text for text in of_bomb.values()), of_bomb
     assert peak < MEMORY_LIMIT, f"{peak >> 20} MiB"
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < MEMORY_LIMIT
+
+
+def test_bytes_behind_a_bomb(tmp_path: Path) -> None:
+    """The size of the file allowed 280 MiB; its data are 128 kB."""
+    folder = hostile_release(tmp_path / "release", zipped(bomb_tar(f"{BELOW}x", 128 << 20)))
+    for name in (ASM, IMAGES):
+        with (folder / name).open("ab") as file:
+            file.write(b"x" * (7 << 20))
+    refit(folder)
+    for reader in ("read_release", "open_candidate", "unpack", "compare_archives"):
+        assert re.search(r"its first \d+ bytes unpack to more", outcome(READERS[reader], folder)), reader
+    (folder / ASM).unlink()
+    refit(folder)
+    assert re.search(r"its first \d+ bytes unpack to more", outcome(read_release_folder, folder))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 100 << 20
 
 
 def test_a_release_folder_of_links(tmp_path: Path) -> None:
