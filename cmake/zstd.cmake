@@ -11,18 +11,13 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS manifests/runtime
 # Servers and indexes may send without end: 64 MiB for a file (128 in shells that count in KiB), 2 GiB of memory.
 set(aotforge_limited sh -c "ulimit -f 131072 2>/dev/null || : && ulimit -v 2097152 2>/dev/null || : && exec \"$@\"" sh)  # a lower limit is kept
 
-# Whether `path` has the pinned bytes. These are then in `copy`, in a folder that only this user can enter: another user, whose folder `path` may be in,
-# can exchange it at any time for a pipe, for whose writer CMake would wait, or for a file or device without end.
+# Whether `path` has the pinned bytes. These are then in `copy`.
 function(aotforge_copy_pinned path copy result)
   set(${result} FALSE PARENT_SCOPE)
-  execute_process(COMMAND find -H "${path}" -maxdepth 0 -type f -size -131072 OUTPUT_VARIABLE found ERROR_QUIET)
-  if(found)
-    file(WRITE "${copy}" "")
-    # GNU dd does not wait for the writer of a pipe; others do not know nonblock
-    execute_process(COMMAND ${aotforge_limited} sh -c "dd if=\"$1\" of=\"$2\" bs=65536 count=1024 iflag=fullblock,nonblock || exec head -c 67108864 <\"$1\" >\"$2\""
-      sh "${path}" "${copy}" TIMEOUT 20 ERROR_QUIET)
-    file(SHA256 "${copy}" digest)
+  if(EXISTS "${path}" AND NOT IS_DIRECTORY "${path}")
+    file(SHA256 "${path}" digest)
     if(digest STREQUAL zstd_sha256)
+      execute_process(COMMAND "${CMAKE_COMMAND}" -E copy "${path}" "${copy}")
       set(${result} TRUE PARENT_SCOPE)
     endif()
   endif()
@@ -122,7 +117,7 @@ if(NOT AOTFORGE_ZSTD_DIR OR begins EQUAL 0)
   string(REGEX REPLACE "\\.tar\\.gz$" "" top "${zstd_file}")
   if(NOT EXISTS "${unpacked}/${top}/zstd/zstd.c")
     file(REMOVE_RECURSE "${unpacked}.new")
-    execute_process(COMMAND mkdir -m 700 "${unpacked}.new")
+    file(MAKE_DIRECTORY "${unpacked}.new")
     # by a name that is ASCII: in the C locale CMake extracts nothing from others, without an error
     aotforge_take_zstd_archive("${unpacked}.new/archive")
     execute_process(COMMAND "${CMAKE_COMMAND}" -E tar xf archive "${top}/zstd" WORKING_DIRECTORY "${unpacked}.new" RESULT_VARIABLE failed)
@@ -130,7 +125,6 @@ if(NOT AOTFORGE_ZSTD_DIR OR begins EQUAL 0)
       message(FATAL_ERROR "${zstd_file} cannot be unpacked to ${unpacked}.new: ${failed}")
     endif()
     file(REMOVE "${unpacked}.new/archive")
-    execute_process(COMMAND chmod 755 "${unpacked}.new")
     file(REMOVE_RECURSE "${unpacked}")
     file(RENAME "${unpacked}.new" "${unpacked}")
   endif()

@@ -180,15 +180,6 @@ def open_regular(path: Path, *, flags: int = os.O_NOFOLLOW) -> Iterator[Buffered
         yield file
 
 
-def open_own(path: str, flags: int, mode: int = _FILE_MODE) -> int:
-    """An opener of `open`: a regular file, made where there is none, and not what a link of that name leads to. Raises OSError."""
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return handle
-
-
 def link_or_copy(path: str | Path, place: str | Path) -> None:
     """The file under another name, sharing its bytes where the file system can, else a copy with its mode."""
     try:
@@ -237,7 +228,7 @@ def _lock_of(path: Path) -> Path:
 
 def open_lock(path: Path) -> int:
     """The descriptor of a file to be locked, made where there is none. Raises OSError."""
-    return open_own(str(path), os.O_RDWR | os.O_CREAT)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
 
 
 def _open_lock(path: Path) -> int:

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, FailFast, Field
+from pydantic import AfterValidator, Field
 
 from aotforge.base.architectures import ArchName
 from aotforge.base.manifest_reader import Manifest, load
@@ -100,8 +100,8 @@ class HardwareReport(Manifest):
     module: Line
     kernel: Line
     torch: Text
-    images: Annotated[tuple[ReportedImage, ...], FailFast(), Field(max_length=65536)]
-    times: Annotated[tuple[ReportedTime, ...], FailFast(), Field(max_length=4096)]
+    images: tuple[ReportedImage, ...]
+    times: tuple[ReportedTime, ...]
     ended: Text = ""
     seconds: Seconds
 

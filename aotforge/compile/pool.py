@@ -33,13 +33,6 @@ def frame(message: dict[str, Any], payload: bytes = b"") -> bytes:
     return b"".join((_HEAD.pack(len(text), len(payload)), text, payload))
 
 
-def _json(text: bytearray) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("a frame whose values are nested too deeply") from None
-
-
 class Frames:
     """Joins pieces of a stream to frames."""
 
@@ -58,7 +51,7 @@ class Frames:
                 raise ValueError(f"a frame of {text} and {payload} bytes")
             if len(self._buffer) < end:
                 break
-            message = _json(self._buffer[_HEAD.size : middle])
+            message = json.loads(self._buffer[_HEAD.size : middle])
             if not isinstance(message, dict):
                 raise ValueError("a frame without a JSON object")
             complete.append((message, bytes(self._buffer[middle:end])))

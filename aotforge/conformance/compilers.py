@@ -23,12 +23,6 @@ STANDARDS = ("17", "20")
 _PROGRAMS = {"gcc": "g++", "clang": "clang++"}
 _NAMED_20 = 10
 _SECONDS = 120
-_LINES, _LINE = 1000, 2000
-"""Lines of a compiler's output that are kept, and characters of each: a header of the release can decide what they have."""
-
-
-def _shortened(output: str) -> str:
-    return "".join(f"{line[:_LINE]}\n" for line in output.splitlines()[:_LINES])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +175,7 @@ class CompilationCache:
             )
         except ToolchainError as error:
             return Compilation(ok=False, output=error.what, program=None)
-        output, ok = _shortened(done.stdout + done.stderr), done.status == 0
+        output, ok = done.stdout + done.stderr, done.status == 0
         program = folder / "program" if ok and (folder / "program").exists() else None
         if ok:  # a failure may have a cause outside the key: a full disk, a broken linker
             self._save(key, output, program)

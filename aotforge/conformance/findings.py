@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
 from typing import Literal
 
 from aotforge.errors import CompatError
 
 Status = Literal["passed", "failed", "not run"]
 _MARKS = {"passed": ("ok     ", "32"), "failed": ("FAILED ", "31"), "not run": ("not run", "33")}
-_LISTED, _LONGEST = 12, 1000
-"""Violations that a finding quotes, and characters of each and of the statement: they quote what the release has."""
+_LISTED = 12
+"""Violations that a finding quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +33,7 @@ class Finding:
 
 
 def _finding(status: Status, check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    most = _LISTED * (_LONGEST + 4)
-    return Finding(check=check, status=status, what=what[:_LONGEST], evidence=evidence[:most], row=row)
+    return Finding(check=check, status=status, what=what, evidence=evidence, row=row)
 
 
 passed, failed, not_run = (
@@ -50,13 +48,11 @@ def finding_from(
     check: str, what: str, violations: Iterable[str], evidence: str = "", *, row: str = ""
 ) -> Finding:
     """Failed with the violations, or passed with `evidence` when there are none."""
-    left = iter(violations)
-    found = [text[:_LONGEST] for text in islice(left, _LISTED)]
+    found = list(violations)
     if not found:
         return passed(check, what, evidence, row=row)
-    count = sum(1 for _ in left)
-    more = f"; and {count} more" if count else ""
-    return failed(check, what, "; ".join(found) + more, row=row)
+    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return failed(check, what, "; ".join(found[:_LISTED]) + more, row=row)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.release.layout import TOP, check_names
-from aotforge.release.model import PACKS_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +62,6 @@ def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
 
     Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is taken for one.
     """
-    with _image_packs(path) as packs:
-        if len(packs) > PACKS_LIMIT:
-            raise ReleaseError(
-                f"{path} has {len(packs)} image packs, {PACKS_LIMIT} are allowed", hint="name one of them"
-            )
-        yield packs
-
-
-@contextmanager
-def _image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
     if path.is_dir():
         packs = sorted(found.parent for found in path.glob(f"*/{SIGNATURE_FILE}"))
         tarballs = sorted(path.glob(str(ArtifactName(release="*", kind="images", pack="*"))))

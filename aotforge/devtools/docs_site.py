@@ -128,7 +128,6 @@ def _python(root: Path, home: Path) -> str:
 
 def _unpack_mermaid(home: Path, folder: Path, environment: Mapping[str, str]) -> None:
     archive = home / "cache" / "sources" / _MERMAID_SHA256 / "mermaid.tgz"
-    # the bytes that were compared are those that are unpacked: another user may own the folder
     data = archive.read_bytes() if archive.is_file() else b""
     if hashlib.sha256(data).hexdigest() != _MERMAID_SHA256:
         data = _mermaid_archive(environment.get(MERMAID_VARIABLE, ""))

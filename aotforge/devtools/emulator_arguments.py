@@ -1,19 +1,15 @@
 """Arguments of the emulator's command line."""
 
-import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
-from aotforge.formats.untrusted_file import open_regular
 from aotforge.virtual_gpu.emulator.decoded import Checks
 
 _TYPES: Mapping[str, Any] = {
@@ -22,13 +18,9 @@ _TYPES: Mapping[str, Any] = {
 }  # fmt: skip
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
-_ARRAY_LIMIT = 2**31
 _FILE_LIMIT = 128 * 1024 * 1024
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-"""Readers of the versions of .npy; the third is for structured types."""
-
-_INVALID = (MemoryError, OverflowError, SyntaxError, TokenError, TypeError)
-"""What numpy raises, besides ValueError, for headers that are not valid and for sizes that memory does not have."""
+_INVALID = (MemoryError, OverflowError, EOFError)
+"""What numpy raises, besides ValueError, for files that are not complete and for sizes that memory does not have."""
 
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
@@ -76,27 +68,11 @@ def parse_argument(text: str) -> Argument:
 
 
 def _load_array(path: Path) -> npt.NDArray[Any]:
-    """The array of a .npy file. Raises OSError, ValueError, also for a header that names more bytes than the file has: numpy would take
-    the memory first."""
-    with open_regular(path) as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            if version not in _HEADERS:
-                raise ValueError(f"it has version {version[0]} of .npy, which is for structured types")
-            shape, _, kind = _HEADERS[version](file)
-        except _INVALID as error:
-            raise ValueError("its header is not valid") from error
-        size = math.prod(shape) * kind.itemsize
-        if min(shape, default=0) < 0:
-            raise ValueError(f"its header names the shape {shape}")
-        left = os.fstat(file.fileno()).st_size - file.seek(0, os.SEEK_CUR)
-        if size > left:
-            raise ValueError(f"its header names {size} bytes of data, and {left} bytes follow")
-        if size > _ARRAY_LIMIT:
-            raise ValueError(f"it has {size} bytes of data, and at most {_ARRAY_LIMIT} are read")
-        file.seek(0)
-        array: npt.NDArray[Any] = np.load(file)
-        return array
+    """The array of a .npy file. Raises OSError, ValueError."""
+    array = np.load(path)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it has several arrays")
+    return array
 
 
 def parse_grid(text: str) -> tuple[int, int, int]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
 from aotforge.formats.untrusted_file import open_regular
-
-_READ_LIMIT = 8 * 1024 * 1024
-"""Bytes of headers, tables and names that are read of a file; libtorch_cpu.so has an eighth of it."""
-
-_LEAST = 4
-"""What a shorter read counts as, for the time that it takes."""
 
 _DAMAGED = (ELFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 """What pyelftools raises for damaged files."""
@@ -55,30 +48,12 @@ class SharedLibrary:
         return bool(self.tags.get(tag, [0])[0] & bit)
 
 
-class _Metered:
-    """A file as pyelftools uses it. The tables of a hostile one lead in circles: they end with the bytes that may be read."""
-
-    def __init__(self, file: FileIO) -> None:
-        self._file, self._left = file, _READ_LIMIT
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def read(self, size: int) -> bytes:
-        self._left -= max(size, _LEAST)
-        if self._left < 0:
-            raise LibraryFileError("its headers, tables and names do not end")
-        return self._file.read(size) or b""
-
-
 @contextmanager
 def open_elf(path: Path) -> Iterator[ELFFile]:
-    """pyelftools' reader for an ELF file that may be hostile. Raises OSError, LibraryFileError, also for what it raises in the block."""
+    """pyelftools' reader for an ELF file. Raises OSError, LibraryFileError, also for what it raises in the block."""
     with open_regular(path) as file:
         try:
-            yield ELFFile(_Metered(file))
-        except LibraryFileError:
-            raise
+            yield ELFFile(file)
         except _DAMAGED as error:
             raise LibraryFileError(str(error)) from error
 

@@ -17,8 +17,6 @@ from typing import BinaryIO
 from aotforge.errors import ContainerError, ReleaseError
 from aotforge.formats.zip_archive import open_zip, read_member, write_zip
 
-_METADATA_LIMIT = 256 * 1024
-"""Bytes of METADATA and of WHEEL: a line of one byte takes 60 of memory."""
 _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
 ATTENTION = "aotforge-attention"
 """The project whose wheel has the library."""
@@ -111,9 +109,6 @@ def record_bytes(members: Mapping[str, bytes], own: str) -> bytes:
 def read_wheel(path: Path) -> dict[str, bytes]:
     """Every member of a wheel that is not trusted, by name, in proportion to the file. Raises ReleaseError."""
     with _wheel_errors(path), open_zip(path) as archive:
-        for info in archive.infolist():
-            if info.filename.endswith((".dist-info/METADATA", ".dist-info/WHEEL")):
-                _check_size(info)
         return {info.filename: read_member(archive, info) for info in archive.infolist()}
 
 
@@ -121,14 +116,7 @@ def read_metadata(path: Path, name: WheelName) -> bytes:
     """METADATA of a wheel that is not trusted, empty when there is none; nothing else is kept. Raises ReleaseError."""
     with _wheel_errors(path), open_zip(path) as archive:
         found = [info for info in archive.infolist() if info.filename == f"{name.info}/METADATA"]
-        for info in found:
-            _check_size(info)
         return read_member(archive, found[0]) if found else b""
-
-
-def _check_size(info: zipfile.ZipInfo) -> None:
-    if info.file_size > _METADATA_LIMIT:
-        raise zipfile.BadZipFile(f"its {info.filename.rpartition('/')[2]} has {info.file_size} bytes")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import struct
 from collections.abc import Iterable
 
 from aotforge.errors import PackError
-from aotforge.formats.elf_symbols import check_symbols
 from aotforge.pack.binary import Source, check_version, damaged
 from aotforge.pack.frames import Decoder, Encoder, choose_dictionary, encode_frames
 from aotforge.pack.model import FORMAT, Compressor, ContainerIndex, ImageEntry
@@ -133,10 +132,6 @@ def _image(source: Source, entry: ImageEntry, decoder: Decoder) -> bytes:
     image = decoder.image(source.read(entry.offset, entry.stored), entry.size, what)
     if hashlib.sha256(image).digest() != entry.digest:
         raise damaged(source.name, f"{what} does not match its SHA-256")
-    try:
-        check_symbols(image)
-    except ValueError as error:
-        raise damaged(source.name, f"{what}: {error}") from error
     return image
 
 

@@ -1,7 +1,6 @@
 """Strict reader of untrusted packs, from a directory or from bytes."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,7 @@ from aotforge.pack.dispatch import decode_dispatch
 from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, DispatchTable, ImagePack
 from aotforge.pack.signature import SIZE_LIMIT as SIGNATURE_LIMIT
 from aotforge.pack.signature import Signature, decode_signature
-from aotforge.plan.model import Predicate
 from aotforge.targets.backends import BACKENDS
-
-_LISTED_LIMIT, _IMAGE_LIMIT, _VERIFIED_LIMIT = 1 << 19, 1 << 22, 1 << 28
-"""Of conditions, and of characters as `_check_extent` counts them, for an image and for all; the complete profile has 21,000, 14,000
-and 9 million for an arch."""
-
-_NAMED = 32
-"""Characters beside a name or number in the key of a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +101,6 @@ def _open(name: str, present: Iterable[str], source: Callable[[str], Source], wh
     file = sources[DISPATCH_FILE]
     data = _read(file, DISPATCH_LIMIT)
     dispatch = decode_dispatch(data, file=file.name)
-    _check_extent(dispatch, file.name)
     if hashlib.sha256(data).hexdigest() != signature.dispatch:
         raise damaged(file.name, "is not the dispatch data that __signature__ names")
     indexes = {file: read_index(sources[file]) for file in sorted(signature.containers)}
@@ -125,35 +115,6 @@ def _read(source: Source, limit: int) -> bytes:
     if source.size > limit:
         raise damaged(source.name, f"has {source.size} bytes, {limit} are allowed")
     return source.read(0, source.size)
-
-
-def _check_extent(dispatch: DispatchTable, file: str) -> None:
-    """Names and lists of conditions are stored once, and written out for each choice: the key of a verdict names a kernel's keys and
-    parameters, and all choices of a functional."""
-    listed = 0
-    texts: Counter[tuple[str, int]] = Counter()  # by container and image
-    lengths: dict[int, int] = {}  # of lists of conditions, by identity: choices share a few
-    for kernel in dispatch.kernels:
-        named = sum(_NAMED + len(name) for name in (kernel.name, *kernel.keys))
-        named += sum(_NAMED + len(type_) + len(value) for type_, value in kernel.parameters)
-        for functional in kernel.functionals:
-            text = named + _NAMED * len(functional.key)
-            for choice in functional.choices:
-                listed += len(choice.predicates)
-                if id(choice.predicates) not in lengths:
-                    lengths[id(choice.predicates)] = sum(map(_condition_length, choice.predicates))
-                text += lengths[id(choice.predicates)]
-                text += sum(_NAMED + len(term.value) for axis in choice.grid for term in axis)
-            for choice in functional.choices:
-                texts[kernel.container, choice.image] += text
-    largest = max(texts.values(), default=0)
-    if listed > _LISTED_LIMIT or largest > _IMAGE_LIMIT or texts.total() > _VERIFIED_LIMIT:
-        what = f"has {listed} conditions, and {texts.total()} characters that verdicts are about, {largest} of one image"
-        raise damaged(file, what)
-
-
-def _condition_length(predicate: Predicate) -> int:
-    return 2 * _NAMED + sum(_NAMED + len(value) for value in predicate.values)
 
 
 def _check_agreement(opened: OpenPack, where: str) -> None:

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.files import make_folders, open_own, open_regular, output_errors
+from aotforge.base.files import make_folders, open_regular, output_errors
 from aotforge.errors import TrustError
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.stores.reading import read_file
@@ -37,50 +37,14 @@ def fetch_file(
                 complete = _complete(reader, name, file, part, lambda count: None)
             if not complete:
                 partial.unlink(missing_ok=True)
-                raise _unlike(
-                    f"{reader.url}/{name}",
-                    file,
+                raise TrustError(
+                    f"{reader.url}/{name} does not match the index ({file.size} bytes, SHA-256 {file.sha256[:16]}...)",
                     cause="it was changed or truncated at the source or on the way",
                     hint="nothing was installed; use another mirror, and inform the publisher",
                 )
             part.flush()
             partial.rename(path)
     return path
-
-
-def fetch_copy(
-    reader: Reader,
-    name: str,
-    file: IndexedFile,
-    folder: Path,
-    place: Path,
-    *,
-    on_bytes: OnBytes = lambda count: None,
-) -> None:
-    """Makes the new file `place` of `name`'s bytes, which `fetch_file` keeps in `folder`. The bytes that are written are compared: what
-    is in `folder` can change after its check.
-
-    Raises as `fetch_file`.
-    """
-    path = fetch_file(reader, name, file, folder, on_bytes=on_bytes)
-    digest, left = hashlib.sha256(), file.size
-    with output_errors(place), open_regular(path) as download, place.open("xb") as copy:
-        while left >= 0 and (chunk := download.read(CHUNK)):
-            left -= len(chunk)
-            digest.update(chunk)
-            copy.write(chunk)
-    if left or digest.hexdigest() != file.sha256:
-        raise _unlike(
-            str(path),
-            file,
-            cause="it was changed after it was downloaded",
-            hint="remove it, then run the same command again",
-        )
-
-
-def _unlike(place: str, file: IndexedFile, *, cause: str, hint: str) -> TrustError:
-    what = f"{place} does not match the index ({file.size} bytes, SHA-256 {file.sha256[:16]}...)"
-    return TrustError(what, cause=cause, hint=hint)
 
 
 def _is_downloaded(path: Path, sha256: str) -> bool:
@@ -98,7 +62,7 @@ def _own_partial(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     delay this one, so both download. A later download resumes what a killed one has left."""
     for number in count():
         partial = path.with_name(f"{path.name}.part{number or ''}")
-        with open(partial, "a+b", opener=open_own) as part, suppress(BlockingIOError):
+        with partial.open("a+b") as part, suppress(BlockingIOError):
             fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield partial, part
             return

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from aotforge.toolchain.triton import Toolchain
     from aotforge.verify.verdict import Verdict
 
-PACKS_LIMIT = 64
-"""Image packs of a release: each is planned, and for each of its archs a program loads the library."""
-
 MANIFEST = "MANIFEST.json"
 RELEASE_JSON = "release.json"
 SBOM = "sbom.cdx.json"

@@ -19,13 +19,7 @@ from aotforge.formats.untrusted_tar import NoSink, Sink, UnsafeArchiveError, fil
 from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.release.layout import TOP, check_names, entry_violation
-from aotforge.release.model import MANIFEST, PACKS_LIMIT
-
-_RESOURCES_LIMIT = 64 * 1024**2
-"""Bytes of resources.json, which has about 400 per image: one character can make seven of each in memory."""
-
-_LABELS, _LABEL_LENGTH = 4096, 512
-"""Labels of an image, and characters of each: messages about an image have all of them. The complete profile has 1,646 of 72 for an arch."""
+from aotforge.release.model import MANIFEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +50,6 @@ def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple
             found.setdefault((parts.pack, parts.release), {})[parts.kind] = name
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
-    if len(found) > PACKS_LIMIT:
-        raise _unusable(f"{folder} has {len(found)} image packs, {PACKS_LIMIT} are allowed")
     images = _listed(folder, sums)
     read = tuple(
         replace(_pack(folder, sums, pack, release, names, images), sums=digest)
@@ -156,7 +148,6 @@ def _pack(
     return ReleasedPack(
         release=release,
         pack=ImagePack(name=pack, files=files),
-        # LLVM writes ASCII; a character outside of Unicode's first plane would make four bytes of each byte
         assembly={name.removesuffix(".s"): text.decode("ascii", "replace") for name, text in texts.items()},
         labels=labels,
         resources=resources,
@@ -196,8 +187,6 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
     resources: dict[str, Resources] = {}
     names = [field.name for field in fields(Resources)]
     try:
-        if len(data) > _RESOURCES_LIMIT:
-            raise ValueError(f"it is larger than {_RESOURCES_LIMIT} bytes")
         for row in parse_json(data)["images"]:
             digest = str(row["digest"])
             _add_labels(labels.setdefault(digest, []), row["labels"])
@@ -210,10 +199,8 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
 
 def _add_labels(found: list[str], more: Any) -> None:
     """Raises TypeError, ValueError."""
-    if not isinstance(more, list) or len(found) + len(more) > _LABELS:
-        raise ValueError(f"an image has more than {_LABELS} labels, or no list of them")
-    if not all(isinstance(label, str) and len(label) <= _LABEL_LENGTH for label in more):
-        raise ValueError(f"a label is not a text of at most {_LABEL_LENGTH} characters")
+    if not isinstance(more, list) or not all(isinstance(label, str) for label in more):
+        raise ValueError("the labels of an image are not a list of texts")
     if odd := [label for label in more if not label.isprintable()]:
         raise ValueError(f"the label {odd[0][:80]!r} has control characters or line ends")
     found += more

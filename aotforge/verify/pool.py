@@ -1,7 +1,4 @@
-"""Pool of worker processes that check images: a crash or a timeout fails one image and no other.
-
-Answers are read as those of strangers: an image may have taken over its worker.
-"""
+"""Pool of worker processes that check images: a crash or a timeout fails one image and no other."""
 
 from __future__ import annotations
 

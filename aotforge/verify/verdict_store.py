@@ -49,7 +49,7 @@ def verdict_key(task: ImageTask) -> str:
 
 
 def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
-    """The stored verdict under the task's own label; None when it is missing, damaged or of another user. Raises CacheError."""
+    """The stored verdict under the task's own label; None when it is missing, damaged or not readable. Raises CacheError."""
     try:
         head, _, body = _path(folder, key).read_bytes().partition(b"\n")
     except (FileNotFoundError, PermissionError):

@@ -1,7 +1,6 @@
 """What `publish`, `deliver` and `formats` read, which may come from elsewhere, is read by the bounded readers.
 
-`aotforge/formats` has one bounded reader of each format: `parse_json`, `read_archive`, `open_zip`, `open_elf`, `read_module`. A parser
-of a library takes many times a file's bytes: 29 for JSON, any number for archives with long names and tables that point to one text.
+`aotforge/formats` has one bounded reader of each format: `parse_json`, `read_archive`, `open_zip`, `open_elf`, `read_module`.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ READERS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/formats/untrusted_tar.py", "zlib.decompressobj", "read_archive"),
     ("aotforge/formats/zip_archive.py", "zipfile.ZipFile", "open_zip, and the check of a zip that was just written"),
     ("aotforge/formats/shared_library.py", "elftools.elf.elffile.ELFFile", "open_elf"),
-    ("aotforge/deliver/dropin/apply.py", "model_validate_json", "after check_json"),
 )  # fmt: skip
 """The bounded readers themselves."""
 
 _PINNED = "its SHA-256 is locked and compared before"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("aotforge/deliver/dropin/apply.py", "model_validate_json", "the record of this program"),
     ("aotforge/deliver/hardware/torch_attention.py", "json.load", "the request of the process that started it"),
     ("aotforge/formats/archive.py", "tarfile.open gzip.open", "an archive that was just written, after a comparison of its digest"),
     ("aotforge/formats/deb.py", "tarfile.open zstandard.ZstdDecompressor", _PINNED),

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ IMAGES = "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
 ASM = "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz"
 BELOW = "aotriton/lib/aotriton.images/amd-gfx908/"
 GIB = 1 << 30
-DEEP = b"[" * 200_000
 
 
 def tar_bytes(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
@@ -93,9 +91,3 @@ def refit(folder: Path) -> None:
     }
     tars = {name.removesuffix(".gz"): "0" * 64 for name in sums if name.endswith(".gz")}
     write_sums(folder, sums, tars)
-
-
-def replace_by_pipe(path: Path) -> None:
-    """A named pipe in a file's place: opening it to read waits for a writer."""
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)

@@ -29,7 +29,6 @@ class CheckContext:
     `programs` runs what loads the release's library.
 
     `development`: a library below its promised platform is reported, not refused. `cache` None keeps compilations for this run only.
-    `overran` is set when a program has exceeded its time.
     """
 
     candidate: Candidate
@@ -43,7 +42,6 @@ class CheckContext:
     cache: Path | None = None
     development: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
-    overran: threading.Event = field(default_factory=threading.Event)
 
     @property
     def prefix(self) -> Path:

@@ -3,7 +3,6 @@
 import re
 import socket
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 
 from aotforge.base.machine import user_home
@@ -206,8 +205,6 @@ _BUILD_PATH = re.compile(
     rb"(?<![\w.$}>)-])/(?:home|root|tmp|work|workspace|builds?|mnt|srv|Users|__w|github|var/tmp|var/lib|usr/src|usr/local/src)/[\w.+-][\w.+/-]*"
 )
 _HOST_LENGTH = 6
-_MATCHES, _TRACES, _TRACE_LENGTH = 4096, 32, 200
-"""Of a file, different ones of it, and characters of each: the first one fails the check."""
 
 
 def check_paths(context: CheckContext) -> list[Finding]:
@@ -227,13 +224,9 @@ def check_paths(context: CheckContext) -> list[Finding]:
 
 
 def build_machine_traces(data: bytes, checkout: Path) -> list[str]:
-    """Paths of a build machine in a file, and this machine's name; each once, and the first ones only."""
+    """Paths of a build machine in a file, and this machine's name; each once."""
     found = {text: None for text in _own_names(checkout) if text.encode() in data}
-    for match in islice(_BUILD_PATH.finditer(data), _MATCHES):
-        if len(found) >= _TRACES:
-            break
-        start = match.start()
-        found[data[start : min(match.end(), start + _TRACE_LENGTH)].decode("ascii", "replace")] = None
+    found |= dict.fromkeys(match.group().decode("ascii", "replace") for match in _BUILD_PATH.finditer(data))
     return list(found)
 
 

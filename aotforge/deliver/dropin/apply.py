@@ -34,7 +34,7 @@ from aotforge.deliver.dropin.store import (
 from aotforge.errors import DropInError, OutputError
 from aotforge.formats.api_level import library_level
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.untrusted_file import check_json, parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, read_regular
 
 _AGAIN = "nothing is lost: run the same command again, or with --undo, once this is corrected"
 
@@ -289,9 +289,7 @@ def _load_record(place: OpenStore) -> _Record | None:
         return None
     path = place.store / RECORD
     try:
-        data = read_regular(path)
-        check_json(data)
-        return _Record.model_validate_json(data)
+        return _Record.model_validate_json(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

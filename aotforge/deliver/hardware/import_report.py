@@ -25,12 +25,6 @@ _LIMIT = 32 * 1024 * 1024
 _KEPT_LIMIT = 1024 * 1024
 """Bytes of what is kept: every command with the matrix reads it, and YAML takes 140 times its bytes."""
 
-_KEYS = 64
-"""Keys of an object at most: each that a report does not have is an error of its own, of kilobytes."""
-
-_VALUES = 1 << 21
-"""Of a report with as many images as one can have: 1.1 million, and the commas in their labels."""
-
 _AGAIN = "repeat the check with ./dev hardware.check, and send its file as it is"
 
 
@@ -96,11 +90,11 @@ def _check_readable(text: str, run: HardwareRun, target: Path, path: Path) -> No
 def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> HardwareReport:
     """The report in a file's bytes. Raises ReportError, SignatureError when `key` did not sign it."""
     try:
-        document = parse_json(data, keys=_KEYS, values=_VALUES)
+        document = parse_json(data)
         enveloped = isinstance(document, dict) and "payload" in document
         if key or enveloped:
             data = open_statement(data, key) if key else _payload(document)
-            document = parse_json(data, keys=_KEYS, values=_VALUES)
+            document = parse_json(data)
         if (document["_type"], document["predicateType"]) != (STATEMENT, PREDICATE):
             raise ValueError(f"its type is {str(document['predicateType'])[:80]!r}")
         # of a JSON text each error would have a copy

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotforge.base.files import make_folders
+from aotforge.base.files import link_or_copy, make_folders, output_errors
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, choose_release
 from aotforge.deliver.install.install_release import install_errors
 from aotforge.errors import InstallError
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS
-from aotforge.publish.fetch import fetch_copy
+from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.store import Reader
 from aotforge.release.model import MANIFEST
@@ -39,9 +39,9 @@ def fetch_pack(
     make_folders(target)
     with install_errors():
         for file in files:
-            # no links: images are executed, and these files are read again after their check
-            place = target / file.name
-            fetch_copy(reader, f"{release.name}/{file.name}", file, downloads, place, on_bytes=count)
+            path = fetch_file(reader, f"{release.name}/{file.name}", file, downloads, on_bytes=count)
+            with output_errors(target):
+                link_or_copy(path, target / file.name)
     return target, notes
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, FailFast, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from aotforge.base.files import read_bytes, write_atomic
 from aotforge.base.hardware import Line, Sha256
@@ -24,16 +24,13 @@ from aotforge.devtools.cost.candidates import (
 )
 from aotforge.devtools.tune.space import Values
 from aotforge.errors import AotforgeError, CompileError, OutputError, ResourceError, UnsupportedError
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import read_regular
 from aotforge.plan.model import JobKey
 from aotforge.targets.backend import KernelArgument
 from aotforge.toolchain.triton import Toolchain
 
 _INDEX, _IMAGES, _ASM, _LIBRARY = "candidates.json", "images", "asm", "lib"
 _LIMIT = 64 * 1024 * 1024
-_KEYS = 64
-"""Keys of an object of the index at most."""
-
 _AGAIN = "make it again with --prepare"
 
 
@@ -49,9 +46,7 @@ class _Image(Manifest):
     digest: Sha256
     symbol: Annotated[Line, Field(min_length=1)]
     resources: Annotated[Resources, AfterValidator(_in_range)]
-    arguments: Annotated[
-        tuple[Annotated[KernelArgument, AfterValidator(_in_range)], ...], FailFast(), Field(max_length=1024)
-    ]
+    arguments: tuple[Annotated[KernelArgument, AfterValidator(_in_range)], ...]
 
 
 class _Entry(Manifest):
@@ -70,7 +65,7 @@ class _Index(Manifest):
     arch: Line
     keys: dict[Line, Line]
     toolchain: Toolchain
-    candidates: Annotated[tuple[_Entry, ...], FailFast(), Field(max_length=65536)]
+    candidates: tuple[_Entry, ...]
 
 
 class Source(Protocol):
@@ -193,9 +188,7 @@ def open_folder(folder: Path) -> PreparedFolder:
     """A folder of `prepare`. Raises UnsupportedError for another one."""
     path = folder / _INDEX
     try:
-        data = read_regular(path, limit=_LIMIT)
-        parse_json(data, keys=_KEYS)
-        index = _Index.model_validate_json(data)
+        index = _Index.model_validate_json(read_regular(path, limit=_LIMIT))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,6 +1,5 @@
 """Agents as processes of this machine, and the executor that runs them without isolation."""
 
-import fcntl
 import os
 import shlex
 import shutil
@@ -22,7 +21,6 @@ from aotforge.sandbox.executors.step import RootFS, Step
 
 _EXIT_SECONDS = 5.0
 _LOG_TAIL = 2000
-_LOG_BYTES = 1 << 16
 
 
 def find_program(package: str, program: str) -> str:
@@ -48,14 +46,6 @@ def run_program(command: Sequence[str], *, environment: ChildEnvironment, second
     return done.stdout, trouble.splitlines()[-1] if done.returncode else ""
 
 
-def _bounded_log() -> int:
-    """A file in memory that cannot grow: a step with the agent's user can write to the agent's stderr as well."""
-    log = os.memfd_create("aotforge-agent-log", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(log, _LOG_BYTES)
-    fcntl.fcntl(log, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-    return log
-
-
 class ProcessChannel:
     """A started process. Its stderr is kept for `ended`: the agent writes there only when it fails itself. It runs in `groups`."""
 
@@ -68,7 +58,7 @@ class ProcessChannel:
         groups: ControlGroups | None = None,
     ) -> None:
         self._groups = groups
-        self._log = _bounded_log()
+        self._log = os.memfd_create("aotforge-agent-log")
         try:
             self._process = start_child(
                 command,
@@ -109,8 +99,8 @@ class ProcessChannel:
             code = self._process.wait(timeout=_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return AgentExit(text="it closed its output and did not exit")
-        written = os.pread(self._log, _LOG_BYTES, 0).rstrip(b"\0")
-        text = written[-_LOG_TAIL:].decode("utf-8", "replace").strip()
+        begin = max(0, os.fstat(self._log).st_size - _LOG_TAIL)
+        text = os.pread(self._log, _LOG_TAIL, begin).decode("utf-8", "replace").strip()
         how = f"it exited with {code}" if code >= 0 else f"it was killed by signal {-code}"
         return AgentExit(text=f"{how}: {text}" if text else how)
 

@@ -7,9 +7,8 @@ labels add no code. One run of the assembler (Triton's own LLVM) thus gives both
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from aotforge.errors import DecodeError, ToolchainError
@@ -19,25 +18,17 @@ from aotforge.virtual_gpu.emulator.listing import LABEL, functions, instruction_
 
 _SECTION = ".aotforge_addresses"
 _BEGIN, _END = ".Laotforge{}", ".Laotforge{}e"
-_PADDING_LIMIT = 1 << 20
-"""Bytes that alignment and filling may add to a text's object."""
-
 _DIRECTIVE = re.compile(
     r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|section|type|size|globl|weak|protected|hidden|file|loc"
     r"|cfi_\w+|ident|addrsig|addrsig_sym|ascii|asciz|string|byte|short|long|quad|[248]byte|uleb128|sleb128)"
 )
 _PADDING = re.compile(
-    r"(?:\.p2alignl? +(\d{1,2})(?:,.*)?|\.(?:zero|skip|space) +(\d{1,7})|\.fill +(\d{1,6}), *[1248](?:,.*)?)"
+    r"\.p2alignl? +1?\d(?:,.*)?|\.(?:zero|skip|space) +\d{1,6}|\.fill +\d{1,6}, *[1248](?:,.*)?"
 )
-_SET = re.compile(r"\.set +([\w.$]+\.[\w.$]+), *([\w.$ ,+()]+)")
+_SET = re.compile(r"\.set +[\w.$]+\.[\w.$]+, *[\w.$ ,+()]+")
 """Of counts that compilers write: `.set kernel.num_vgpr, max(23, .Lcalled.num_vgpr)`. Others could name the location or registers."""
-_NAME = re.compile(r"[A-Za-z_.$][\w.$]*")
-_COST_LIMIT = 10_000
-"""Steps of the assembler for a symbol that is set to an expression of symbols, each of which it expands."""
-_COLUMNS = 1000
-"""Of a line without its texts; expressions of some 10,000 parentheses overflow the assembler's stack. Compilers write 110."""
 _INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: [^=]*)?")
-"""With `=` it would be an assignment, whose costs are not limited."""
+"""With `=` it would be an assignment."""
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
 _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
@@ -122,13 +113,12 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
 
 
 def check_text(text: str) -> None:
-    """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat, or that pads without end.
+    """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat.
 
-    A release's texts may be another's: LLVM's assembler would include any file of this user and fill the memory. Every line is checked
-    as if a statement began there, so no comment or string of several lines can hide one.
+    LLVM's assembler would include any file of this user. Every line is checked as if a statement began there, so no comment or string of
+    several lines can hide one.
     """
-    padding, metadata = 0, False
-    values: dict[str, list[str]] = {}
+    metadata = False
     for line in text.splitlines():
         content = line.split(";")[0].split("//")[0].replace("\t", " ").strip()
         if content in {_METADATA_BEGIN, _METADATA_END}:
@@ -136,45 +126,21 @@ def check_text(text: str) -> None:
             continue
         if not content:
             continue
-        if metadata:
-            valid = bool(_METADATA.fullmatch(content))
-        elif found := _PADDING.fullmatch(content):
-            align, count, repeat = (int(number or 0) for number in found.groups())
-            padding += (1 << align if found[1] else 0) + count + 8 * repeat
-            valid = padding <= _PADDING_LIMIT
-        elif found := _SET.fullmatch(content):
-            values.setdefault(found[1], []).extend(_NAME.findall(found[2]))
-            valid = True
-        else:
-            valid = _is_written(content)
+        valid = _METADATA.fullmatch(content) if metadata else _is_written(content)
         quoted = re.sub(r"\\.", "", line)
-        long = len(re.sub(r'"[^"]*"', "", quoted)) > _COLUMNS
-        if not valid or long or "/*" in line or quoted.count('"') % 2:
+        if not valid or "/*" in line or quoted.count('"') % 2:
             raise DecodeError(
                 f"the text has a line that compilers do not write: {content[:80]}",
                 cause="it was altered, or an assembler's directives were added to it",
                 hint="pass what Triton calls asm['amdgcn'], unchanged",
             )
-    _check_costs(values)
 
 
 def _is_written(content: str) -> bool:
-    """Whether compilers write a line outside of the metadata that neither pads nor sets."""
+    """Whether compilers write a line outside of the metadata."""
     first = content.split(maxsplit=1)[0]
-    matches = _DIRECTIVE.fullmatch(first) or LABEL.match(content) or _INSTRUCTION.fullmatch(content)
-    return content == ".text" or bool(matches)
-
-
-def _check_costs(values: Mapping[str, Sequence[str]]) -> None:
-    """Raises DecodeError for symbols whose expressions expand to too many others, or to themselves."""
-    costs: dict[str, int] = {}
-    try:
-        for name in TopologicalSorter(values).static_order():
-            costs[name] = 1 + sum(costs[one] for one in values.get(name, ()))
-            if costs[name] > _COST_LIMIT:
-                raise DecodeError("the text sets symbols to expressions of each other without end")
-    except CycleError as error:
-        raise DecodeError("the text sets symbols to expressions of each other in a circle") from error
+    complete = any(pattern.fullmatch(content) for pattern in (_PADDING, _SET, _INSTRUCTION))
+    return content == ".text" or complete or bool(_DIRECTIVE.fullmatch(first) or LABEL.match(content))
 
 
 def assemble(text: str, arch: str) -> bytes:

@@ -17,8 +17,6 @@ from aotforge.virtual_gpu.emulator.address_space import HOST_CALLS_BASE
 _MOST_BYTES = 64 << 20
 """Of texts that a launch keeps."""
 
-BUFFER_NAME = "the buffer of host calls"
-
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedText:

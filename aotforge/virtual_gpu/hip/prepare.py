@@ -27,7 +27,6 @@ from aotforge.errors import (
     UnsupportedError,
 )
 from aotforge.formats.code_object import metadata
-from aotforge.formats.elf_symbols import check_symbols
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
@@ -35,9 +34,6 @@ from aotforge.toolchain.native_code import is_intact
 Variant = Literal["plain", "checks"]
 
 _FOLDER = "virtual-hip-programs-1"
-_TEXT_LIMIT = 64 * 2**20
-"""Bytes of an image's assembly text; the largest of this project has 3 MB."""
-
 _ASM_HINT = "AOTFORGE_ASM names asm archives of releases (aotriton-...-asm-<pack>.tar.gz) or folders, joined by colons"
 
 
@@ -111,9 +107,7 @@ def find_assembly(digest: str, places: Sequence[Path]) -> str:
 
 def _in_folder(folder: Path, name: str) -> bytes | None:
     direct = [folder / name] if (folder / name).is_file() else sorted(folder.rglob(name))
-    texts = (
-        read_bytes(path, OutputError, hint=_ASM_HINT, limit=_TEXT_LIMIT) for path in direct if path.is_file()
-    )
+    texts = (read_bytes(path, OutputError, hint=_ASM_HINT) for path in direct if path.is_file())
     return next(texts, None)
 
 
@@ -129,12 +123,7 @@ class _TextSink(NoSink):
         if path.name != self.name:
             super().file(path, executable=executable, pieces=pieces)
             return
-        text = bytearray()
-        for piece in pieces:
-            text += piece
-            if len(text) > _TEXT_LIMIT:
-                raise UnsafeArchiveError(f"{self.name} has more than {_TEXT_LIMIT} bytes")
-        raise _FoundError(bytes(text))
+        raise _FoundError(b"".join(pieces))
 
 
 def _in_archive(path: Path, name: str) -> bytes | None:
@@ -185,7 +174,6 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
 
 def _check_arch(hsaco: bytes, arch: str) -> None:
     try:
-        check_symbols(hsaco)
         target = str(metadata(hsaco).get("amdhsa.target", ""))
     except ValueError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error

@@ -187,7 +187,6 @@ def test_malformed_lengths(drivers: dict[str, Driver], level: str, extra: dict[s
 
 
 NEWEST = "0.14.2b"
-DENSE_K = Problem(batch=3).fields(backward=False)
 CACHE = {"K": Tensor(0x300000, (3, 2, 64, 64), FP16), "V": Tensor(0x400000, (3, 2, 64, 64), FP16)}
 WORDS: dict[int, dict[str, Any]] = {
     COMPACT: {},

@@ -6,7 +6,6 @@ The attacker may write to the store and has keys of its own. The publisher must 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -345,11 +344,3 @@ def test_commands_remember_what_they_published(tmp_path: Path) -> None:
     publish(place.next, store, keys)
     (file,) = (place.folder / "cache" / "trust").glob("*.published.json")
     assert json.loads(file.read_text()) == {"timestamp": 3, "snapshot": 3, "targets": 3}
-
-
-@pytest.mark.parametrize("name", ["tuf/timestamp.json", "tuf/.swap.lock", "tuf/2.targets.json"])
-def test_a_pipe_in_the_store_is_not_waited_for(place: Place, name: str) -> None:
-    (place.folder / "store" / name).unlink()
-    os.mkfifo(place.folder / "store" / name)
-    with pytest.raises(PublishError, match=r"not a regular file|No such device"):
-        publish(place.next, place.store, place.keys)

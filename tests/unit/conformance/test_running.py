@@ -1,8 +1,7 @@
-"""Programs of `check` that load the release's library: what a hostile pack or library can make them cost."""
+"""Programs of `check` that load the release's library."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from aotforge.conformance.checks import running
-from aotforge.conformance.checks.running import PackProbe, run
+from aotforge.conformance.checks.running import PackProbe
 from aotforge.sandbox.release_programs import ProgramResult
 
 
@@ -36,7 +35,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackProbe:
     work = tmp_path / "work"
     work.mkdir()
     programs = Programs(ProgramResult(status=0, stdout="check_gpu 0", stderr=""))
-    context: Any = SimpleNamespace(work=work, prefix=tmp_path, programs=programs, overran=threading.Event())
+    context: Any = SimpleNamespace(work=work, prefix=tmp_path, programs=programs)
     opened: Any = SimpleNamespace(name="amd-gfx908")
     monkeypatch.setattr(running, "_hip_double", lambda _: tmp_path)
     monkeypatch.setattr(PackProbe, "plain_call", lambda self, arch: ("2", "64"))
@@ -52,12 +51,3 @@ def test_copies_of_a_pack_do_not_stay(probe: PackProbe) -> None:
     programs: Any = probe.context.programs
     assert programs.seen == [[b"dispatch", b"images"], [b"DISPATCH", b"images"]]
     assert (probe.folder / "dispatch.aotd").read_bytes() == b"dispatch"
-
-
-def test_after_a_program_that_does_not_end_no_other_one_is_executed(probe: PackProbe) -> None:
-    programs: Any = probe.context.programs
-    programs.result = ProgramResult(status=None, stdout="", stderr="")
-    assert probe.run("gfx908").text == "it ran for more than 60 s"
-    assert probe.run("gfx90a").text.startswith("it was not executed: an earlier program ran")
-    other = run(probe.context, probe.program, Path("lib"), arch="gfx908", images=probe.folder.parent)
-    assert other.status == -1 and len(programs.seen) == 1

@@ -152,24 +152,6 @@ def test_an_index_that_is_none_is_refused(folder: Path, text: str) -> None:
         open_folder(folder)
 
 
-def test_links_that_are_planted_while_a_folder_is_made_are_not_followed(
-    request_of: TuneRequest, tmp_path: Path
-) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "victim").write_text("own")
-    (tmp_path / "victim").chmod(0o600)
-
-    def plant(done: int, total: int) -> None:
-        (tmp_path / "folder" / "lib").mkdir()
-        for name in ("candidates.json", "lib/libaotriton_v2.so.0.11.2"):
-            (tmp_path / "folder" / name).symlink_to(tmp_path / "victim")
-
-    prepare(request_of, tmp_path / "folder", on_tried=plant)
-    victim = tmp_path / "victim"
-    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("own", 0o600)
-    assert not open_folder(tmp_path / "folder").library().is_symlink()
-
-
 def test_what_is_there_is_kept(folder: Path, request_of: TuneRequest, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is not empty"):
         prepare(request_of, folder, on_tried=never)

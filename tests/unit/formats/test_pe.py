@@ -104,38 +104,6 @@ def test_each_damage_is_named(at: int, reason: str) -> None:
         exports(bytes(data))
 
 
-def long_name() -> bytearray:
-    """The tables of `module` and eight entries for one text of half the file."""
-    data = bytearray(module())
-    data[0x300:0x3FF] = b"a" * 0xFF
-    struct.pack_into("<I", data, 0x200 + 24, 8)
-    struct.pack_into("<II", data, 0x200 + 32, _BASE + 0x40, _BASE + 0x60)
-    struct.pack_into("<8I", data, 0x240, *[_BASE + 0x100] * 8)
-    struct.pack_into("<8H", data, 0x260, *[0] * 8)
-    return data
-
-
-@pytest.mark.parametrize(
-    ("form", "at", "value", "reason"),
-    [
-        ("<I", 0x200 + 24, 8, "its names are longer than the file"),
-        ("<I", 0x200 + 24, 0x10001, "2 functions, 65537 names"),
-        ("<I", 0x200 + 20, 0x10001, "65537 functions, 8 names"),
-        ("<H", 0x46, 97, "97 sections"),
-        ("<H", 0x46, 2, "its sections overlap"),
-    ],
-)
-def test_tables_that_take_more_memory_than_the_file_are_refused(
-    form: str, at: int, value: int, reason: str
-) -> None:
-    """Four bytes of a table can name a text of four thousand, and overlapping sections make tables longer than the file."""
-    data = long_name()
-    data[0x58 + 280 : 0x58 + 320] = data[0x58 + 240 : 0x58 + 280]
-    struct.pack_into(form, data, at, value)
-    with pytest.raises(RuntimeBuildError, match=reason):
-        exports(bytes(data))
-
-
 def symbol(name: str | None, data: bool = False) -> Export:
     return Export(name=name, ordinal=1, data=data, forward=None)
 

@@ -233,20 +233,6 @@ def test_only_the_metadata_of_a_wheel_are_read(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(ReleaseError, match="is not a valid wheel"):
         read_metadata(path, name)
-    path = write_wheel(tmp_path, name, {}, {"METADATA": bytes((1 << 18) + 1)}, epoch=0)
-    with pytest.raises(ReleaseError, match="its METADATA has 262145 bytes"):
-        read_metadata(path, name)
-
-
-@pytest.mark.parametrize("file", ["METADATA", "WHEEL"])
-def test_texts_of_a_wheel_that_are_read_by_lines_are_bounded(file: str, tmp_path: Path) -> None:
-    """A line of one byte takes 60 of memory, and megabytes of lines some kilobytes of the file."""
-    name = WheelName(name="aotforge-attention", version="1")
-    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 17)}, epoch=0)
-    assert len(read_wheel(path)[f"{name.info}/{file}"]) == 1 << 18
-    path = write_wheel(tmp_path, name, {}, {file: b"x\n" * (1 << 17) + b"x"}, epoch=0)
-    with pytest.raises(ReleaseError, match=f"its {file} has 262145 bytes"):
-        read_wheel(path)
 
 
 def test_content_that_is_larger_than_its_header_has(tmp_path: Path) -> None:

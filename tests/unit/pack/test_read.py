@@ -5,7 +5,6 @@ same images.
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import tracemalloc
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,22 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
-from aotforge.pack import reader
 from aotforge.pack.binary import Cursor, Kind, bytes_source
 from aotforge.pack.container import (
     _FREE,
     _RATIO,
     check_decoded_size,
-    encode_container,
     read_images,
     read_index,
 )
 from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
 from aotforge.pack.listing import cat_image, list_images
-from aotforge.pack.model import Compressor, ImagePack
-from aotforge.pack.reader import _check_extent, check_pack, open_files, open_pack, read_pack
+from aotforge.pack.model import ImagePack
+from aotforge.pack.reader import check_pack, open_files, open_pack, read_pack
 from aotforge.pack.writer import write_pack
-from aotforge.plan.model import GridTerm, Predicate
 from tests.support import small_pack
 from tests.unit.pack.samples import sample
 
@@ -313,31 +309,6 @@ def test_bounds_of_decoded_images() -> None:
     assert (_FREE, _RATIO) == (134_217_728, 100)
 
 
-def test_bounds_of_a_pack_that_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = ("_LISTED_LIMIT", "_VERIFIED_LIMIT", "_IMAGE_LIMIT")
-    assert [getattr(reader, limit) for limit in limits] == [524_288, 268_435_456, 4_194_304]
-    for limit in limits:
-        monkeypatch.setattr(reader, limit, 0)
-    with pytest.raises(PackError, match="conditions, and") as caught:
-        open_files(PACK)
-    numbers = [int(number) for number in re.findall(r" (\d+) ", caught.value.what)]
-    assert len(numbers) == 3
-    for limit, number in zip(limits, numbers, strict=True):
-        with monkeypatch.context() as patched:
-            for other in limits:
-                patched.setattr(reader, other, 1 << 40)
-            patched.setattr(reader, limit, number)
-            open_files(PACK)
-            patched.setattr(reader, limit, number - 1)
-            with pytest.raises(PackError, match="conditions, and"):
-                open_files(PACK)
-    monkeypatch.undo()
-    monkeypatch.setattr("aotforge.pack.container._FREE", 0)
-    monkeypatch.setattr("aotforge.pack.container._RATIO", 0)
-    with pytest.raises(PackError, match=r"amd-test: has images of [0-9]+ bytes in files of"):
-        open_files(PACK)
-
-
 def test_an_image_that_a_gpu_would_load_otherwise_is_refused() -> None:
     """Alone, and with all of its pack: a header of AMD's GPUs without segments."""
     binary = b"\x7fELF\x02\x01".ljust(18, b"\0") + struct.pack("<H", 224) + bytes(44)
@@ -355,66 +326,3 @@ def test_an_image_that_a_gpu_would_load_otherwise_is_refused() -> None:
         with pytest.raises(PackError, match=f"{CONTAINER}: image {digest}: "):
             read()
     assert opened.image(CONTAINER, numbers.index(IMAGES[1].digest)) == IMAGES[1].binary
-
-
-def test_an_image_with_many_symbols_is_refused() -> None:
-    """Each of 24 bytes can have a name of 4 kB at its own place of one text: an image of 16 MB took 2 GB."""
-    header = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
-    struct.pack_into("<Q", header, 40, 64)
-    struct.pack_into("<HH", header, 58, 64, 2)
-    images = [
-        bytes(header) + struct.pack("<4x I 24x Q 24x", kind, size) * 2
-        for kind, size in ((2, 24 * 2048), (11, 24 * 2049), (1, 1 << 40))
-    ]
-    _, refused_, _ = images
-    for image in images:
-        source = bytes_source(
-            "demo.first.aoti", encode_container([image], Compressor(), file="demo.first.aoti")
-        )
-        if image is refused_:
-            with pytest.raises(PackError, match="it has 4098 symbols, 4096 are allowed"):
-                read_images(source, read_index(source))
-        else:
-            assert list(read_images(source, read_index(source)).values()) == [image]
-
-
-def test_conditions_that_would_fill_the_memory_are_refused() -> None:
-    """A list is stored once: 20 kB of dispatch data made listings and keys of verdicts of gigabytes."""
-    dispatch = open_files(PACK).dispatch
-    kernel = next(one for one in dispatch.kernels if one.functionals[0].choices)
-    choice = replace(
-        kernel.functionals[0].choices[0], predicates=(Predicate(values=("n",), kind="multiple", low=8),) * 255
-    )
-    functional = replace(kernel.functionals[0], choices=(choice,) * 256)
-    bomb = replace(dispatch, kernels=(replace(kernel, functionals=(functional,)),))
-    with pytest.raises(PackError, match=r"has 65280 conditions, and [0-9]{9,} characters"):
-        _check_extent(bomb, "dispatch.aotd")
-    many = replace(kernel, functionals=(replace(functional, choices=(choice,)),) * 2057)
-    with pytest.raises(PackError, match="has 524535 conditions"):
-        _check_extent(replace(dispatch, kernels=(many,)), "dispatch.aotd")
-
-
-def test_names_that_would_fill_the_memory_are_refused() -> None:
-    """The key of a verdict names the parameters of each use anew: 180 kB of dispatch data without a condition made keys of gigabytes."""
-    dispatch = open_files(PACK).dispatch
-    kernel = next(one for one in dispatch.kernels if one.functionals[0].choices)
-    choice = replace(kernel.functionals[0].choices[0], predicates=())
-    functional = replace(kernel.functionals[0], choices=(choice,))
-    long = replace(
-        kernel, parameters=(("i64", "x" * 255),) * 256, keys=("x" * 255,), functionals=(functional,) * 56
-    )
-    _check_extent(replace(dispatch, kernels=(long,)), "dispatch.aotd")
-    one = replace(long, functionals=(functional,) * 60)
-    with pytest.raises(
-        PackError,
-        match=r"has 0 conditions, and 4[0-9]{6} characters that verdicts are about, 4[0-9]{6} of one",
-    ):
-        _check_extent(replace(dispatch, kernels=(one,)), "dispatch.aotd")
-    others = [replace(functional, choices=(replace(choice, image=number),)) for number in range(56)]
-    all_ = replace(dispatch, kernels=(replace(long, functionals=tuple(others) * 66),))
-    with pytest.raises(PackError, match=r"has 0 conditions, and 2[0-9]{8} characters"):
-        _check_extent(all_, "dispatch.aotd")
-    terms = ((GridTerm(value="x" * 255, divisor=1),) * 255,)
-    grids = replace(kernel, functionals=(replace(functional, choices=(replace(choice, grid=terms),) * 8),))
-    with pytest.raises(PackError, match="has 0 conditions"):
-        _check_extent(replace(dispatch, kernels=(grids,)), "dispatch.aotd")

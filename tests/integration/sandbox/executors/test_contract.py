@@ -74,23 +74,6 @@ def sandboxed(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) ->
     return Bench(executor(request.param, tmp_path / "cache"), rootfs)
 
 
-_WRITABLE = """
-import os, stat
-found = [os.environ["WORK"]] + [os.path.join(place, name) for place, *names in os.walk(os.environ["WORK"]) for name in sum(names, [])]
-print(sorted(os.path.basename(path) for path in found if not stat.S_IMODE(os.lstat(path).st_mode) & 0o022))
-"""
-
-
-def test_no_other_user_can_exchange_what_a_step_reads(bench: Bench) -> None:
-    """Whatever the caller's umask: neither inputs nor outputs are in a folder that others can write."""
-    before = os.umask(0)
-    try:
-        bench.run('umask; exec "$PY" -c "$LIST"', files={"a/b": b"x"}, environment={"LIST": _WRITABLE})
-    finally:
-        os.umask(before)
-    assert bench.text("stdout") == "0022\n['a', 'b', 'in', 'out', 'work']\n"
-
-
 def test_streams_statuses_and_signals(bench: Bench) -> None:
     done = bench.run("echo out; echo err >&2; echo more; exit 7")
     assert (done.status, done.signal, done.outputs) == (7, 0, b"")

@@ -137,19 +137,6 @@ def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, rootfs: Roo
         subprocess.run([name, "rm", "--force", container], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("name", ["local", "bubblewrap"])
-def test_no_other_user_enters_the_folder_of_a_step(name: str, rootfs: RootFS, tmp_path: Path) -> None:
-    """With --keep the sandbox's /tmp, open to all, was a folder that every user could enter: they made its `work` before the agent."""
-    modes: list[int] = []
-
-    def seen(stream: str, data: bytes) -> None:
-        (folder,) = (tmp_path / "executors" / "work").glob("aotforge-*")
-        modes.append(folder.stat().st_mode & 0o7777)
-
-    executor(name, tmp_path, keep=True).run(step("echo started"), rootfs, on_output=seen)
-    assert modes == [0o700]
-
-
 def test_a_work_folder_that_exists_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     with pytest.raises(FileExistsError):

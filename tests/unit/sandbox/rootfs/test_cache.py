@@ -491,15 +491,3 @@ def test_the_body_of_a_redirect_is_not_read(
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_a_source_that_is_a_pipe_is_not_waited_for(
-    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    only(monkeypatch)
-    (source := tmp_path / "source").mkdir()
-    for package in lock.packages:
-        os.mkfifo(source / package.sha256)
-    with pytest.raises(ContainerError, match="not a regular file"):
-        make(checkout, tmp_path / "cache", sources=(str(source),))

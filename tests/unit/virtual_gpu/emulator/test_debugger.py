@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import io
-import os
 import struct
 import sys
 from pathlib import Path
@@ -174,58 +173,17 @@ def test_small_texts() -> None:
         parse_lanes("4-2", 64)
 
 
-def _npy(path: Path, header: str, data: bytes = bytes(64), version: int = 1) -> str:
-    """A file with this header, whatever it claims."""
-    text = header.encode()
-    size = len(text).to_bytes(2 if version == 1 else 4, "little")
-    path.write_bytes(b"\x93NUMPY" + bytes((version, 0)) + size + text + data)
-    return str(path)
-
-
-def _header(shape: str, kind: str = "'<f4'") -> str:
-    return f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}\n"
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_arrays_of_files(tmp_path: Path, version: int) -> None:
+def test_arrays_of_files(tmp_path: Path) -> None:
     array = np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4))
-    with (tmp_path / "x.npy").open("wb") as file:
-        np.lib.format.write_array(file, array, version=(version, 0))
+    np.save(tmp_path / "x.npy", array)
     read = parse_argument(f"in:{tmp_path / 'x.npy'}").buffer
     both = parse_argument(f"y=inout:{tmp_path / 'x.npy'}:{tmp_path / 'y.npy'}").buffer
     assert read is not None and both is not None
     assert (read == array).all() and (read.flags.writeable, both.flags.writeable) == (False, True)
     assert read.strides == array.strides
-    assert parse_argument(f"in:{_npy(tmp_path / 'empty.npy', _header('(0, 1000)'), b'')}").buffer is not None
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        (_header(f"({1 << 44},)"), f"names {1 << 46} bytes of data, and 64 bytes follow"),
-        (_header("(-1,)"), "names the shape (-1,)"),
-        (_header("(17,)"), "names 68 bytes of data, and 64 bytes follow"),
-        (_header("(99999999999999999999999,)"), "bytes follow"),
-        (_header("(1, -5)"), "(1, -5)"),
-        (_header("(True,)"), ""),
-        (_header("(4,)", "'O'"), "pickle"),
-        ("((((", "its header is not valid"),
-        ("  x\n y", "its header is not valid"),
-        ("{[]: 1}", "its header is not valid"),
-        ("-" * 9000 + "1", "its header is not valid"),
-    ],
-)
-@pytest.mark.parametrize("version", [1, 2])
-def test_arrays_that_are_not_in_their_file(tmp_path: Path, header: str, message: str, version: int) -> None:
-    """A header of 128 bytes took the memory that it named."""
-    file = _npy(tmp_path / "x.npy", header, version=version)
-    for argument in (f"in:{file}", f"x=inout:{file}:{tmp_path / 'out.npy'}"):
-        with pytest.raises(UnsupportedError, match=r"is not a valid argument: ") as caught:
-            parse_argument(argument)
-        assert message in caught.value.what
-
-
-@pytest.mark.parametrize("kind", ["zip", "text", "version", "folder", "pipe", "missing"])
+@pytest.mark.parametrize("kind", ["zip", "text", "empty", "objects", "folder", "missing"])
 def test_files_without_an_array(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.npy"
     if kind == "zip":
@@ -233,12 +191,12 @@ def test_files_without_an_array(tmp_path: Path, kind: str) -> None:
             np.savez(file, x=np.zeros(3))
     elif kind == "text":
         path.write_text("text")
-    elif kind == "version":
-        _npy(path, _header("(4,)"), version=3)
+    elif kind == "empty":
+        path.touch()
+    elif kind == "objects":
+        np.save(path, np.array([None]))
     elif kind == "folder":
         path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
     with pytest.raises(UnsupportedError, match="is not a valid argument: "):
         parse_argument(f"in:{path}")
 

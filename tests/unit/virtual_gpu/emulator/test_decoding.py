@@ -287,8 +287,7 @@ def test_texts_of_compilers_are_assembled() -> None:
         '.set ".", .+4',
         ".set ., .+4",
         ".set HW_REG_WAVE_MODE, 3",
-        "s_mov_b32 s0, " + "(" * 1000 + "0" + ")" * 1000,
-        "x = 1",  # an assignment: what its expression costs is not limited
+        "x = 1",
         "x.y = x.z + x.z",
         "1:",  # `s_branch 1` skips one word, whatever has this label
         '/* comment */ .include "x"',
@@ -308,7 +307,7 @@ def test_texts_of_compilers_are_assembled() -> None:
     ],
 )
 def test_other_directives_are_refused(line: str) -> None:
-    """LLVM's assembler reads files and fills memory for a text: that of a release is not trusted."""
+    """LLVM's assembler reads files for a text."""
     with pytest.raises(DecodeError, match="compilers do not write"):
         assemble(CHECKED.replace("\t.section", f"{line}\n\t.section"), "gfx908")
 
@@ -333,27 +332,6 @@ def test_waits_for_other_numbers_are_refused(line: str) -> None:
         waited(parse_line(line), emulated_target("gfx908"))
 
 
-def test_symbols_are_set_to_what_few_others_are() -> None:
-    """An assembler expands each name of an expression again."""
-
-    def text(count: int) -> str:
-        return "".join(f"\t.set a.{i}, a.{i - 1}+a.{i - 1}\n" for i in range(count, 0, -1))
-
-    check_text(text(10))
-    with pytest.raises(DecodeError, match="expressions of each other"):
-        check_text(text(20))
-    with pytest.raises(DecodeError, match="in a circle"):
-        check_text("\t.set a.x, b.x\n\t.set b.x, 1+a.x\n")
-
-
-def test_long_chains_of_symbols_are_checked_in_linear_time() -> None:
-    """50,000 names, of which none costs more than two: `b.0` is in no expression twice."""
-    check_text("".join(f"\t.set a.{i}, b.{i}\n" for i in range(50_000)))
-    chain = "".join(f"\t.set a.{i}, a.{i - 1}\n" for i in range(50_000, 0, -1))
-    with pytest.raises(DecodeError, match="without end"):
-        check_text(chain)
-
-
 @pytest.mark.parametrize(
     ("kind", "text"), [("f64", "0x10"), ("f64", "65"), ("u64", "-17"), ("i64", "0x1"), ("u16", "1.0")]
 )
@@ -366,9 +344,3 @@ def test_instructions_are_bounded_in_number() -> None:
     text = TEXT.replace("\ts_endpgm", "\ts_nop 0\n" * 100_001 + "\ts_endpgm")
     with pytest.raises(DecodeError, match="too many instructions"):
         parse_listing(text)
-
-
-def test_padding_is_bounded_in_total() -> None:
-    check_text("\t.p2align\t8\n" * 4096)
-    with pytest.raises(DecodeError, match="compilers do not write"):
-        check_text("\t.p2align\t8\n" * 4097)

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import OutputError, UnknownNameError, UnsupportedError
-from aotforge.formats.archive import Member, write_tar_gz
-from aotforge.virtual_gpu.hip import prepare as prepare_module
+from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
-from aotforge.virtual_gpu.hip.prepare import (
-    MissingAssemblyError,
-    _in_archive,
-    find_assembly,
-)
 
 FAKE = VirtualHip(folder=Path("/some folder/hip"), major=7)
 
@@ -35,31 +28,3 @@ def test_unknown_devices_and_missing_texts_are_refused(tmp_path: Path) -> None:
     assert "gfx908" in caught.value.hint
     with pytest.raises(UnsupportedError, match="does not exist"):
         environment(FAKE, devices=["gfx908"], texts=[tmp_path / "nothing.tar.gz"], cache=tmp_path)
-
-
-def test_a_text_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive of 4 MB can have a text of gigabytes."""
-    archive = tmp_path / "asm.tar.gz"
-    write_tar_gz(archive, {"aotriton/a.s": Member(content=bytes(1000))}, epoch=0)
-    assert _in_archive(archive, "a.s") == bytes(1000)
-    monkeypatch.setattr(prepare_module, "_TEXT_LIMIT", 999)
-    with pytest.raises(OutputError, match=r"a\.s has more than 999 bytes"):
-        _in_archive(archive, "a.s")
-
-
-@pytest.mark.parametrize("below", ["", "gfx908"])
-def test_a_text_of_any_size_in_a_folder_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
-) -> None:
-    monkeypatch.setattr(prepare_module, "_TEXT_LIMIT", 1000)
-    text = tmp_path / below / "0a.s"
-    text.parent.mkdir(exist_ok=True)
-    text.write_bytes(b"x" * 1000)
-    assert find_assembly("0a", [tmp_path]) == "x" * 1000
-    text.write_bytes(b"x" * 1001)
-    with pytest.raises(OutputError, match=r"0a\.s cannot be read: it is larger than 1000 bytes"):
-        find_assembly("0a", [tmp_path])
-    text.unlink()
-    text.mkdir()
-    with pytest.raises(MissingAssemblyError):
-        find_assembly("0a", [tmp_path])
