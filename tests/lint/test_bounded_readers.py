@@ -50,6 +50,7 @@ _CODE = "source code of the checkout or of installed packages, which are execute
 _SIDE = "workers of a build are one side with it, see docs/threat-model.md"
 _IMAGE = "images of a pack, whose symbols its reader has counted, or of this build"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("aotforge/release/attention_package/__init__.py", "memfd_create", "a library that this package makes"),
     ("aotforge/sandbox/executors/local.py", "memfd_create", "sealed: it cannot grow"),
     ("aotforge/compile/pool.py", "memfd_create", "of a worker of this user, or in a container, whose memory is limited"),
     ("aotforge/compile/*.py", "json.loads", f"{_OWN}; or of a shared cache, whose signed index has its digest"),
