@@ -41,9 +41,9 @@ from aotforge.errors import (
     UnsupportedError,
     suggest,
 )
-from aotforge.formats.device_wheels import without_family
 from aotforge.library.build_tools import find_tools, find_windows_tools, run_tool
 from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.targets.amd.device_wheels import without_family
 from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 

@@ -1,4 +1,4 @@
-"""The build for Windows: the library, and images that were built on Linux, as one zip file; the library's wheel."""
+"""The build for Windows: the library and images of Linux as one zip file, and a wheel."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -33,8 +33,8 @@ _STARTERS = {
 }
 """What Python executes when it starts: from 3.15 on the `.start` file (PEP 829), earlier the `.pth` file."""
 
-_SHARED = ("device_wheels.py", "library_alias.py")
-"""Modules of `aotforge.formats` that the package has too."""
+_SHARED = {"device_wheels.py": "aotforge.targets.amd", "library_alias.py": "aotforge.formats"}
+"""Modules that the package has too, and the packages that have them here."""
 
 _PYTHON = ">=3.9"
 
@@ -108,11 +108,13 @@ def _attention_wheel(
     name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
     archs = {arch: pack for pack in packs for arch in packs[pack]}
     sources = resources.files("aotforge.release").joinpath("attention_package")
-    formats = resources.files("aotforge.formats")
     members = {
         f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
         f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
-        **{f"{PACKAGE}/{name}": formats.joinpath(name).read_bytes() for name in _SHARED},
+        **{
+            f"{PACKAGE}/{name}": resources.files(own).joinpath(name).read_bytes()
+            for name, own in _SHARED.items()
+        },
         FACTS: _facts(manifest.name, name.version, list(libraries), archs),
         **{f"{LIBRARIES}/{library}": data for library, data in libraries.items()},
         **{file: text.encode("ascii") for file, text in _STARTERS.items()},

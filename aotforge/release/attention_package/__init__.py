@@ -209,7 +209,7 @@ def wheel_archs(torch_lib: str) -> tuple[str, ...]:
 
 
 def header_level(torch_lib: str) -> str:
-    """0.12 of a PyTorch that was compiled with AOTriton 0.12, as the headers beside it say; empty without them.
+    """0.12 of a PyTorch that was compiled with AOTriton 0.12, by the headers beside it; empty without them.
 
     A DLL has one name at every level.
     """

@@ -19,7 +19,7 @@ static const char kOurs[] = "dispatch.aotd";  // what our library opens in a pac
 
 static wchar_t source[PATH_LENGTH], lib[PATH_LENGTH], images[PATH_LENGTH], store[PATH_LENGTH];
 
-static void say(FILE* file, const wchar_t* format, va_list words) {
+static void write_line(FILE* file, const wchar_t* format, va_list words) {
   static wchar_t text[2 * PATH_LENGTH];
   static char bytes[6 * PATH_LENGTH];
   _vsnwprintf(text, 2 * PATH_LENGTH - 1, format, words);
@@ -30,7 +30,7 @@ static void say(FILE* file, const wchar_t* format, va_list words) {
 static void print(const wchar_t* format, ...) {
   va_list words;
   va_start(words, format);
-  say(stdout, format, words);
+  write_line(stdout, format, words);
   va_end(words);
 }
 
@@ -46,7 +46,7 @@ __attribute__((noreturn)) static void leave(int code) {
 __attribute__((noreturn)) static void fail(const wchar_t* format, ...) {
   va_list words;
   va_start(words, format);
-  say(stderr, format, words);
+  write_line(stderr, format, words);
   va_end(words);
   leave(1);
 }
@@ -73,7 +73,7 @@ static void must(BOOL done, const wchar_t* what, const wchar_t* path) {
 
 static void make_folder(const wchar_t* path) { must(is_there(path) || CreateDirectoryW(path, NULL), L"create", path); }
 
-// The whole file and a zero; NULL when it cannot be read.
+// The file's bytes and a zero; NULL when it cannot be read.
 static char* content(const wchar_t* path, size_t* size) {
   FILE* file = _wfopen(path, L"rb");
   char* bytes = NULL;
@@ -175,34 +175,34 @@ static int find_lib(const wchar_t* folder) {
   return 0;
 }
 
-static void install(wchar_t* live, wchar_t* original) {
+static void install(wchar_t* current, wchar_t* original) {
   const int major = header_number("AOTRITON_VERSION_MAJOR "), minor = header_number("AOTRITON_VERSION_MINOR ");
   SYSTEMTIME now;
   wchar_t prefix[64];
   if (major != AOTFORGE_MAJOR || minor != AOTFORGE_MINOR)
     fail(L"error: this PyTorch needs AOTriton %d.%d, and this library is %d.%d\nlikely cause: %ls\n"
          L"next step: use the zip file of the level that this PyTorch needs", major, minor, AOTFORGE_MAJOR, AOTFORGE_MINOR,
-         major < 0 ? L"torch\\include\\aotriton\\config.h, which says it, is missing" : L"the zip file is of another API level");
+         major < 0 ? L"torch\\include\\aotriton\\config.h, which states it, is missing" : L"the zip file is of another API level");
   make_folder(store);
-  if (is_there(live) && !is_ours(live)) put(live, original);  // also after PyTorch was installed again
+  if (is_there(current) && !is_ours(current)) put(current, original);  // also after PyTorch was installed again
   make_folder(images);
   GetSystemTime(&now);
   swprintf(prefix, 64, PREFIX L"%04d%02d%02d%02d%02d%02d%03d-", now.wYear, now.wMonth, now.wDay, now.wHour, now.wMinute,
            now.wSecond, now.wMilliseconds);
   if (each_folder(joined(source, L"aotriton.images"), prefix, add_pack) == 0)
     fail(L"error: this folder has no images\nnext step: use the zip file with the images of your GPU");
-  put(joined(source, LIBRARY), live);
-  print(L"replaced %ls (PyTorch's is %ls)", live, original);
+  put(joined(source, LIBRARY), current);
+  print(L"replaced %ls (PyTorch's is %ls)", current, original);
   each_folder(images, prefix, remove_pack);
 }
 
-static void undo(wchar_t* live, wchar_t* original) {
+static void undo(wchar_t* current, wchar_t* original) {
   if (!is_there(store)) fail(L"error: nothing was dropped into %ls", lib);
-  if (is_there(live) && !is_ours(live)) {
-    print(L"kept     %ls, which is PyTorch's", live);
+  if (is_there(current) && !is_ours(current)) {
+    print(L"kept     %ls, which is PyTorch's", current);
   } else if (is_there(original)) {
-    put(original, live);
-    print(L"restored %ls", live);
+    put(original, current);
+    print(L"restored %ls", current);
   } else {
     fail(L"error: PyTorch's library is gone from %ls\nnext step: install PyTorch again", store);
   }
@@ -223,9 +223,9 @@ int wmain(int count, wchar_t** words) {
          L"or drop that folder onto this program", folder ? folder : L"the active environment");
   wcscpy(images, joined(lib, L"aotriton.images"));
   wcscpy(store, joined(lib, L"aotforge-dropin"));
-  wchar_t live[PATH_LENGTH], original[PATH_LENGTH];
-  wcscpy(live, joined(lib, LIBRARY));
+  wchar_t current[PATH_LENGTH], original[PATH_LENGTH];
+  wcscpy(current, joined(lib, LIBRARY));
   wcscpy(original, joined(store, L"original.dll"));
-  (undoes ? undo : install)(live, original);
+  (undoes ? undo : install)(current, original);
   leave(0);
 }

@@ -150,7 +150,7 @@ def test_damaged_libraries_are_without_names(tmp_path: Path) -> None:
 
 @pytest.fixture
 def on_windows(torch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same PyTorch as Windows has it: a DLL, whose level the headers say."""
+    """The same PyTorch as Windows has it: a DLL, whose level is in the headers."""
     (torch / "libtorch_hip.so").rename(torch / "torch_hip.dll")
     header = torch.parent / "include" / "aotriton" / "config.h"
     header.parent.mkdir(parents=True)
@@ -161,7 +161,7 @@ def on_windows(torch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return header
 
 
-def test_on_windows_headers_say_the_level(on_windows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_the_level_is_in_the_headers(on_windows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason() == ""
     loaded: list[str] = []
     monkeypatch.setattr("ctypes.CDLL", loaded.append)
@@ -177,7 +177,7 @@ def test_on_windows_headers_say_the_level(on_windows: Path, monkeypatch: pytest.
     assert reason() == "torch_hip.dll needs no aotriton_v2.dll"
 
 
-def test_on_windows_device_wheels_say_the_archs(on_windows: Path, torch: Path) -> None:
+def test_on_windows_the_archs_are_those_of_device_wheels(on_windows: Path, torch: Path) -> None:
     site = torch.parents[1]
     for name in ("gfx11", "gfx110x", "gfx12_0", "gfx90a", "gfx1100"):
         (site / f"amd_torch_device_{name}-2.12.0+rocm7.14.0.dist-info").mkdir()

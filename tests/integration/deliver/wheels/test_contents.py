@@ -101,7 +101,7 @@ def amd_archs(bundle: str | None, archs: list[str]) -> list[str]:
 
 
 def test_amds_device_wheels_get_the_images_of_their_archs() -> None:
-    """Of every arch, by AMD's map and by its list of keys; PyTorch's build asks for the same packs by its own rule."""
+    """Of every arch, by AMD's map and by its list of keys; PyTorch's build selects the same packs by its own rule."""
     known = load_architectures(ROOT / "manifests").amd
     archs = list(known)
     for pack in {one.pack for one in known.values()}:

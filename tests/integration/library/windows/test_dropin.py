@@ -119,7 +119,7 @@ def test_refusals_change_nothing(wine: Wine, release: Path, torch: Path) -> None
     assert done.returncode == 1 and "needs AOTriton 0.13, and this library is 0.11" in done.stderr
     config.unlink()
     done = drop(wine, release, windows_path(torch))
-    assert done.returncode == 1 and "config.h, which says it, is missing" in done.stderr
+    assert done.returncode == 1 and "config.h, which states it, is missing" in done.stderr
     config.write_text(CONFIG.format(0, 11))
     shutil.rmtree(release / "lib" / "aotriton.images")
     done = drop(wine, release, windows_path(torch))

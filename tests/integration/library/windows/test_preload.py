@@ -145,7 +145,8 @@ def test_pytorch_uses_what_was_dropped_in(
     windows.place(tmp_path / "aotriton" / "lib")
     shutil.copytree(pack, tmp_path / "aotriton" / "lib" / "aotriton.images")
     (tmp_path / "aotriton" / "bin").mkdir()
-    program = shutil.copy(windows.runtime.prefix / "bin" / "dropin.exe", tmp_path / "aotriton" / "bin")
+    program = tmp_path / "aotriton" / "bin" / "dropin.exe"
+    shutil.copy(windows.runtime.prefix / "bin" / "dropin.exe", program)
     assert run(wine, program, windows_path(copy), hip=None).returncode == 0
     assert loaded(wine, windows, copy) == (0, windows_path(lib / DLL))
     assert run(wine, program, "--undo", windows_path(copy), hip=None).returncode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.formats.device_wheels import without_family
+from aotforge.targets.amd.device_wheels import without_family
 
 VERSION = "2.12.0+rocm7.14.0"
 OLD, NEW = ("libaotriton_v2.so.0.11.2",), ("libaotriton_v2.so.0.13.50",)

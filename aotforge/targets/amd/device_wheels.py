@@ -1,4 +1,4 @@
-"""AMD's device wheels of an installed PyTorch: one whose attention images, which are in the wheel of its family, are missing.
+"""AMD's device wheels of an installed PyTorch that lack the wheel with their attention images.
 
 The wheel aotforge-attention has this file too: it needs Python 3.9 and nothing else.
 """
