@@ -100,9 +100,7 @@ def calls_of(
         executed.add(step.line.address)
 
     for use in subject.uses:
-        for number, case in enumerate(
-            cases(use.called, dict(zip(use.kernel.keys, use.key, strict=True)))
-        ):
+        for number, case in enumerate(cases(use.called, dict(zip(use.kernel.keys, use.key, strict=True)))):
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None or 0 in launch.grid:

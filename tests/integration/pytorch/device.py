@@ -11,7 +11,7 @@ import torch
 
 _INTEGERS = (
     *("masked", "window_left", "window_right"),
-    *("longest_q", "longest_k", "word", "deterministic"),
+    *("longest_q", "longest_k", "word", "deterministic", "offset2"),
 )
 
 

@@ -3,7 +3,7 @@
 A call is a forward pass, and a backward pass that takes the forward's own results. What it computes is compared with the float64 reference
 by the bounds of kernels/flash.
 
-python -m tests.integration.virtual_gpu.hip.any_call LEVEL=BRIDGE ... < numbers of calls
+python -m tests.integration.virtual_gpu.hip.any_call DEVICE LEVEL=CALLS ... < numbers of calls (libraries of tests/fixtures/pytorch)
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import json
 import random
 import sys
 from collections.abc import Mapping
-from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from aotforge.verify.tensors import Float, Guarded, Layout
 from kernels.flash.bounds import bounds
-from kernels.flash.call import BOTTOM_RIGHT, DTYPE_KEY, TOP_LEFT, Bias, Case, Dropout, arrays_of, tensor_of
+from kernels.flash.call import BOTTOM_RIGHT, TOP_LEFT, Bias, Case, Dropout, arrays_of, tensor_of
 from kernels.flash.sequences import Varlen
-from tests.integration.pytorch.bridge import BridgeCall, BridgeTensor
+from tests.integration.pytorch.device import Library, LibraryError
+from tests.integration.pytorch.grids import minor_of
 
 LEVELS = ("0.11.2b", "0.12.1b", "0.13b", "0.14.2b")
 COMPACT, PADDED, STRIDED, USED_KEYS = 0x0B0B, 0x0202, 0x1313, 0x150B
-_NUMBERS = {**DTYPE_KEY, "i32": 12, "u64": 13}
-_TO_DEVICE, _TO_HOST = 1, 2
 _RESULTS = {"out": "Out", "lse": "L", "dq": "DQ", "dk": "DK", "dv": "DV", "db": "DB"}
 _LAYOUTS = (
     Layout(), Layout(order=(0, 2, 1)), Layout(order=(1, 0, 2), row_padding=8), Layout(order=(2, 0, 1), row_padding=3, offset=37),
@@ -137,67 +136,49 @@ def _packed(rng: random.Random, case: Case) -> tuple[str, Case]:
     return level, replace(case, varlen=varlen, head_dim_v=head_dim_v)
 
 
-class CallError(Exception):
-    """A call's result that is not hipSuccess, or memory that it must not have written."""
-
-
 class Caller:
-    """Makes calls on the current device of the process's HIP."""
+    """Makes calls on the current device, by the library of each API level."""
 
-    def __init__(self, hip: ctypes.CDLL, bridges: Mapping[str, ctypes.CDLL]) -> None:
-        self._hip, self._bridges = hip, bridges
+    def __init__(self, libraries: Mapping[str, Library]) -> None:
+        self._libraries = libraries
 
     def shares(self, call: Call) -> dict[str, float]:
-        """Each result's largest error as a share of its bound. Raises CallError."""
+        """Each result's largest error as a share of its bound. Raises LibraryError."""
         case = call.case
         inputs = case.inputs()
         given = {name: tensor_of(case, name, inputs[name]) for name in inputs if name != "DO"}
-        arrays = arrays_of(case)
+        given |= arrays_of(case)
         made = {name: tensor_of(case, name) for name in ("Out", "L")}
-        self._make(call, "forward", given | arrays | made, made)
+        self._make(call, "forward", given, made)
         if call.backward:
             names = ["DQ", "DK", "DV", *(["DB"] if case.bias and call.db else [])]
             results = {name: tensor_of(case, name) for name in names}
             # what the forward pass wrote is read
             read = {name: tensor_of(case, name, _logical(case, name, made[name])) for name in made}
-            every = given | arrays | read | {"DO": tensor_of(case, "DO", inputs["DO"])}
-            self._make(call, "backward", every | results | {"D": tensor_of(case, "D")}, results)
+            self._make(call, "backward", given | read | {"DO": tensor_of(case, "DO", inputs["DO"])}, results)
             made |= results
         return _shares(case, inputs, {name: _logical(case, name, tensor) for name, tensor in made.items()})
 
     def _make(
-        self, call: Call, function: str, tensors: Mapping[str, Guarded], outputs: Mapping[str, Guarded]
+        self, call: Call, function: str, inputs: Mapping[str, Guarded], outputs: Mapping[str, Guarded]
     ) -> None:
-        case, made, places = call.case, BridgeCall(), {}
-        for name, tensor in tensors.items():
-            at = places[name] = c_void_p()
-            self._check("hipMalloc", self._hip.hipMalloc(byref(at), c_size_t(tensor.storage.nbytes)))
-            self._copy(at, tensor.storage.ctypes.data_as(c_void_p), tensor.storage.nbytes, _TO_DEVICE)
-            setattr(made, _FIELDS.get(name, name), _view(case, name, tensor, at.value or 0))
-        for name, number in _numbers(call).items():
-            setattr(made, name, number)
-        self._check(function, getattr(self._bridges[call.level], f"bridge_{function}")(byref(made)))
-        self._check("hipDeviceSynchronize", self._hip.hipDeviceSynchronize())
-        for name, at in places.items():
-            tensor = tensors[name]
-            self._copy(tensor.storage.ctypes.data_as(c_void_p), at, tensor.storage.nbytes, _TO_HOST)
-            self._hip.hipFree(at)
-            if not (tensor.intact() if name in outputs or name == "D" else tensor.unchanged()):
-                raise CallError(f"{function}: memory of {name} that is none of the call's was written")
-
-    def _copy(self, to: Any, source: Any, size: int, kind: int) -> None:
-        self._check("hipMemcpy", self._hip.hipMemcpy(to, source, c_size_t(size), c_int(kind)))
-
-    def _check(self, function: str, code: int) -> None:
-        if code:
-            text = ctypes.create_string_buffer(4096)
-            self._hip.aotforge_virtual_report(text, c_size_t(len(text)))
-            raise CallError(f"{function}: {code} {text.value.decode(errors='replace')}")
+        """Raises LibraryError, also for memory beside a tensor that was written."""
+        given, made = (
+            {_FIELDS.get(name, name): _view(call.case, name, tensor) for name, tensor in tensors.items()}
+            for tensors in (inputs, outputs)
+        )
+        self._libraries[call.level].call(function, given, made, **_numbers(call))
+        for name, tensor in outputs.items():
+            if not tensor.intact():
+                raise LibraryError(f"{function}: memory beside {name} was written")
 
 
 _FIELDS = {
     "seqinfo_q0": "lengths_q", "seqinfo_k0": "lengths_k", "seqinfo_q1": "positions_q", "seqinfo_k1": "positions_k",
     "philox_seed": "seed", "philox_offset1": "offset1",
+}  # fmt: skip
+_TORCH = {
+    "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "i32": torch.int32, "u64": torch.int64,
 }  # fmt: skip
 
 
@@ -218,19 +199,19 @@ def _numbers(call: Call) -> dict[str, float]:
     }
 
 
-def _view(case: Case, name: str, tensor: Guarded, base: int) -> BridgeTensor:
-    """As the public interface has it: L and D with two dimensions, strides of 0 where a bias is broadcast."""
-    address = base + tensor.address - int(tensor.storage.ctypes.data) if base else 0
-    found = BridgeTensor(base=address, dtype=_NUMBERS[tensor.dtype], given=1)
+def _view(case: Case, name: str, tensor: Guarded) -> torch.Tensor:
+    """As PyTorch has it, in the same memory: L with two dimensions, strides of 0 where a bias is broadcast."""
     sizes, strides = list(tensor.shape), list(tensor.strides)
     if name == "B":
         strides = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
         sizes, strides[3] = list(case.shape("B")), 1
-    if name in {"L", "D"}:
+    if name == "L":
         sizes, strides = [sizes[0] * sizes[1], sizes[2]], strides[1:]
-    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-        found.sizes[axis], found.strides[axis] = size, stride
-    return found
+    if name.startswith("philox"):
+        sizes, strides = [], []
+    memory = torch.from_numpy(tensor.storage.view(np.uint8)).untyped_storage()
+    offset = (tensor.address - int(tensor.storage.ctypes.data)) // tensor.storage.itemsize
+    return torch.empty(0, dtype=_TORCH[tensor.dtype]).set_(memory, offset, sizes, strides)
 
 
 def _logical(case: Case, name: str, tensor: Guarded) -> Float:
@@ -252,15 +233,19 @@ def _shares(case: Case, inputs: Mapping[str, Float], results: Mapping[str, Float
 
 def main() -> None:
     hip = ctypes.CDLL("libamdhip64.so.7")
-    bridges = dict(word.split("=", 1) for word in sys.argv[1:])
-    caller = Caller(hip, {level: ctypes.CDLL(path) for level, path in bridges.items()})
-    gates = {level: ctypes.CDLL(path).bridge_check_gpu() for level, path in bridges.items()}
-    _write({"check_gpu": gates})
+    ctypes.CDLL(sys.argv[1])
+    libraries = {}
+    for word in sys.argv[2:]:
+        level, calls = word.split("=", 1)
+        ctypes.CDLL(calls)
+        libraries[level] = Library(hip, f"aotforge_{minor_of(level)}")
+        libraries[level].check_gpu()
+    caller = Caller(libraries)
     for line in sys.stdin:
         call = drawn(int(line))
         try:
             found: dict[str, Any] = {"shares": caller.shares(call)}
-        except CallError as error:
+        except LibraryError as error:
             found = {"error": str(error)}
         _write({"number": int(line), "call": repr(call), **found})
 

@@ -24,6 +24,7 @@ from aotforge.verify.tensors import Guarded
 from aotforge.virtual_gpu.interpreter.dispatch import launch_of, uses_of
 from kernels.flash.bounds import bounds
 from kernels.flash.call import tensor_of, values_of
+from tests.integration.pytorch.grids import minor_of
 from tests.integration.pytorch.stack import Stack, make_stack, plan_of
 from tests.support.runtime import DEFAULT_LEVEL, ROOT, build_objects
 
@@ -31,6 +32,7 @@ from .probe_worker import PROBE
 
 pytestmark = pytest.mark.compiler
 
+WORKER = [sys.executable, "-m", "tests.integration.virtual_gpu.hip.probe_worker"]
 ARCHS = tuple(load_architectures(ROOT / "manifests").amd)
 DEFAULT = ("gfx908", "gfx1201")
 """One arch of each width of a wave; the others are among the slow tests, an image each to compile."""
@@ -51,7 +53,7 @@ class Probes:
         """What the probe finds, by arch."""
         settings = {"AOTRITON_IMAGES_DIR": str(images), "AOTFORGE_PARTIAL_PACK": "", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            [sys.executable, "-m", "tests.integration.virtual_gpu.hip.probe_worker", str(self.stack.bridges[DEFAULT_LEVEL])],
+            [*WORKER, str(self.stack.device), str(self.stack.calls[DEFAULT_LEVEL]), f"aotforge_{minor_of(DEFAULT_LEVEL)}"],
             env={**self.stack.environment, **settings}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
