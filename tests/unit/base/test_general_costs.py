@@ -23,7 +23,7 @@ ROWS = (
 
 
 def nearest(**changes: Any) -> float | None:
-    call = {
+    call: dict[str, Any] = {
         "dtype": "fp16",
         "mask": "full",
         "dropout": True,
