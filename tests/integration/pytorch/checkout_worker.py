@@ -324,8 +324,12 @@ def main() -> None:
     wanted = sys.argv[4:]
     # nested tensors choose in Python, where a CPU build answers that there is no GPU, and convert to a device by name
     torch.cuda._lazy_init = lambda: None
-    for name in ("can_use_flash_attention", "can_use_efficient_attention"):
-        setattr(nested_attention, name, lambda *_: _RUNTIME.check_gpu() == 0)
+    chosen = torch.backends.cuda
+    served = _RUNTIME.check_gpu() == 0
+    nested_attention.can_use_flash_attention = lambda *_, **__: served and chosen.flash_sdp_enabled()
+    nested_attention.can_use_efficient_attention = lambda *_, **__: (
+        served and chosen.mem_efficient_sdp_enabled()
+    )
     if not wanted or "gates" in wanted:
         _write({"group": "gates", "answers": gates()})
     for group, name, check in calls():
