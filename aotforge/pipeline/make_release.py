@@ -157,9 +157,8 @@ def _make_wheels(
 ) -> list[Path]:
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     packs = {plan.pack: plan.archs for plan in built.plans}
-    wheels = make_wheels(
-        built.release.folder, manifest, origin, packs, folder, windows=windows and windows.file
-    )
+    archive = windows.file if windows else None
+    wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
     return [*wheels, write_console_wheel(request.root, folder)]
 
 
