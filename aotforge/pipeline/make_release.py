@@ -25,7 +25,6 @@ from aotforge.release.model import (
     MANIFEST,
     BuildTools,
     Origin,
-    ReleaseManifest,
     load_release_manifest,
     member_time,
 )
@@ -130,7 +129,9 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     observer.stage("attestations and signature")
     checks: list[CheckReport] = []
     with tempfile.TemporaryDirectory(prefix="aotforge-wheels-") as scratch:
-        wheels = _make_wheels(request, built, manifest, origin, Path(scratch)) if request.wheels else []
+        wheels = []
+        if request.wheels:
+            wheels = _make_wheels(request, built, windows, origin, Path(scratch))
         finished = finalize_release(
             built.release.folder,
             extra=[*extra, *wheels],
@@ -148,10 +149,16 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
 
 
 def _make_wheels(
-    request: ReleaseRequest, built: BuildReport, manifest: ReleaseManifest, origin: Origin, folder: Path
+    request: ReleaseRequest,
+    built: BuildReport,
+    windows: WindowsReport | None,
+    origin: Origin,
+    folder: Path,
 ) -> list[Path]:
+    manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     packs = {plan.pack: plan.archs for plan in built.plans}
-    wheels = make_wheels(built.release.folder, manifest, origin, packs, folder)
+    archive = windows.file if windows else None
+    wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
     return [*wheels, write_console_wheel(request.root, folder)]
 
 

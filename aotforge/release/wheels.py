@@ -4,6 +4,7 @@
 before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
 """
 
+import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,6 +18,7 @@ from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, read_sums
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
+from aotforge.formats.zip_archive import open_zip, read_member
 from aotforge.release.attestations import wheel_sbom_json
 from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import Origin, ReleaseManifest
@@ -26,7 +28,7 @@ PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
 FACTS = f"{PACKAGE}/release_facts.py"
 LICENCES = "share/licenses/aotriton/"
-WINDOWS_LIBRARY = "aotriton_v2.dll"
+WINDOWS, WINDOWS_LIBRARY = "win_amd64", "aotriton_v2.dll"
 _STARTERS = {
     f"{PACKAGE}.pth": f"import {PACKAGE}; {PACKAGE}.start()\n",
     f"{PACKAGE}.start": f"{PACKAGE}:start\n",
@@ -52,9 +54,16 @@ def images_project(pack: str) -> str:
 
 
 def make_wheels(
-    build: Path, manifest: ReleaseManifest, origin: Origin, packs: Mapping[str, Sequence[str]], folder: Path
+    build: Path,
+    manifest: ReleaseManifest,
+    origin: Origin,
+    packs: Mapping[str, Sequence[str]],
+    folder: Path,
+    *,
+    windows: Path | None = None,
 ) -> list[Path]:
     """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image pack.
+    `windows`: the release's zip for Windows.
 
     Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
     """
@@ -62,7 +71,9 @@ def make_wheels(
     images = ((one.pack.name, one.pack.files) for one in read_release(build, packs=packs))
     return [
         _write(folder, content, origin)
-        for content in wheel_contents(manifest, packs, runtime, images, platform)
+        for content in wheel_contents(
+            manifest, packs, runtime, images, platform, windows=read_windows(windows) if windows else None
+        )
     ]
 
 
@@ -81,13 +92,19 @@ def wheel_contents(
     runtime: Mapping[str, bytes],
     images: Iterable[tuple[str, Mapping[str, bytes]]],
     platform: str,
+    *,
+    windows: Mapping[str, bytes] | None = None,
 ) -> Iterator[WheelContent]:
-    """The wheels of a release: of the files of its library archive, and one of each pack's. `packs`: archs of each pack."""
+    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each pack's.
+    `packs`: archs of each pack.
+    """
     libraries = {
         manifest.soname: runtime[f"lib/{manifest.soname}"],
         **{old: library_alias(old, manifest.soname) for old in manifest.other_names},
     }
     yield _attention_wheel(manifest, packs, runtime, libraries, platform)
+    if windows is not None:
+        yield _windows_wheel(manifest, packs, windows)
     licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
     for pack, files in images:
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
@@ -141,9 +158,15 @@ def write_windows_wheel(
 
     `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with the same zlib.
     """
-    libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
-    content = _attention_wheel(manifest, packs, runtime, libraries, "win_amd64")
+    content = _windows_wheel(manifest, packs, runtime)
     return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
+
+
+def _windows_wheel(
+    manifest: ReleaseManifest, packs: Mapping[str, Sequence[str]], runtime: Mapping[str, bytes]
+) -> WheelContent:
+    libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
+    return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
 
 
 def _info(metadata: bytes, licences: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -174,6 +197,16 @@ def read_runtime(build: Path) -> tuple[dict[str, bytes], str]:
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
     return sink.files, found[0].platform
+
+
+def read_windows(path: Path) -> dict[str, bytes]:
+    """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
+    try:
+        with open_zip(path) as archive:
+            members = {info.filename: read_member(archive, info) for info in archive.infolist()}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
+    return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
 
 
 def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:

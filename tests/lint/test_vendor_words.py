@@ -74,6 +74,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/release/attention_package/*", f"hip rocm amd {ARCH}", _AOTRITON),
     ("aotforge/release/wheels.py", f"rocm amd {ARCH}", f"{_AOTRITON}; wheels are named by AMD's archs"),
     ("aotforge/release/windows_notes.txt", "hip rocm amd amdhip64", _AOTRITON),
+    ("aotforge/devtools/doctor.py", "amd", "what AMD's device wheels of an installed PyTorch lack"),
     ("aotforge/pipeline/build_windows.py", "amd", "the archs that the wheel has extras for"),
     ("runtime/src/windows/dropin.c", "hip rocm", "PyTorch's own library, and how its builds are called"),
     ("aotforge/library/build_windows.py", "hip", _AOTRITON),

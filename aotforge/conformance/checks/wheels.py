@@ -16,7 +16,7 @@ from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import ATTENTION, CONSOLE, WheelName, parse_wheel_name, read_wheel, record_bytes
 from aotforge.pack.reader import open_pack
 from aotforge.release.console_wheel import write_console_wheel
-from aotforge.release.wheels import images_project, wheel_contents, wheel_version
+from aotforge.release.wheels import WINDOWS, images_project, read_windows, wheel_contents, wheel_version
 
 _EXTRA = re.compile(r'^Requires-Dist: ([^\s=]+)==(\S+) ; extra == "(\w+)"$', re.MULTILINE)
 _OURS = "aotforge-"
@@ -52,14 +52,13 @@ def check_wheels(context: CheckContext) -> list[Finding]:
         if name is None:
             findings.append(failed("wheels", "names of wheels", f"{path.name} is not a valid one"))
             continue
-        if name.name in wheels:
-            findings.append(
-                failed("wheels", "one wheel per project", f"{path.name} and {wheels[name.name].name}")
-            )
+        if _key(name) in wheels:
+            found = f"{path.name} and {wheels[_key(name)].name}"
+            findings.append(failed("wheels", "one wheel per project", found))
         metadata = ""
         if name.name == ATTENTION:
             metadata = members.get(f"{name.info}/METADATA", b"").decode("utf-8", "replace")
-        wheels[name.name] = _Wheel(name=name, files=_digests(members), metadata=metadata)
+        wheels[_key(name)] = _Wheel(name=name, files=_digests(members), metadata=metadata)
         findings.append(finding_from("wheels", f"metadata of {path.name}", _metadata_faults(name, members)))
         if name.name.startswith(_OURS):
             findings.append(_traces(context, path.name, members))
@@ -68,6 +67,11 @@ def check_wheels(context: CheckContext) -> list[Finding]:
         finding_from("wheels", "every file as this checkout makes it", _content_faults(context, wheels)),
         finding_from("wheels", "an extra per arch, and its wheel of images", _extra_faults(context, wheels)),
     ]
+
+
+def _key(name: WheelName) -> str:
+    """The project, of which there may be one wheel for Windows and one other."""
+    return f"{name.name} for Windows" if name.platform == WINDOWS else name.name
 
 
 def _digests(members: Mapping[str, bytes]) -> dict[str, str]:
@@ -123,7 +127,7 @@ def _content_faults(context: CheckContext, wheels: _Wheels) -> Iterator[str]:
     of them, and Python executes some at each start.
     """
     try:
-        expected = {one.name.name: one for one in _expected(context, console=CONSOLE in wheels)}
+        expected = {_key(one.name): one for one in _expected(context, console=CONSOLE in wheels)}
     except (AotforgeError, OSError, LookupError) as error:
         yield f"the release's archives have not what wheels are made of: {error}"
         return
@@ -157,7 +161,9 @@ def _expected(context: CheckContext, *, console: bool) -> Iterator[_Wheel]:
     images = ((name, dict(_files(folder))) for name, folder in candidate.packs().items())
     runtime = dict(_files(context.prefix))
     manifest = context.compat.release
-    for content in wheel_contents(manifest, packs, runtime, images, candidate.runtimes[0].platform):
+    windows = read_windows(candidate.windows[0]) if candidate.windows else None
+    platform = candidate.runtimes[0].platform
+    for content in wheel_contents(manifest, packs, runtime, images, platform, windows=windows):
         info = {f"{content.name.info}/{file}": data for file, data in content.info.items()}
         yield _Wheel(name=content.name, files=_digests({**content.members, **info}))
     if console:
@@ -177,8 +183,8 @@ def _extra_faults(context: CheckContext, wheels: _Wheels) -> Iterator[str]:
     projects = {images_project(pack) for pack in context.candidate.packs()}
     for project in sorted({ATTENTION, *projects} - set(wheels)):
         yield f"the wheel of {project} is missing"
-    for project, wheel in wheels.items():
-        if project in {ATTENTION, *projects} and wheel.name.version != version:
+    for wheel in wheels.values():
+        if wheel.name.name in {ATTENTION, *projects} and wheel.name.version != version:
             yield f"{wheel.name} is not of version {version}"
     if ATTENTION in wheels:
         needs = _EXTRA.findall(wheels[ATTENTION].metadata)

@@ -44,10 +44,11 @@ class Site:
         return found
 
 
-def write_wheels(build: Path, folder: Path) -> list[Path]:
+def write_wheels(build: Path, folder: Path, windows: Path | None = None) -> list[Path]:
     """As `./dev release --wheels` makes them."""
     folder.mkdir(parents=True)
-    return make_wheels(build, MANIFEST, replace(ORIGIN, release=MANIFEST.name), PACKS, folder)
+    origin = replace(ORIGIN, release=MANIFEST.name)
+    return make_wheels(build, MANIFEST, origin, PACKS, folder, windows=windows)
 
 
 @pytest.fixture(scope="session")

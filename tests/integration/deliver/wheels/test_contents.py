@@ -203,6 +203,26 @@ def test_a_release_with_its_wheels_passes(context: CheckContext, site: Site) -> 
     assert [one.status for one in check_wheels(context)] == ["not run"]
 
 
+def test_the_wheel_for_windows_is_beside_the_other(
+    context: CheckContext, site: Site, tmp_path: Path
+) -> None:
+    windows = tmp_path / f"aotriton-{MANIFEST.name}-win_amd64-shared.zip"
+    licence = {"aotriton/share/licenses/aotriton/LICENSE": b"MIT"}
+    write_zip(windows, {"aotriton/lib/aotriton_v2.dll": b"MZ", **licence}, epoch=0)
+    folder = tmp_path / MANIFEST.name
+    made = write_wheels(site.build, folder, windows)
+    (wheel,) = folder.glob("*-win_amd64.whl")
+    assert len(made) == 3 and read_wheel(wheel)["aotforge_attention/lib/aotriton_v2.dll"] == b"MZ"
+    with_zip = replace(context, candidate=replace(context.candidate, windows=(windows,)))
+    assert violations(with_zip, folder) == ""
+    assert f"{wheel.name} is of a project that no release has" in violations(context, folder)
+    rewritten(wheel, lambda m, i: m.update({"aotforge_attention/lib/aotriton_v2.dll": b"other"}))
+    assert "aotriton_v2.dll has other content" in violations(with_zip, folder)
+    assert [str(one.name) for one in read_wheels(folder) if one.name.name == "aotforge-attention"] == sorted(
+        path.name for path in folder.glob("aotforge_attention-*.whl")
+    )
+
+
 def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Site, tmp_path: Path) -> None:
     folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
     write_console_wheel(ROOT, folder)
