@@ -144,7 +144,7 @@ def dropout_mask_settings(target: Target, functional: Functional) -> tuple[Setti
     keeps it, as PyTorch requests masks in any dtype.
     """
     rows = tuning().rows("flash.attn_dropout_mask", target.arch, target.warp_size, MaskTuned)
-    general = tuning().rows("flash.attn_fwd_general", target.arch, target.warp_size, dict)
+    general: tuple[object, ...] = tuning().rows("flash.attn_fwd_general", target.arch, target.warp_size, dict)
     kind = GeneralSetting if general else Setting
     return tuple(
         kind(

@@ -107,7 +107,9 @@ def test_small_l_of_packed_sequences_is_refused(drivers: dict[str, Driver], leve
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_rows_of_sequences_are_flat_memory(drivers: dict[str, Driver], level: str) -> None:
     """PyTorch's memory-efficient call of nested tensors: (sequences * heads, longest query), large enough for (heads, tokens)."""
-    rows = {name: Tensor(base, (12, 20), FP32) for name, base in (("L", 0x800000), ("D", 0x900000))}
+    rows: dict[str, Any] = {
+        name: Tensor(base, (12, 20), FP32) for name, base in (("L", 0x800000), ("D", 0x900000))
+    }
     for verb, names in (("fwd", "l"), ("bwd", "ld")):
         found = values(drivers[level], packed(level, tokens=39, **rows).line(verb))
         assert found["lse_packed"] == 1

@@ -203,9 +203,7 @@ def test_a_release_with_its_wheels_passes(context: CheckContext, site: Site) -> 
     assert [one.status for one in check_wheels(context)] == ["not run"]
 
 
-def test_the_wheel_for_windows_is_beside_the_other(
-    context: CheckContext, site: Site, tmp_path: Path
-) -> None:
+def test_the_wheel_for_windows_is_beside_the_other(context: CheckContext, site: Site, tmp_path: Path) -> None:
     windows = tmp_path / f"aotriton-{MANIFEST.name}-win_amd64-shared.zip"
     licence = {"aotriton/share/licenses/aotriton/LICENSE": b"MIT"}
     write_zip(windows, {"aotriton/lib/aotriton_v2.dll": b"MZ", **licence}, epoch=0)

@@ -14,7 +14,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import torch
 
 from kernels.flash.call import Case
 
@@ -25,6 +24,8 @@ class Probe:
     """The probe's tensors on the current device."""
 
     def __init__(self, hip: ctypes.CDLL, calls: Any) -> None:
+        import torch
+
         self._hip, self._calls, self._device = hip, calls, torch.ops.aotforge_device
         inputs = PROBE.inputs()
         here = {name: torch.from_numpy(inputs[name].astype(np.float16)) for name in "QKV"}
@@ -53,6 +54,8 @@ class Probe:
 
 
 def main() -> None:
+    import torch
+
     hip, count = ctypes.CDLL("libamdhip64.so.7"), ctypes.c_int()
     for library in sys.argv[1:3]:
         ctypes.CDLL(library)

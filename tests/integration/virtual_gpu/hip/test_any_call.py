@@ -28,7 +28,7 @@ from tests.support.runtime import CACHE, ROOT, build_objects
 from .any_call import LEVELS, drawn
 
 pytestmark = pytest.mark.compiler
-WORKER = [sys.executable, "-m", "tests.integration.virtual_gpu.hip.any_call"]
+WORKER = [sys.executable, "-m", "tests.integration.virtual_gpu.hip.any_call_worker"]
 SAMPLE = range(16)
 SWEEP = range(1000, 1200)
 """Numbers of calls."""
