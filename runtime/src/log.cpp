@@ -84,10 +84,10 @@ struct Line {
   __attribute__((format(AOTFORGE_PRINTF, 2, 3))) void add(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    add(format, arguments);
+    add_list(format, arguments);
     va_end(arguments);
   }
-  void add(const char* format, va_list arguments) {
+  void add_list(const char* format, va_list arguments) {
     const int written = std::vsnprintf(text + size, kCapacity - size, format, arguments);
     if (written > 0) size = static_cast<size_t>(written) < kCapacity - size ? size + static_cast<size_t>(written) : kCapacity - 1;
   }
@@ -116,7 +116,7 @@ void write_log(Level level, const char* advice, const char* format, va_list argu
   const bool brief = most == kBrief;
   if (brief ? level > Level::warn || Line::captured() || all_reasons_written() : static_cast<int>(level) > most) return;
   Line line(level);
-  line.add(format, arguments);
+  line.add_list(format, arguments);
   if (brief) {
     const int at = new_reason(line.text);
     if (at == kReasons) return;
