@@ -62,6 +62,7 @@ class KernelCoverage:
             return words
         # a ladder's numbers below the last one are calls, too
         general = _words((key, numbers[-1:] if key == "width" else numbers) for key, numbers in self.general)
+        general = general.replace("width ", "width to ")
         return f"{words}; general images: {general}" if self.served else f"general images: {general}"
 
 

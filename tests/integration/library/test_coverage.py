@@ -174,7 +174,7 @@ def test_a_kernels_values_with_special_and_with_general_images() -> None:
     first = FirstCall(read=1, decoded=1, image=1)
     one = KernelCoverage(kernel="k", arch="gfx908", keys=special, served=3, first_call=first, general=general)
     text = "dtype fp16 bf16; mask full; width 32 64 (3 of 4)"
-    every = "general images: dtype fp32 fp16 bf16; mask full window bias; width 512"
+    every = "general images: dtype fp32 fp16 bf16; mask full window bias; width to 512"
     assert one.text() == f"{text}; {every}"
     assert replace(one, served=0).text() == every
     assert replace(one, general=()).text() == text
