@@ -12,6 +12,7 @@ from aotforge.conformance.recommend import pack_serves
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.shared_library import read_shared_library
 from aotforge.release import attention_package as package
+from aotforge.release.model import load_release_manifest
 from aotforge.targets.amd.installed import installed_archs
 from tests.support.families import PROJECT
 
@@ -99,6 +100,29 @@ def test_without_images_nothing_is_loaded(
     (tmp_path / "own" / "aotriton.images" / "amd-gfx908").rmdir()
     monkeypatch.setenv("AOTFORGE_ATTENTION", "1")
     assert reason() == "no images are installed"
+
+
+WHEELS = {
+    "0.11.2b": ("0.11.0", "0.11.1", "0.11.2", "0.11.9"),
+    "0.12.1b": ("0.12.0", "0.12.1", "0.12.50"),
+    "0.13b": ("0.13.0", "0.13.1", "0.13.50"),
+    "0.14.2b": ("0.14.0", "0.14.1", "0.14.2", "0.14.50"),
+}
+"""What installed PyTorch wheels need, AMD's too, by the API level that serves them; 0.11.9 does not exist yet."""
+
+
+@pytest.mark.parametrize("level", WHEELS)
+def test_the_wheel_of_a_level_serves_every_name_of_its_feature_release(
+    level: str, torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = load_release_manifest(PROJECT / "manifests" / "release.yaml", level)
+    monkeypatch.setattr(package.facts, "NAMES", (manifest.soname, *manifest.other_names))
+    for other, versions in WHEELS.items():
+        for version in versions:
+            name = f"libaotriton_v2.so.{version}"
+            (torch / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", name))
+            refused = f"this PyTorch needs {name} of {version.rpartition('.')[0]}, and this wheel serves"
+            assert reason().startswith(refused) if other != level else reason() == "", (level, name)
 
 
 def test_other_pytorches(torch: Path) -> None:
