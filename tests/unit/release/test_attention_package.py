@@ -13,6 +13,7 @@ from aotforge.formats.library_alias import library_alias
 from aotforge.formats.shared_library import read_shared_library
 from aotforge.release import attention_package as package
 from aotforge.release.model import load_release_manifest
+from aotforge.release.wheels import wheel_version
 from aotforge.targets.amd.installed import installed_archs
 from tests.support.families import PROJECT
 
@@ -117,6 +118,7 @@ def test_the_wheel_of_a_level_serves_every_name_of_its_feature_release(
 ) -> None:
     manifest = load_release_manifest(PROJECT / "manifests" / "release.yaml", level)
     monkeypatch.setattr(package.facts, "NAMES", (manifest.soname, *manifest.other_names))
+    monkeypatch.setattr(package.facts, "VERSION", wheel_version(manifest.name))
     for other, versions in WHEELS.items():
         for version in versions:
             name = f"libaotriton_v2.so.{version}"
