@@ -246,6 +246,14 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
     assert set(CDNA.v[20]) == {0x3C003C00}
 
 
+def test_an_integer_of_16_bits_takes_the_bits_of_a_real_as_a_literal() -> None:
+    """LLVM prints 0.5 so, where it stores a constant half for gfx12."""
+    RDNA.exec = RDNA.full
+    RDNA.v[20] = 0x55556666
+    RDNA.run("v_mov_b16_e32 v20.h, 0x3800")
+    assert set(RDNA.v[20]) == {0x38006666}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
