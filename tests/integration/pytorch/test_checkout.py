@@ -42,7 +42,7 @@ def tree(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(checkout, tmp_path_factory.mktemp("pytorch"))
 
 
-@pytest.mark.parametrize("profile", [None, "full"])
+@pytest.mark.parametrize("profile", [None, "full"], ids=["default", "full"])
 @pytest.mark.timeout(4 * 3600)
 def test_pytorchs_own_attention(profile: str | None, checkout: Path, tree: Path, tmp_path: Path) -> None:
     """Every call within its bound, and gates that let through what the pack serves, which is all."""
