@@ -48,8 +48,11 @@ _BACKWARD = (
     "_scaled_dot_product_flash_attention_backward_cuda",
     "_scaled_dot_product_efficient_attention_backward_cuda",
 )
+_OF_KERNELS = ("Loops", "MemoryAccess", "PersistentSoftmax", "block_reduce")
 _GENERATED = {  # by CMake in a build of PyTorch; and handles of libraries that attention does not use
     "c10/hip/impl/hip_cmake_macros.h": "#pragma once\n#define C10_HIP_BUILD_SHARED_LIBS\n#define C10_CUDA_BUILD_SHARED_LIBS\n",
+    # attention.cu has them for kernels, which are not kept, and they need rocThrust
+    **{f"ATen/native/hip/{name}.cuh": "#pragma once\n" for name in _OF_KERNELS},
     "ATen/hip/HIPConfig.h": "#pragma once\n#define AT_ROCM_ENABLED() 1\n"
     + "".join(f"#define AT_{name}_ENABLED() 0\n" for name in ("CUDNN", "CUSPARSELT", "HIPSPARSELT", "MAGMA")),
     **{
