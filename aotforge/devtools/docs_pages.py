@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from aotforge.base.architectures import Architectures, Profiles
 from aotforge.base.files import make_folders, output_errors
+from aotforge.base.general_costs import GeneralCosts
 from aotforge.base.hazards import Hazards
 from aotforge.base.tuning import Tuning
 from aotforge.conformance.matrix_models import Calls, Interface, Matrix
@@ -36,6 +37,7 @@ MANIFESTS: Mapping[str, type[BaseModel]] = {
     "manifests/ci.yaml": CiManifest,
     "manifests/containers.yaml": Containers,
     "manifests/dl.yaml": DlManifest,
+    "manifests/general_costs.yaml": GeneralCosts,
     "manifests/hazards.yaml": Hazards,
     "manifests/profiles.yaml": Profiles,
     "manifests/release.yaml": ReleaseManifest,

@@ -108,7 +108,8 @@ def virtual_mi100(user: User) -> dict[str, str]:
     cached = HOME / "cache"
     asm = user.finished / f"aotriton-{RELEASE}-asm-amd-gfx908.tar.gz"
     settings = environment(build_virtual_hip(cached), devices=["gfx908"], texts=[asm], cache=cached)
-    return {k: v for k, v in os.environ.items() if not k.startswith("AOTRITON_")} | settings
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("AOTRITON_")}
+    return clean | settings | {"AOTRITON_LOG": "off"}
 
 
 def hip_library() -> Path:

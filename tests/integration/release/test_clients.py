@@ -150,6 +150,7 @@ def run(
         "LD_LIBRARY_PATH": ":".join(map(str, (*paths, made.runtime.hip_double))),
         "HIP_DOUBLE_DEVICES": "gfx908:sramecc+:xnack-@120",
         "HIP_DOUBLE_RECORD": str(record),
+        "AOTRITON_LOG": "off",
     }
     done = subprocess.run(
         [client, *mode],
@@ -171,7 +172,7 @@ def run_numbers(made: Made, client: Path) -> tuple[int, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
     done = subprocess.run(
         [client, "numbers"],
-        env=clean | settings,
+        env=clean | settings | {"AOTRITON_LOG": "off"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -90,7 +90,7 @@ def test_an_image_with_line_info_is_never_taken_for_the_shipped_one(tmp_path: Pa
 
 def test_functions_that_are_inlined_name_their_callers(tmp_path: Path) -> None:
     images = Images("gfx908", CACHE, profile="quick")
-    job = next(job for job in images.jobs if job.kernel == "attn_fwd")
+    job = next(job for job in images.jobs if job.function == "attn_fwd")
     image = images.image(job)
     found = lines_of(job, image, PROJECT / "kernels", tmp_path / "scratch")
     places = {found.at(line.address) for line in images.program(job).listing.lines}

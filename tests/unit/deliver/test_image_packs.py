@@ -29,18 +29,6 @@ def test_every_place_of_packs(tmp_path: Path) -> None:
     assert names(tmp_path / "aotriton.images" / "amd-gfx942") == ["amd-gfx942"]
 
 
-@pytest.mark.parametrize("count", [64, 65])
-def test_the_number_of_packs_is_limited(count: int, tmp_path: Path) -> None:
-    for number in range(count):
-        (tmp_path / "packs" / f"p{number}").mkdir(parents=True)
-        (tmp_path / "packs" / f"p{number}" / "__signature__").touch()
-    if count == 64:
-        assert len(names(tmp_path / "packs")) == 64
-        return
-    with pytest.raises(ReleaseError, match="has 65 image packs, 64 are allowed"):
-        names(tmp_path / "packs")
-
-
 def test_what_holds_no_pack_is_named(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     (runtime, *_) = release.glob("*-shared.tar.gz")

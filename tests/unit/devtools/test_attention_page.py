@@ -34,7 +34,9 @@ def test_no_arch_lacks_a_call() -> None:
     assert {served["attn_dropout_mask", dtype] for dtype in dtypes} == {("any", "-")}
     assert len(served) == 3 * len(dtypes) * len(masks) + 2 * len(dtypes)
     assert {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201"} <= set(ARCHS)
-    assert [arch for arch, _ in rows["Images by arch"]] == list(ARCHS)
+    images = {arch: tuple(map(int, counts)) for arch, *counts in rows["Images by arch"]}
+    assert list(images) == list(ARCHS)
+    assert all(0 < general < special < full for special, general, full in images.values())
     gates = rows["PyTorch's gates by arch"]
     assert [(level, archs, state) for level, archs, state in gates] == [
         (level, " ".join(ARCHS), "yes") for level in ("0.11", "0.12", "0.13", "0.14")

@@ -29,7 +29,10 @@ def plan(profile: str, *archs: str, gates: tuple[str, ...] = ()) -> Any:
     """The part of a plan that the lines are about; `gates` are served on its first arch."""
     served = tuple(ServedGate(gate=gate, arch=archs[0]) for gate in gates)
     less = tuple(LeftOut(kernel=f"flash.{name}", functionals=3, values=("width=16",)) for name in "abc")
-    return SimpleNamespace(profile=profile, archs=archs, gates=served, left_out=less, jobs=(), pack="pack")
+    kernels = (SimpleNamespace(operator="attn_fwd"),)
+    return SimpleNamespace(
+        profile=profile, archs=archs, gates=served, left_out=less, jobs=(), pack="pack", kernels=kernels
+    )
 
 
 def test_a_build_reports_whether_pytorch_will_use_its_images() -> None:

@@ -202,6 +202,6 @@ def test_a_runtime_of_other_sources_is_refused(parts: Path, tmp_path: Path) -> N
 
 
 def test_a_folder_without_parts_is_refused(tmp_path: Path) -> None:
-    for folder, message in ((tmp_path, "no shards in"), (tmp_path / "nowhere", "nowhere does not exist")):
+    for folder, message in ((tmp_path, "no shards in"), (tmp_path / "nowhere", "no shards in .*nowhere")):
         with pytest.raises(ShardError, match=message):
             gathered(folder, tmp_path / "out")
