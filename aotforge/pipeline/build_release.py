@@ -32,6 +32,7 @@ from aotforge.pipeline.images import (
 )
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.plan.gates import archs_without_gate
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.assemble import assemble_release
@@ -135,9 +136,8 @@ def _left_out(plans: Sequence[Plan]) -> list[str]:
 
 def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
     """A line on whether `check_gpu` succeeds, which PyTorch calls first; for archs of AOTriton's interface. `gate`: the API level's."""
-    served = {one.arch for plan in plans for one in plan.gates if one.gate == gate}
     known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
-    lacking = [arch for arch in known if arch not in served]
+    lacking = archs_without_gate((served for plan in plans for served in plan.gates), known, gate)
     if not known:
         return []
     if not lacking:

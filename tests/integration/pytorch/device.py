@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import c_size_t
 from typing import Any
 
 import torch
 
+from .grids import minor_of
+
 _INTEGERS = (
     *("masked", "window_left", "window_right"),
     *("longest_q", "longest_k", "word", "deterministic", "offset2"),
 )
+
+
+def load_libraries(hip: ctypes.CDLL, device: str, words: Sequence[str]) -> dict[str, Library]:
+    """The libraries that command-line words LEVEL=CALLS name, by level, after that of the device. Raises LibraryError where `check_gpu`
+    fails."""
+    ctypes.CDLL(device)
+    libraries = {}
+    for word in words:
+        level, calls = word.split("=", 1)
+        ctypes.CDLL(calls)
+        libraries[level] = Library(hip, f"aotforge_{minor_of(level)}")
+        libraries[level].check_gpu()
+    return libraries
 
 
 class LibraryError(Exception):

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .compare import Measured, as_json, results
-from .device import Library, LibraryError
+from .device import LibraryError, load_libraries
 from .functions import Level
 from .grids import LEVELS, case_of, minor_of
 from .words import differences
@@ -24,13 +24,8 @@ from .words import differences
 
 def main() -> None:
     hip = ctypes.CDLL("libamdhip64.so.7")
-    ctypes.CDLL(sys.argv[1])
-    levels = {}
-    for word in sys.argv[2:]:
-        name, calls = word.split("=", 1)
-        ctypes.CDLL(calls)
-        levels[name] = Level(minor=minor_of(name), library=Library(hip, f"aotforge_{minor_of(name)}"))
-        levels[name].library.check_gpu()
+    libraries = load_libraries(hip, sys.argv[1], sys.argv[2:])
+    levels = {name: Level(minor=minor_of(name), library=library) for name, library in libraries.items()}
     for line in sys.stdin:
         values = json.loads(line)
         if "word" in values:

@@ -19,8 +19,7 @@ import torch
 from aotforge.verify.tensors import Float, Guarded
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Case, arrays_of, tensor_of
-from tests.integration.pytorch.device import Library, LibraryError
-from tests.integration.pytorch.grids import minor_of
+from tests.integration.pytorch.device import Library, LibraryError, load_libraries
 
 from .any_call import Call, drawn
 
@@ -124,14 +123,7 @@ def _shares(case: Case, inputs: Mapping[str, Float], results: Mapping[str, Float
 
 def main() -> None:
     hip = ctypes.CDLL("libamdhip64.so.7")
-    ctypes.CDLL(sys.argv[1])
-    libraries = {}
-    for word in sys.argv[2:]:
-        level, calls = word.split("=", 1)
-        ctypes.CDLL(calls)
-        libraries[level] = Library(hip, f"aotforge_{minor_of(level)}")
-        libraries[level].check_gpu()
-    caller = Caller(libraries)
+    caller = Caller(load_libraries(hip, sys.argv[1], sys.argv[2:]))
     for line in sys.stdin:
         call = drawn(int(line))
         try:
