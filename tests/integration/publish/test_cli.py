@@ -169,7 +169,8 @@ def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:
     command = (str(ROOT / "dev"), "release.publish", str(release), "--json", "--dry-run")
     places = ("--to", str(tmp_path / "d"), "--keys", str(tmp_path / "keys"))
     # in CI `dev` reports what it installs, which the first user of a list of packages would see
-    settings = {name: value for name, value in os.environ.items() if name != "CI"} | user.environment
+    both = os.environ | user.environment
+    settings = {name: value for name, value in both.items() if name != "CI"}
     silent, noisy = (
         subprocess.run([*command, *places, *more], env=settings, capture_output=True, text=True, check=True)
         for more in ((), ("--progress", "json"))
