@@ -88,8 +88,8 @@ def compile_job(
     from aotforge.base.progress import LineObserver
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
     from aotforge.plan.planner import plan_project
-    from aotforge.sandbox.executors.choose import choose_execution_targets
-    from aotforge.sandbox.executors.step import KERNELS
+    from aotforge.run.choose import choose_execution_targets
+    from aotforge.run.step import KERNELS
 
     folder, archs = cache_folder(cache), archs_of(arch)
     execution = choose_execution_targets(

@@ -268,7 +268,7 @@ def cache_folder(folder: str | None) -> Path:
 
 def is_own_release(folder: Path) -> bool:
     """True for a release that this checkout built."""
-    from aotforge.sandbox import release_programs
+    from aotforge.run import release_programs
 
     return release_programs.is_own_release(folder, ROOT)
 

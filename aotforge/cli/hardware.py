@@ -147,7 +147,7 @@ def _size(name: str, text: str) -> int:
 def _local(release: str | None, *, unsandboxed: bool) -> Path:
     """The release folder, of which this machine's GPU may execute images."""
     from aotforge.conformance.candidate import newest_release
-    from aotforge.sandbox.release_programs import check_consent, is_own_release
+    from aotforge.run.release_programs import check_consent, is_own_release
 
     dist = ROOT / "releases" / "dist"
     folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)

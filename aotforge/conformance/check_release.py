@@ -31,7 +31,7 @@ from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
 from aotforge.release.finalize import check_finalized_release
-from aotforge.sandbox.release_programs import available_programs, find_release_programs
+from aotforge.run.release_programs import available_programs, find_release_programs
 
 _BEFORE_EXECUTION = frozenset({"folder", "sonames", "elf"})
 """Checks of files that must pass before the release's library is executed."""

@@ -24,7 +24,7 @@ from aotforge.library.sources import DlManifest, RuntimeManifest
 from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest
 from aotforge.release.model import ReleaseManifest
 from aotforge.release.record import Record
-from aotforge.sandbox.rootfs.definitions import Containers, Definition
+from aotforge.run.rootfs.definitions import Containers, Definition
 
 ROOT_PAGES = {
     "README.md": "index.md",

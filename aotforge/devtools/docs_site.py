@@ -29,7 +29,7 @@ from aotforge.devtools.docs_pages import write_pages
 from aotforge.devtools.site_links import site_faults
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.release.model import load_release_manifest
-from aotforge.sandbox.rootfs.pip_wheels import run_pip
+from aotforge.run.pip_download import run_pip
 
 MERMAID_VARIABLE = "AOTFORGE_MERMAID"
 """Environment variable: path of mermaid's archive, for machines without a network."""

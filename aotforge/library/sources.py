@@ -24,7 +24,7 @@ from aotforge.base.files import make_folders, output_errors, read_bytes, write_a
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.api_level import LEVEL_PATTERN
-from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
+from aotforge.run.pip_download import run_pip_download
 
 ZSTD_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
 """Environment variable: path of zstandard's source distribution, for machines without a package index."""
@@ -33,7 +33,6 @@ DLFCN_VARIABLE = "AOTFORGE_DLFCN_SOURCE"
 """Environment variable: path of dlfcn-win32's archive, for machines without a network."""
 
 _PIP_SECONDS = 600
-_URL_SECONDS = 60
 _OTHER_BYTES = "DO NOT MATCH THE HASHES"
 """Of pip's message (pip._internal.exceptions.HashMismatch)."""
 _ARCHIVE_LIMIT = 64 * 2**20
@@ -258,20 +257,16 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
 
 
 def _url_download(pin: DlfcnPin, root: Path, folder: Path) -> None:
-    from aotforge.sandbox.rootfs.fetch import FAILURES, AptSettings, opened  # noqa: PLC0415 - http and ssl: 12 ms of a no-op build
+    from http.client import HTTPException  # noqa: PLC0415 - 12 ms of a no-op build
+
+    from aotforge.run.rootfs.fetch import receive  # noqa: PLC0415 - as above
 
     url = pin.source
     if urlsplit(url).scheme not in ("http", "https", "file"):
         url = (root / url).resolve().as_uri()
-    # those of apt are not set, so that the proxies of the environment count
-    settings = AptSettings(archives=(), proxies={}, timeout=_URL_SECONDS)
     try:
-        with (
-            opened(url, settings, size=_ARCHIVE_LIMIT) as response,
-            (folder / f"dlfcn-win32-{pin.version}.tar.gz").open("wb") as file,
-        ):
-            shutil.copyfileobj(response, file)
-    except (OSError, *FAILURES) as error:
+        receive(url, folder / f"dlfcn-win32-{pin.version}.tar.gz", limit=_ARCHIVE_LIMIT)
+    except (OSError, ValueError, HTTPException) as error:
         raise ToolchainError(
             f"{pin.source} cannot be fetched: {getattr(error, 'reason', None) or error}",
             cause="no network, or a path that does not exist",

@@ -25,7 +25,7 @@ from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
 from aotforge.rules import GENERAL_SUFFIX
-from aotforge.sandbox.release_programs import check_consent, is_own_release
+from aotforge.run.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
 from aotforge.verify.report import VerifyReport, joined_report

@@ -15,7 +15,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import ToolchainError
 from aotforge.formats.api_level import feature_level, version_key
-from aotforge.sandbox.release_programs import FILE_LIMIT
+from aotforge.run.release_programs import FILE_LIMIT
 
 FOLDER = Path("compat", "abi")
 _SECONDS = 120

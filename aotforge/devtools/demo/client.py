@@ -13,7 +13,7 @@ from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
 from aotforge.formats.untrusted_file import parse_json
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, find_compiler

@@ -19,7 +19,7 @@ from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
 from aotforge.release.listed_files import check_listed_files
-from aotforge.sandbox.release_programs import find_release_programs
+from aotforge.run.release_programs import find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY

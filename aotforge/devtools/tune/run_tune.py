@@ -28,7 +28,7 @@ from aotforge.errors import CompileError, ResourceError, RulesError, Unsupported
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.planner import plan_project
-from aotforge.sandbox.release_programs import check_consent
+from aotforge.run.release_programs import check_consent
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
 from aotforge.verify.device.messages import ShownDevice

@@ -36,9 +36,8 @@ from aotforge.pipeline.shards.shard_file import (
 from aotforge.pipeline.shards.split import Shard, parse_shard, split
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.model import CompileJob, JobKey, Plan
-from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.step import KERNELS
-from aotforge.sandbox.executors.step import RUNTIME as LIBRARY_ROOTFS
+from aotforge.run.step import KERNELS, ExecutionTarget
+from aotforge.run.step import RUNTIME as LIBRARY_ROOTFS
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.verify_plan import image_tasks

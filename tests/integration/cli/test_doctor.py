@@ -21,7 +21,7 @@ from aotforge.devtools import doctor
 from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, _head, examine
 from aotforge.errors import DoctorError, UnknownNameError, UnsupportedError
 from aotforge.formats.library_alias import library_alias
-from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
+from aotforge.run.pip_download import run_pip_download
 from tests.support.families import PROJECT
 from tests.support.other_user import USER, as_other_user
 from tests.support.torch_lib import make_torch

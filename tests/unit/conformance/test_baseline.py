@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.conformance.checks.baseline import _compare
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.sandbox.release_programs import ProgramResult
+from aotforge.run.release_programs import ProgramResult
 
 
 @pytest.mark.parametrize("status", [0, 4, 8, 12, 1, 2, 128, 132, 136, 140, 148, 152, -8])

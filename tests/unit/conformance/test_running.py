@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.conformance.checks import running
 from aotforge.conformance.checks.running import PackProbe
-from aotforge.sandbox.release_programs import ProgramResult
+from aotforge.run.release_programs import ProgramResult
 
 
 class Programs:

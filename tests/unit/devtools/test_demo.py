@@ -18,7 +18,7 @@ from aotforge.devtools.demo.demo_report import CallResult, DemoReport, OutputRes
 from aotforge.devtools.demo.run_demo import problems_of, python_folders
 from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
 from aotforge.plan.planner import plan_project
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from kernels.flash.call import Case
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -20,7 +20,7 @@ from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
-from aotforge.sandbox.release_programs import available_programs, find_release_programs
+from aotforge.run.release_programs import available_programs, find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
 from kernels.flash.call import Case as Problem
 from tests.integration.release.real import CACHE, ROOT, small_attention
