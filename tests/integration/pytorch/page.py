@@ -1,8 +1,8 @@
-"""docs/pytorch-acceptance.md: errors of the library on PyTorch's grids beside what PyTorch allows, measured on a virtual MI100.
+"""A table of the library's errors on PyTorch's grids beside what PyTorch allows, measured on a virtual MI100.
 
-    python -m tests.integration.pytorch.page [--cases N] [--work W] [--record FILE] [--seconds S] [--write]
+    python -m tests.integration.pytorch.page [--cases N] [--work W] [--record FILE] [--seconds S]
 
-N cases of each grid are executed, of those whose products have at most W multiplications. Without --write the page is printed.
+N cases of each grid are executed, of those whose products have at most W multiplications.
 With --record results are kept in a file, a JSON line each, and cases that are there with the same images are not executed again; after S
 seconds no case is begun, and the command ends with 75 while some are missing. Images are compiled into the cache, and kept there.
 """
@@ -29,7 +29,6 @@ from tests.support.runtime import ROOT, build_objects
 from .grids import GRIDS, LEVELS, SEED, Case, case_of, sample
 from .stack import make_stack, needed, plan_of
 
-PAGE = ROOT / "docs" / "pytorch-acceptance.md"
 CASES, WORK = 24, 1 << 27
 _TITLES = {
     "flash": "test_flash_attention_vs_math_ref_grads",
@@ -40,7 +39,8 @@ _TITLES = {
 }
 _HEAD = """# PyTorch's acceptance tests on a virtual MI100
 
-This page is generated: `python -m tests.integration.pytorch.page --cases {cases} --work {work} --write`.
+`python -m tests.integration.pytorch.page --cases {cases} --work {work}`
+
 PyTorch on the CPU is the reference, its math back end in float32 or float64.
 The library, built by this project, is under test on the [virtual GPU](virtual-gpu.md) (gfx908).
 Parameters and factors are those of PyTorch 2.13's tests on ROCm with AOTriton.
@@ -193,7 +193,6 @@ def main() -> int:
     parser.add_argument("--work", type=int, default=WORK)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     cases = chosen(options.cases, options.work)
     plan, lines = measure(cases, Record(path=options.record), options.seconds)
@@ -201,10 +200,7 @@ def main() -> int:
         sys.stderr.write(f"{missing} cases are missing: run the command again\n")
         return 75
     text = page(plan, lines, options.cases, options.work)
-    if options.write:
-        PAGE.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
+    sys.stdout.write(text)
     return 0 if all(line.passed for line in lines) else 1
 
 

@@ -1,6 +1,6 @@
 """PyTorch's own criteria on a virtual MI100: PyTorch on the CPU is the reference, the library is under test.
 
-A sample by default, with images that other tests compile as well; the grids among the slow tests (docs/pytorch-acceptance.md).
+A sample by default, with images that other tests compile as well; the grids among the slow tests.
 """
 
 from __future__ import annotations
