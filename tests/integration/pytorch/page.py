@@ -24,7 +24,7 @@ from typing import Any
 
 from aotforge.plan.model import Plan
 from kernels.flash.backward_settings import WIDTHS
-from tests.support.runtime import ROOT, build_objects
+from tests.support.runtime import build_objects
 
 from .grids import GRIDS, LEVELS, SEED, Case, case_of, sample
 from .stack import make_stack, needed, plan_of
