@@ -78,7 +78,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/pipeline/build_windows.py", "amd", "the archs that the wheel has extras for"),
     ("runtime/src/windows/dropin.c", "hip rocm", "PyTorch's own library, and how its builds are called"),
     ("aotforge/library/build_windows.py", "hip", _AOTRITON),
-    ("aotforge/devtools/attention_page.py", f"{ARCH} {FUNCTION}", f"{_AOTRITON}; the page shows archs of each kind"),
+    ("aotforge/devtools/attention_page.py", "amd", "the archs of AOTriton's interface"),
     ("aotforge/devtools/demo/*", f"hip {FUNCTION}", "a client of AOTriton's interface, on the virtual HIP"),
     ("aotforge/sandbox/executors/step.py", "rocm", "names of root filesystems"),
     ("aotforge/devtools/docs_pages.py", "rocm", "names of root filesystems"),

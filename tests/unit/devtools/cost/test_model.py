@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from aotforge.devtools.cost.candidates import changed
 from aotforge.devtools.cost.model import Estimate, estimate
 from aotforge.devtools.cost.rates import (
-    models,
     matrix_cycles,
     matrix_shape,
     model_of,
+    models,
     vector_cycles,
     vector_kind,
 )
