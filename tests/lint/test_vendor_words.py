@@ -79,6 +79,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("runtime/src/windows/dropin.c", "hip rocm", "PyTorch's own library, and how its builds are called"),
     ("aotforge/library/build_windows.py", "hip", _AOTRITON),
     ("aotforge/devtools/attention_page.py", "amd", "the archs of AOTriton's interface"),
+    ("aotforge/base/templates/attention.md.jinja", f"{ARCH} {FUNCTION}", _AOTRITON),
     ("aotforge/devtools/demo/*", f"hip {FUNCTION}", "a client of AOTriton's interface, on the virtual HIP"),
     ("aotforge/sandbox/executors/step.py", "rocm", "names of root filesystems"),
     ("aotforge/devtools/docs_pages.py", "rocm", "names of root filesystems"),
