@@ -110,7 +110,7 @@ def docs(
     from aotforge.devtools.docs_site import build_site
 
     folder = Path(output or ROOT / "releases" / "dist" / "docs").absolute()
-    print_report(build_site(ROOT, folder, home=HOME, environment=os.environ), json=json)
+    print_report(build_site(ROOT, folder, home=HOME), json=json)
 
 
 @cli_command("python", forwards=True)

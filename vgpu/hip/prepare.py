@@ -28,6 +28,7 @@ from aotforge.errors import (
 )
 from aotforge.formats.code_object import metadata
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
+from aotforge.targets.amd.backend import elf_flags
 from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
 
@@ -184,7 +185,7 @@ def _check_arch(hsaco: bytes, arch: str) -> None:
 
 def _check_segments(hsaco: bytes) -> None:
     try:
-        check_loaded(hsaco)
+        check_loaded(hsaco, elf_flags())
     except ValueError as error:
         raise DecodeError(f"the image is refused: {error}") from error
 

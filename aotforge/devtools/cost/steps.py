@@ -95,7 +95,7 @@ def _step(
     kind = instruction_class(line.name)
     needs = _numbers([*reads, *writes], slow)
     if shape := matrix_shape(line.name):
-        cycles = float(matrix_cycles(shape, model.arch))
+        cycles = float(matrix_cycles(shape, model))
         sums = tuple(slow.index(span) for span in writes if span in reads[-1:])
         return Step(
             unit=MATRIX if model.matrix_apart else VECTOR,
