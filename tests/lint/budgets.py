@@ -1,6 +1,6 @@
 """The table of budgets (budgets.yaml): sizes of packages, documentation and surfaces with their limits.
 
-    python -m tests.lint.budgets     # prints the table; exits with 1 above a limit
+python -m tests.lint.budgets     # prints the table; exits with 1 above a limit
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def _lines(paths: Iterable[Path]) -> int:
 
 def _surfaces() -> dict[str, int]:
     from aotforge.cli.environment import VARIABLES
+
     from aotforge.errors import EXIT_CODES
     from tasks import namespace
 
@@ -62,7 +63,9 @@ def rows() -> list[Row]:
         )
         for folder, limit in limits["python_lines"].items()
     ]
-    found += [Row(name=name, now=_lines([ROOT / name]), limit=limit) for name, limit in limits["lines"].items()]
+    found += [
+        Row(name=name, now=_lines([ROOT / name]), limit=limit) for name, limit in limits["lines"].items()
+    ]
     words = sum(len(re.findall(r"\S+", path.read_text(encoding="utf-8"))) for path in pages)
     measured = {"pages": len(pages), "words": words, **_surfaces()}
     for group in ("documentation", "surfaces"):
@@ -73,9 +76,13 @@ def rows() -> list[Row]:
 def main() -> None:
     """Prints the table."""
     table = rows()
-    sys.stdout.write(f"{'budget':<28} {'now':>7} {'limit':>7}\n" + "".join(f"{row.text()}\n" for row in table))
+    sys.stdout.write(
+        f"{'budget':<28} {'now':>7} {'limit':>7}\n" + "".join(f"{row.text()}\n" for row in table)
+    )
     if any(row.now > row.limit for row in table):
-        sys.exit("budgets: above a limit; shorten, or raise its row in budgets.yaml and say who gets what for it")
+        sys.exit(
+            "budgets: above a limit; shorten, or raise its row in budgets.yaml and say who gets what for it"
+        )
 
 
 if __name__ == "__main__":
