@@ -52,7 +52,8 @@ def _surfaces() -> dict[str, int]:
 def rows() -> list[Row]:
     """Every budget of budgets.yaml, measured on the tracked files."""
     limits = yaml.safe_load((ROOT / "budgets.yaml").read_text(encoding="utf-8"))
-    files = [path for path in project_files(ROOT) if path.is_file()]
+    files = [ROOT / name for name in project_files(ROOT)]
+    files = [path for path in files if path.is_file()]
     python = [path for path in files if path.suffix == ".py"]
     pages = [path for path in files if path.suffix == ".md"]
     found = [
