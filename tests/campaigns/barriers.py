@@ -15,8 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.virtual_gpu.emulator.decoded import Listing
 from tests.campaigns.subjects import Subject, calls_of, subjects, try_calls
+from vgpu.emulator.decoded import Listing
 
 BARRIERS = frozenset({"s_barrier", "s_barrier_wait"})
 CAUGHT = frozenset({"fault", "wrong"})

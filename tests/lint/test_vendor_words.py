@@ -40,10 +40,8 @@ ARCH, FUNCTION = "(arch)", "(function)"
 
 PLACES: tuple[tuple[str, str], ...] = (
     ("aotforge/targets/*", "the vendors"),
-    (
-        "aotforge/virtual_gpu/*",
-        "the emulator of AMD's instruction sets, and the HIP library whose devices it is",
-    ),
+    ("vgpu/*", "the emulator of AMD's instruction sets, and the HIP library whose devices it is"),
+    ("ttcpu/*", "a back end of Triton, among those of the vendors"),
     ("aotforge/devtools/cost/*", "costs of AMD's machine code, counted by the emulator"),
     ("aotforge/devtools/emulator_*.py", "the emulator's command line"),
     ("aotforge/formats/code_object.py", "the format of AMD's code objects; the emulator reads it, too"),
@@ -93,6 +91,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("kernels/*/*_warpgroups.py", "nvidia", "names of Triton's modules for the instructions that they are written for"),
     ("aotforge/rules.py", "wavefront lds", "names in job keys, older than the second vendor: a change compiles all again"),
     ("aotforge/compile/cache_entry.py", "wavefront lds hsaco vgpr agpr sgpr", "names in stored entries, older than the second vendor"),
+    ("aotforge/verify/hazards.py", "vgprs", "registers of the instructions that hazards are about"),
     ("aotforge/verify/executors.py", "lds", "an argument of the virtual GPU's launch"),
     ("aotforge/verify/report.py", "lds", "a class of instructions of the virtual GPU"),
     ("aotforge/toolchain/triton.py", "amdgcn amd amdgpu nvidia", "files and variables of the Triton package"),
@@ -115,7 +114,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
 """Files, their words in lower case, and why they have them."""
 
 SUFFIXES = (".py", ".c", ".cpp", ".h", ".def", ".html", ".jinja", ".txt")
-SOURCES = ("aotforge/", "kernels/", "runtime/src/")
+SOURCES = ("aotforge/", "vgpu/", "ttcpu/", "kernels/", "runtime/src/")
 
 
 @cache

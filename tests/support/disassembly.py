@@ -17,11 +17,11 @@ from dataclasses import replace
 from aotforge.errors import DecodeError, ToolchainError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import Symbol, read_elf
-from aotforge.virtual_gpu.emulator.assembly import assemble
-from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
-from aotforge.virtual_gpu.emulator.listing import parse_line
+from vgpu.emulator.assembly import assemble
+from vgpu.emulator.decoded import Line, Listing, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.isa.wave_ops import NO_OPS
+from vgpu.emulator.listing import parse_line
 
 OBJDUMP = "llvm-objdump-22"
 _LINE = re.compile(r"\t(?P<text>.*?)\s*// (?P<address>[0-9A-F]{12}): (?P<words>[0-9A-F]{8}(?: [0-9A-F]{8})*)")

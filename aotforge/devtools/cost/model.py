@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
 from aotforge.devtools.cost.timeline import Timeline
 from aotforge.devtools.cost.work import Traffic, Work, is_permute, traffic_kind
-from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
-from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
+from vgpu.emulator.classes import InstructionClass, instruction_class
+from vgpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
 _LATENCY = "latency"
 _BUSY = 0.75

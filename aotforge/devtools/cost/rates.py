@@ -13,8 +13,8 @@ from functools import cache
 
 from aotforge.base.architectures import CostRates, VectorKind, load_architectures
 from aotforge.errors import UnsupportedError
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.measure import Banks
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.measure import Banks
 
 
 class IssueModel(CostRates):

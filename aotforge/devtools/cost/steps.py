@@ -8,10 +8,10 @@ from typing import Any
 
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
 from aotforge.devtools.cost.work import is_permute, traffic_kind
-from aotforge.virtual_gpu.emulator import waits
-from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
-from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine
+from vgpu.emulator import waits
+from vgpu.emulator.classes import InstructionClass, instruction_class
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.measure import SEGMENT, MeasuredLine
 
 VECTOR, MATRIX, SCALAR, LOCAL, MEMORY, NONE = range(6)
 """Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each other."""

@@ -23,9 +23,9 @@ from aotforge.devtools.cost.timeline import Timeline
 from aotforge.devtools.cost.work import KINDS, Traffic, Work, add_up, traffic_kind
 from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Setting
-from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.measure import MeasuredLine, Measurement
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.measure import MeasuredLine, Measurement
 
 NAMES = (
     "v_add_f32", "v_exp_f32", "v_cvt_f16_f32", "v_mul_lo_u32", "v_add_f64", "s_add_u32", "s_branch", "s_load_dword",
