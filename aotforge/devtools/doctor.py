@@ -21,14 +21,13 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 
-from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
+from aotforge.base.cache_trust import check_cache_name
 from aotforge.base.child_processes import NETWORK, child_environment, run_child
 from aotforge.base.downloads import download
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
-from aotforge.conformance.matrix import levels_of_names
-from aotforge.conformance.matrix import pack_serves
+from aotforge.conformance.matrix import levels_of_names, pack_serves
 from aotforge.deliver.dropin.inputs import IMAGES, read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (
@@ -46,6 +45,7 @@ from aotforge.sandbox.executors.choose import ORDER, make_executor
 from aotforge.targets.amd.device_wheels import without_family
 from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from vgpu.cache import cache_fault, check_cache
 
 PURPOSES = ("build", "windows", "containers", "release", "publish", "install")
 """What `--purpose` takes. `build` includes verification; `install` includes the drop-in."""
