@@ -1,7 +1,7 @@
 """Single-bit flips in the machine code of an attention image: `python -m tests.campaigns.bit_flips`.
 
 Each flip is tried twice: with the check that the text is the image's, which must refuse it, and without, decoded from the altered
-bytes by llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/virtual-gpu-faults.md.
+bytes by llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/planted-faults.md.
 """
 
 from __future__ import annotations

@@ -161,9 +161,7 @@ def hits(path: str, words: list[tuple[int, str]]) -> list[str]:
 
 def test_vendor_words_are_where_their_vendor_is() -> None:
     new = [hit for path, words in words_by_file().items() for hit in hits(path, words)]
-    advice = (
-        "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/glossary.md):"
-    )
+    advice = "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/architecture.md):"
     assert not new, "\n".join([advice, *new])
 
 
