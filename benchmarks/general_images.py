@@ -18,7 +18,6 @@ from typing import Literal
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.base.general_costs import GeneralCost, load_general_costs, written
-from aotforge.base.machine import default_cache
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
@@ -26,12 +25,13 @@ from aotforge.devtools.cost.run_cost import ProgramCost
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of, uses_of
+from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from kernels.flash.call import Bias, Dropout
 from kernels.flash.call import Case as Problem
 from kernels.flash.cases import invocation_of
+from vgpu.cache import default_cache
+from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.program import Emulator
 
 ROOT = Path(__file__).parents[1]
 _KERNELS = {"attn_fwd": ("attn_fwd",), "attn_bwd": ("bwd_preprocess", "bwd_dk_dv", "bwd_dq")}

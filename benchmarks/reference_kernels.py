@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from aotforge.base.machine import default_cache
 from aotforge.base.source_groups import files_digest
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.run_cost import Cost, cost
+from vgpu.cache import default_cache
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).with_suffix(".yaml")
@@ -25,7 +25,7 @@ _COST = ("model", "paths", "rates", "run_cost", "simd", "steps", "timeline", "wo
 MODEL = (
     *(f"aotforge/devtools/cost/{name}.py" for name in _COST),
     "aotforge/targets/amd/occupancy.py",
-    *(f"aotforge/virtual_gpu/emulator/{name}.py" for name in ("classes", "effects", "measure")),
+    *(f"vgpu/emulator/{name}.py" for name in ("classes", "effects", "measure")),
     "manifests/architectures.yaml",
 )
 """Sources that decide the estimate of an executed image and its longest pipe."""

@@ -17,8 +17,6 @@ from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.deliver.page import read_page
 from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
-from aotforge.formats.code_object import CodeObjectError, kernel_metadata
-from aotforge.formats.elf import read_elf
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive, read_tar
@@ -27,9 +25,6 @@ from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import FORMAT
-from aotforge.virtual_gpu.emulator.assembly import check_text
-from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
-from aotforge.virtual_gpu.emulator.listing import parse_listing
 from tests.campaigns.fuzzing.programs import readers as built_readers
 from tests.campaigns.fuzzing.target import Run, Target, folder
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
@@ -37,6 +32,11 @@ from tests.support.hostile import member, refit, tar_bytes, zipped
 from tests.support.publishing import make_release
 from tests.support.readers import Readers, python_reads
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
+from vgpu.code_object import CodeObjectError, kernel_metadata
+from vgpu.elf import read_elf
+from vgpu.emulator.assembly import check_text
+from vgpu.emulator.descriptor import read_descriptor
+from vgpu.emulator.listing import parse_listing
 
 _BOUNDS = TarFacts(sha256="", size=1 << 16, members=50)
 
@@ -231,7 +231,7 @@ def code_objects() -> Iterator[tuple[Sequence[bytes], Run]]:
 @contextmanager
 def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A text: decoded or a named error; what is passed to the assembler has no directive that reads a file."""
-    from tests.unit.virtual_gpu.emulator.test_decoding import CHECKED
+    from tests.unit.vgpu.emulator.test_decoding import CHECKED
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "replace")

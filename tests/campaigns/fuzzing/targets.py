@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from aotforge.publish.signed_index import load_state
 from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import Metadata
 
@@ -28,7 +29,6 @@ from aotforge.deliver.pytorch.serve import ReleaseServer
 from aotforge.errors import InstallError, TrustError
 from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, read_root
-from aotforge.publish.signed_index import load_state
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index

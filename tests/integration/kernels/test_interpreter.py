@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, UnsupportedError
-from aotforge.virtual_gpu.interpreter.machine import Opaque, execute
-from aotforge.virtual_gpu.interpreter.memory import Memory
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.machine import Opaque, execute
+from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     DType,
     bf16_bits,
@@ -24,6 +23,7 @@ from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels
 from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
 from tests.support.run_operator import run_operator
+from vgpu.memory import Memory
 
 
 def run(kernel: Opaque, arguments: dict[str, Any], types: dict[str, str], **constants: int | bool) -> None:
