@@ -16,11 +16,9 @@ from aotforge.cli.command import (
     Profile,
     ProgressKind,
     Quiet,
-    Unsandboxed,
     archs_of,
     cache_folder,
     cli_command,
-    is_own_release,
     job_count,
     names,
     print_checked,
@@ -153,7 +151,6 @@ def demo(
     release: Annotated[
         str | None, "a release folder to show, whose library is executed, instead of building one"
     ] = None,
-    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
@@ -179,8 +176,6 @@ def demo(
         shown = DemoRequest(
             build=request,
             release=folder,
-            own=folder is None or is_own_release(folder),
-            unsandboxed=unsandboxed,
         )
         report = demo(shown, observer=display)
     print_checked(report, report.require_passed, json=json)

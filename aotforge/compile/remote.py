@@ -5,7 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, 
 from aotforge.errors import ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build
-from aotforge.run.step import ExecutionTarget, OutputTail, Step, StepLimits, StepResult, memory_error
+from aotforge.run.step import ExecutionTarget, Step, StepLimits, StepResult
 from aotforge.toolchain.triton import Toolchain
 
 _START_SECONDS = 600.0
+_LOG_TAIL = 4096
 
 OnMessage = Callable[[dict[str, Any], bytes], None]
 
@@ -69,16 +70,16 @@ class RemoteScheduler:
             raise
         killed = [failure.job.label for failure in self.failures if "SIGKILL" in failure.detail]
         if result.oom_killed and killed:
-            raise memory_error(step, detail=", ".join(killed), kept=result.kept)
+            raise step.memory_error(detail=f": {', '.join(killed)}")
         lost = self._claimed.keys() - {failure.job.key for failure in self.failures}
         if result.status or lost:
             raise _failed(step, result, log, f"{len(lost)} jobs not finished")
 
     def _step(self) -> Step:
         limits, jobs = self.settings.limits, self._claimed.values()
-        capacity = self.execution.runner.capacity()
-        by_memory = int(capacity.memory_bytes // limits.memory_bytes)
-        count = max(1, min(len(jobs), self.settings.workers or capacity.cpus, by_memory))
+        cpus, memory_bytes = self.execution.runner.capacity()
+        by_memory = int(memory_bytes // limits.memory_bytes)
+        count = max(1, min(len(jobs), self.settings.workers or cpus, by_memory))
         order = {"jobs": [asdict(job) for job in jobs], "count": count, "limits": asdict(limits)}
         return _step(
             f"compiling {len(jobs)} images ({self.execution.runner.name})",
@@ -148,11 +149,12 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
 
 def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[StepResult, str]:
     """Runs a step of the worker: its result and the end of its log. Raises the error that it reports."""
-    frames, log = Frames(), OutputTail(1 << 12)
+    frames, log = Frames(), bytearray()
 
     def on_output(stream: str, data: bytes) -> None:
         if stream == "stderr":
-            log.add(data)
+            log.extend(data)
+            del log[:-_LOG_TAIL]
             return
         for message, payload in frames.feed(data):
             if "error" in message:
@@ -160,7 +162,8 @@ def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple
             on_message(message, payload)
 
     try:
-        return execution.runner.run(step, execution.rootfs, on_output=on_output), log.text().strip()
+        result = execution.runner.run(replace(step, on_output=on_output), execution.rootfs)
+        return result, log.decode("utf-8", "replace").strip()
     except (LookupError, TypeError, ValueError) as error:
         raise ExecutorError(
             f"{step.name}: the worker's messages are not valid: {error}",

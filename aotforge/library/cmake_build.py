@@ -13,10 +13,11 @@ from aotforge.errors import RuntimeBuildError
 from aotforge.formats.tree import input_tree
 from aotforge.library.build_tools import Tools, run_tool
 from aotforge.run.choose import choose_runner
-from aotforge.run.step import WORK, ExecutionTarget, OutputTail, Step, StepLimits
+from aotforge.run.step import WORK, ExecutionTarget, Step, StepLimits
 
 _SECONDS = 1800.0
 _BYTES_PER_JOB = 3 * GIB // 4
+_OUTPUT_TAIL = 1 << 20
 _COMPILER = "compiler.txt"
 _DESCRIBE = 'set -e\n{ "${CXX:-c++}" --version | head -n 1; "${CXX:-c++}" -dumpmachine; } > "$WORK/out/%s"\n'
 
@@ -128,25 +129,29 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
 
     Raises RuntimeBuildError with the end of the output, LimitError, ExecutorError, OutputError.
     """
-    jobs = build.jobs or execution.runner.capacity().cpus
-    output = OutputTail()
+    jobs = build.jobs or execution.runner.capacity()[0]
+    output, folder = bytearray(), install.parent / f"{install.name}.outputs"
+
+    def on_output(_stream: str, data: bytes) -> None:
+        output.extend(data)
+        del output[:-_OUTPUT_TAIL]
+
     step = Step(
         name=f"{build.name} ({execution.runner.name})",
         command=("/bin/sh", "-c", build.script(jobs)),
         environment=build.variables(execution),
         inputs=build.inputs(),
+        outputs=folder,
+        on_output=on_output,
         limits=StepLimits(
             memory_bytes=2 * GIB + jobs * _BYTES_PER_JOB,
             processes=64 + 16 * jobs,
             seconds=_SECONDS,
         ),
     )
-    folder = install.parent / f"{install.name}.outputs"
-    done = execution.runner.run(
-        step, execution.rootfs, outputs=folder, on_output=lambda _, data: output.add(data)
-    )
+    done = execution.runner.run(step, execution.rootfs)
     if done.status:
-        raise build_error(step.name, done.status, output.text(), kept=done.kept)
+        raise build_error(step.name, done.status, output.decode("utf-8", "replace"), kept=done.kept)
     with output_errors(install):
         (folder / "prefix").rename(install)
         described = (folder / _COMPILER).read_text("utf-8") if build.tools is None else build.tools.compiler

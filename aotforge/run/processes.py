@@ -9,26 +9,25 @@ import subprocess
 import tarfile
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-from aotforge.base.child_processes import ChildEnvironment, fixed_environment, run_child, start_child
+from aotforge.base.child_processes import fixed_environment, run_child, start_child
 from aotforge.base.files import errors_as, remove_unlocked, scratch_folder
 from aotforge.errors import CacheError, ExecutorError
-from aotforge.run.step import OnOutput, RootFS, Step, StepResult, StepRunner, finished
+from aotforge.run.step import RootFS, Step, StepResult, StepRunner
 
-PREFIX = "step-"
-"""Of the work folders of steps."""
-
-_KEPT = "kept-"
+_PREFIX, _KEPT = "step-", "kept-"
 _PROBE_SECONDS = 30
 _DRAIN_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 _INSIDE = "/work"
-_UID = "1000"
+_USER = "1000"
+BARE = fixed_environment({"PATH": os.defpath})
+"""Environment of an outer process, whose program gets its own."""
 
 
 def find_program(package: str, program: str) -> str:
@@ -46,28 +45,32 @@ def find_program(package: str, program: str) -> str:
 def work_folder(parent: Path) -> Iterator[Path]:
     """A locked folder of one step, removed at the end; also what killed runs left. Raises CacheError."""
     hint = f"free some space in {parent}, or choose another folder with --cache; then build again"
-    with errors_as(CacheError, parent, hint=hint), scratch_folder(parent, PREFIX) as folder:
+    with errors_as(CacheError, parent, hint=hint), scratch_folder(parent, _PREFIX) as folder:
         yield folder
 
 
-class ProcessRunner(StepRunner):
-    """Steps as child processes, with their files in a folder below `folder`."""
+def limited(memory_bytes: int, file_bytes: int = resource.RLIM_INFINITY) -> Callable[[], None]:
+    """For `preexec_fn`: bounds a process's memory and the size of its files, and forbids core dumps."""
+    bounds = {resource.RLIMIT_DATA: memory_bytes, resource.RLIMIT_FSIZE: file_bytes, resource.RLIMIT_CORE: 0}
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
-        self._folder, self._keep = folder, keep
+    def limit() -> None:
+        for number, most in bounds.items():
+            hard = resource.getrlimit(number)[1]
+            allowed = [value for value in (most, hard) if value != resource.RLIM_INFINITY]
+            bound = min(allowed, default=resource.RLIM_INFINITY)
+            resource.setrlimit(number, (bound, bound))
+
+    return limit
+
+
+class ProcessRunner(StepRunner):
+    """Steps as child processes."""
 
     @abstractmethod
     def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
         """The command line that runs the step with its files in `work`."""
 
-    def run(
-        self,
-        step: Step,
-        rootfs: RootFS | None,
-        *,
-        outputs: Path | None = None,
-        on_output: OnOutput = lambda stream, data: None,
-    ) -> StepResult:
+    def run(self, step: Step, rootfs: RootFS | None) -> StepResult:
         """Runs a step as a child process."""
         with work_folder(self._folder) as work:
             for name in ("in", "out"):
@@ -75,27 +78,25 @@ class ProcessRunner(StepRunner):
             if step.inputs:
                 with tarfile.open(fileobj=BytesIO(step.inputs)) as tar:
                     tar.extractall(work / "in", filter="data")
-            start, kept = time.monotonic(), ""
-            status = _run(step, self.command(step, rootfs, work), on_output)
+            command, start, kept = self.command(step, rootfs, work), time.monotonic(), ""
+            status = _run(step, command)
             seconds = time.monotonic() - start
             if status and self._keep:
-                place = work.with_name(work.name.replace(PREFIX, _KEPT))
-                kept = str(work.rename(place))
-            result = finished(step, status, seconds=seconds, oom_killed=False, kept=kept)
-            if outputs is not None and not status:
-                shutil.move(work / "out", outputs)
+                kept = str(work.rename(work.with_name(work.name.replace(_PREFIX, _KEPT))))
+            result = step.result(status, seconds=seconds, oom_killed=False, kept=kept)
+            if step.outputs is not None and not status:
+                shutil.move(work / "out", step.outputs)
             return result
 
     def prune(self, *, kept: bool = False) -> list[str]:
         """Removes work folders of killed runs."""
-        removed = []
-        for path in self._folder.glob(f"{PREFIX}*"):
+        wanted = sorted(self._folder.glob(f"{_PREFIX}*"))
+        for path in wanted:
             remove_unlocked(path, folder=True)
-            removed += [] if path.exists() else [str(path)]
         for path in self._folder.glob(f"{_KEPT}*") if kept else ():
             shutil.rmtree(path, ignore_errors=True)
-            removed.append(str(path))
-        return removed
+            wanted.append(path)
+        return [str(path) for path in wanted if not path.exists()]
 
 
 class LocalRunner(ProcessRunner):
@@ -114,21 +115,12 @@ class BubblewrapRunner(ProcessRunner):
     name = "bubblewrap"
 
     def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        """Raises ExecutorError when the kernel does not let this user create namespaces."""
         super().__init__(folder, keep=keep)
         self._program = find_program("bubblewrap", "bwrap")
-        self._probe()
-
-    def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
-        """The step in its rootfs, of which /work and /tmp are writable."""
-        assert rootfs is not None
-        words = [*enter_rootfs(self._program, rootfs.unpacked()), "--bind", str(work), _INSIDE]
-        return [*words, "--chdir", "/", *step.words(_INSIDE)]
-
-    def _probe(self) -> None:
-        """Raises ExecutorError when the kernel does not let this user create namespaces."""
-        command = [*enter_rootfs(self._program, Path("/")), "/bin/true"]
+        command = [*_entered(self._program, Path("/")), "/bin/true"]
         try:
-            done = run_child(command, environment=_bare(), capture_output=True, timeout=_PROBE_SECONDS)
+            done = run_child(command, environment=BARE, capture_output=True, timeout=_PROBE_SECONDS)
             trouble = done.stderr.strip() if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
             trouble = str(error)
@@ -140,39 +132,41 @@ class BubblewrapRunner(ProcessRunner):
                 "or another --executor",
             )
 
+    def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
+        """The step in its rootfs, of which /work and /tmp are writable."""
+        assert rootfs is not None
+        words = [*_entered(self._program, rootfs.unpacked()), "--bind", str(work), _INSIDE]
+        return [*words, "--chdir", "/", *step.words(_INSIDE)]
 
-def enter_rootfs(program: str, tree: Path) -> list[str]:
-    """bubblewrap's command line up to its mounts of files: namespaces of its own, `tree` read-only."""
-    words = [program, "--unshare-all", "--uid", _UID, "--gid", _UID, "--die-with-parent", "--new-session"]
+
+def shell_command(rootfs: RootFS, run: str) -> list[str]:
+    """A command of this machine that enters a rootfs: `run` is a line for /bin/sh, empty for a shell."""
+    words = _entered(find_program("bubblewrap", "bwrap"), rootfs.unpacked())
+    words += [word for name, value in rootfs.environment for word in ("--setenv", name, value)]
+    if not run:
+        words.remove("--new-session")  # the shell stays in the terminal's session
+    return [*words, "--chdir", "/tmp", *(["/bin/sh", "-c", run] if run else ["/bin/bash"])]
+
+
+def _entered(program: str, tree: Path) -> list[str]:
+    """bubblewrap's command line with `tree` as read-only root, in namespaces of its own."""
+    words = [program, "--unshare-all", "--uid", _USER, "--gid", _USER, "--die-with-parent", "--new-session"]
     words += ["--clearenv", "--ro-bind", str(tree), "/", "--proc", "/proc", "--remount-ro", "/proc"]
     return [*words, "--dev", "/dev", "--tmpfs", "/tmp"]
 
 
-def _bare() -> ChildEnvironment:
-    """Of the outer process, whose program gets the step's own environment."""
-    return fixed_environment({"PATH": os.defpath})
-
-
-def _run(step: Step, command: list[str], on_output: OnOutput) -> int:
+def _run(step: Step, command: list[str]) -> int:
     """The exit status of a command, 128 + signal when it was killed. Nothing of it is left running."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = step.limits.memory_bytes
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
     try:
         process = start_child(
             command,
-            environment=_bare(),
+            environment=BARE,
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
             cwd="/",
             start_new_session=True,
-            preexec_fn=limit,
+            preexec_fn=limited(step.limits.memory_bytes),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ExecutorError(
@@ -180,14 +174,14 @@ def _run(step: Step, command: list[str], on_output: OnOutput) -> int:
         ) from error
     with process:
         try:
-            _forward(process, on_output)
+            _forward(process, step)
             status = process.wait()
         finally:
             _kill(process)
     return status if status >= 0 else 128 - status
 
 
-def _forward(process: Popen[bytes], on_output: OnOutput) -> None:
+def _forward(process: Popen[bytes], step: Step) -> None:
     """Passes both streams on until they close, or the process has ended and its children stay silent."""
     assert process.stdout is not None and process.stderr is not None
     end = float("inf")
@@ -197,7 +191,7 @@ def _forward(process: Popen[bytes], on_output: OnOutput) -> None:
         while watched.get_map() and time.monotonic() < end:
             for key, _ in watched.select(_POLL_SECONDS):
                 if data := os.read(key.fd, 1 << 16):
-                    on_output(key.data, data)
+                    step.on_output(key.data, data)
                 else:
                     watched.unregister(key.fileobj)
             if end == float("inf") and process.poll() is not None:
@@ -208,12 +202,3 @@ def _forward(process: Popen[bytes], on_output: OnOutput) -> None:
 def _kill(process: Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def shell_command(rootfs: RootFS, run: str) -> list[str]:
-    """A command of this machine that enters a rootfs: `run` is a line for /bin/sh, empty for a shell."""
-    words = enter_rootfs(find_program("bubblewrap", "bwrap"), rootfs.unpacked())
-    words += [word for name, value in rootfs.environment for word in ("--setenv", name, value)]
-    if not run:
-        words.remove("--new-session")  # the shell stays in the terminal's session
-    return [*words, "--chdir", "/tmp", *(["/bin/sh", "-c", run] if run else ["/bin/bash"])]

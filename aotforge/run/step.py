@@ -16,17 +16,16 @@ KERNELS, RUNTIME, WINDOWS = "rocm-kernels", "rocm-runtime", "windows-noimage"
 WORK = "{work}"
 """Placeholder of a step's folder in its command and environment."""
 
-KILL_SECONDS = 10
+_KILL_SECONDS = 10
 """Time between SIGTERM and SIGKILL for a step that exceeds its time limit."""
 
-Stream = Literal["stdout", "stderr"]
-OnOutput = Callable[[Stream, bytes], None]
+OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 """Receives a step's output as it is written. An exception that it raises ends the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepLimits:
-    """Limits of a step: memory in bytes, number of processes, wall time in seconds.
+    """Memory in bytes, number of processes, wall time in seconds.
 
     Engines enforce memory and processes over the whole container; local and bubblewrap bound the memory of
     each process.
@@ -53,19 +52,40 @@ class RootFS:
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """A command. `{work}` in it and in its complete `environment` is a folder with `in/` (the tar `inputs`,
-    unpacked) and `out/`."""
+    unpacked) and `out/`, whose files come to the new folder `outputs` if the command exits with 0."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
     inputs: bytes = b""
+    outputs: Path | None = None
+    on_output: OnOutput = lambda stream, data: None
     limits: StepLimits = field(default_factory=StepLimits)
 
     def words(self, work: str) -> list[str]:
         """The command line under its time limit, with the step's environment alone."""
-        limit = ["timeout", f"--kill-after={KILL_SECONDS}", f"{self.limits.seconds:g}"]
+        limit = ["timeout", f"--kill-after={_KILL_SECONDS}", f"{self.limits.seconds:g}"]
         own = [f"{name}={value}" for name, value in self.environment.items()]
         return [word.replace(WORK, work) for word in ("/usr/bin/env", "-i", *own, *limit, *self.command)]
+
+    def result(self, status: int, *, seconds: float, oom_killed: bool, kept: str) -> "StepResult":
+        """The result of this step, which ended after `seconds`. Raises LimitError."""
+        inspect = f"; its files: {kept}" if kept else ""
+        if status and oom_killed:
+            raise self.memory_error(inspect)
+        if status in {124, 137} and seconds >= self.limits.seconds:  # of `timeout`, and of its SIGKILL
+            raise LimitError(
+                f"{self.name} needs more than its limit of {self.limits.seconds:g} s of time",
+                hint="run it on a faster machine, or with more processes (--jobs)" + inspect,
+            )
+        return StepResult(status=status, oom_killed=oom_killed, kept=kept)
+
+    def memory_error(self, inspect: str = "", *, detail: str = "") -> LimitError:
+        """The error for exceeded memory."""
+        return LimitError(
+            f"{self.name} needs more than its limit of {self.limits.memory_bytes / GIB:.3g} GiB of memory{detail}",
+            hint=f"fewer worker processes (--jobs) need less; or run it on a machine with more{inspect}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,38 +98,26 @@ class StepResult:
     kept: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """Usable CPUs and bytes of memory of the machine that steps run on."""
-
-    cpus: int
-    memory_bytes: int
-
-
 class StepRunner(ABC):
     """Runs steps in a rootfs under limits."""
 
     name: ClassVar[str]
 
-    @abstractmethod
-    def run(
-        self,
-        step: Step,
-        rootfs: RootFS | None,
-        *,
-        outputs: Path | None = None,
-        on_output: OnOutput = lambda stream, data: None,
-    ) -> StepResult:
-        """Runs a step and removes its files and processes.
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        """`folder` has the work folders of steps; with `keep`, those of failed steps stay."""
+        self._folder, self._keep = folder, keep
 
-        `outputs` is a new folder that receives the files of `out/` when the status is 0, which is a result
-        as every other status is. The local runner ignores `rootfs`. Raises LimitError, ExecutorError,
-        CacheError, and what `on_output` raises.
+    @abstractmethod
+    def run(self, step: Step, rootfs: RootFS | None) -> StepResult:
+        """Runs a step and removes its files and processes; every status is a result.
+
+        The local runner ignores `rootfs`, the others need it. Raises LimitError, ExecutorError, CacheError,
+        and what `on_output` raises.
         """
 
-    def capacity(self) -> Capacity:
-        """Resources of the machine that steps run on; by default this one's. Raises ExecutorError."""
-        return Capacity(cpus=available_cpus(), memory_bytes=available_memory())
+    def capacity(self) -> tuple[int, int]:
+        """CPUs and bytes of memory of the machine that steps run on. Raises ExecutorError."""
+        return available_cpus(), available_memory()
 
     @abstractmethod
     def prune(self, *, kept: bool = False) -> list[str]:
@@ -153,45 +161,3 @@ class ExecutionTargets:
         """Names and digests of the rootfs images."""
         images = [target.rootfs for target in self.by_rootfs.values()]
         return tuple((image.name, image.identity) for image in images if image is not None)
-
-
-class OutputTail:
-    """The end of a step's text output: a program that prints without end must not fill this memory."""
-
-    def __init__(self, limit: int = 1 << 20) -> None:
-        self._limit, self._data = limit, bytearray()
-
-    def add(self, data: bytes) -> None:
-        """Appends; what exceeds the limit is dropped at the beginning."""
-        self._data += data
-        if len(self._data) > 2 * self._limit:
-            del self._data[: -self._limit]
-
-    def text(self) -> str:
-        """At most `limit` bytes, as UTF-8."""
-        return self._data[-self._limit :].decode("utf-8", "replace")
-
-
-def memory_error(step: Step, *, detail: str = "", kept: str = "") -> LimitError:
-    """The error for a step that exceeded its memory."""
-    return LimitError(
-        f"{step.name} needs more than its limit of {step.limits.memory_bytes / GIB:.3g} GiB of memory"
-        + (f": {detail}" if detail else ""),
-        hint="fewer worker processes (--jobs) need less; or run it on a machine with more" + _inspect(kept),
-    )
-
-
-def finished(step: Step, status: int, *, seconds: float, oom_killed: bool, kept: str) -> StepResult:
-    """The result of a step that ended after `seconds`. Raises LimitError."""
-    if status and oom_killed:
-        raise memory_error(step, kept=kept)
-    if status in {124, 137} and seconds >= step.limits.seconds:  # timeout's, and SIGKILL's after it
-        raise LimitError(
-            f"{step.name} needs more than its limit of {step.limits.seconds:g} s of time",
-            hint="run it on a faster machine, or with more processes (--jobs)" + _inspect(kept),
-        )
-    return StepResult(status=status, oom_killed=oom_killed, kept=kept)
-
-
-def _inspect(kept: str) -> str:
-    return f"; its files: {kept}" if kept else ""

@@ -290,7 +290,7 @@ def test_without_a_sandbox_a_strangers_release_needs_consent_alone(
     with pytest.raises(ExecutorError, match="no sandbox"):
         check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
     report = check_release(
-        release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"], unsandboxed=True
+        release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"]
     )
     assert not red(report) and not report.of("not run")
 

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aotforge.errors import LimitError
 from aotforge.formats.tree import input_tree
-from aotforge.run.step import RootFS, Step, StepLimits, StepResult, StepRunner
+from aotforge.run.step import OnOutput, RootFS, Step, StepLimits, StepResult, StepRunner
 from tests.support.rootfs import NAMES, ROOT, SANDBOXED, runner, small_rootfs
 
 MIB = 1 << 20
@@ -28,28 +29,28 @@ class Bench:
         self.runner, self.rootfs = runner, rootfs
         self.received: list[tuple[str, bytes]] = []
 
-    def step(self, script: str, *, limits: StepLimits = SMALL, files: dict[str, bytes] | None = None) -> Step:
-        return Step(
-            name="test step",
-            command=("/bin/sh", "-c", script),
-            inputs=input_tree({}, files or {}),
-            limits=limits,
-            environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.rootfs.python},
-        )
-
-    def run(
+    def step(
         self,
         script: str,
         *,
         limits: StepLimits = SMALL,
         files: dict[str, bytes] | None = None,
         outputs: Path | None = None,
-    ) -> StepResult:
-        self.received.clear()
-        step = self.step(script, limits=limits, files=files)
-        return self.runner.run(
-            step, self.rootfs, outputs=outputs, on_output=lambda s, d: self.received.append((s, d))
+        on_output: OnOutput | None = None,
+    ) -> Step:
+        return Step(
+            name="test step",
+            command=("/bin/sh", "-c", script),
+            inputs=input_tree({}, files or {}),
+            limits=limits,
+            environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.rootfs.python},
+            outputs=outputs,
+            on_output=on_output or (lambda stream, data: self.received.append((stream, data))),
         )
+
+    def run(self, script: str, **options: Any) -> StepResult:
+        self.received.clear()
+        return self.runner.run(self.step(script, **options), self.rootfs)
 
     def text(self, stream: str) -> str:
         return b"".join(data for name, data in self.received if name == stream).decode()
@@ -117,7 +118,7 @@ def test_output_is_streamed_in_order_and_an_error_ends_the_step(bench: Bench) ->
             raise EnoughError  # the step still waits: the output was received while it ran
 
     with pytest.raises(EnoughError):
-        bench.runner.run(bench.step("echo first; sleep 600"), bench.rootfs, on_output=receive)
+        bench.run("echo first; sleep 600", on_output=receive)
     assert b"".join(seen) == b"first\n"
     bench.run("for i in 1 2 3 4 5 6 7 8 9; do echo $i; done")
     assert bench.text("stdout") == "".join(f"{i}\n" for i in range(1, 10))

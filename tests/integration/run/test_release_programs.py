@@ -1,9 +1,8 @@
-"""Programs of a release see neither network, keys, files of the caller nor other processes, and need consent without a sandbox."""
+"""Programs of a release see neither network, keys, files of the caller nor other processes."""
 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import socket
 from pathlib import Path
@@ -11,24 +10,18 @@ from pathlib import Path
 import pytest
 
 from aotforge.conformance.compilers import CompilationCache, find_compilers
-from aotforge.errors import ExecutorError, ToolchainError
+from aotforge.errors import ToolchainError
 from aotforge.run import release_programs
 from aotforge.run.release_programs import (
     ProgramResult,
-    ReleasePrograms,
     available_programs,
-    check_consent,
-    find_release_programs,
-    is_own_release,
 )
-from tests.e2e.checkouts import invoke
-from tests.support.families import PROJECT
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
 def run(line: str, readable: tuple[Path, ...] = (), writable: tuple[Path, ...] = ()) -> ProgramResult:
-    programs = find_release_programs("r", own=False, unsandboxed=False)
+    programs = available_programs()
     return programs.run(
         ["/bin/sh", "-c", line], environment={}, readable=readable, writable=writable, seconds=300
     )
@@ -79,7 +72,7 @@ print("all")
 @needs_bubblewrap
 def test_no_file_of_the_kernel_opens_for_writing() -> None:
     """Where root calls, core_pattern would be a program that the kernel executes as root, outside of the sandbox. Nothing is written."""
-    programs = find_release_programs("r", own=False, unsandboxed=False)
+    programs = available_programs()
     command = ["/usr/bin/python3", "-c", _OPEN_FOR_WRITING]
     done = programs.run(command, environment={}, readable=(), seconds=300)
     assert (done.status, done.stdout.split()) == (0, ["all"]), done
@@ -102,36 +95,9 @@ def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
 def test_capabilities_and_time_are_bounded() -> None:
     text = run("grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status").stdout
     assert {line.split()[1].lstrip("0") for line in text.splitlines()} == {"", "1"}, text
-    programs = find_release_programs("r", own=False, unsandboxed=False)
+    programs = available_programs()
     ended = programs.run(["/bin/sleep", "30"], environment={}, readable=(), seconds=0.3)
     assert ended.status is None
-
-
-def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is all that is needed: keys are no reason to refuse, and no program has them."""
-    monkeypatch.setattr(release_programs, "available_programs", lambda: ReleasePrograms(sandbox=()))
-    monkeypatch.setenv("GITHUB_TOKEN", "planted-token")
-    with pytest.raises(ExecutorError, match="no sandbox") as error:
-        find_release_programs("0.11.2b-r1", own=False, unsandboxed=False)
-    assert "bubblewrap" in error.value.hint and "--unsandboxed" in error.value.hint
-    assert find_release_programs("0.11.2b-r1", own=True, unsandboxed=False).sandbox == ()
-    found = find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
-    command = ["/bin/sh", "-c", "echo $ONE; cat /proc/self/environ"]
-    done = found.run(command, environment={"ONE": "1"}, readable=(), seconds=300)
-    assert (done.status, done.stdout[:2]) == (0, "1\n") and "planted" not in done.stdout
-
-
-def test_what_is_in_releases_dist_is_this_checkouts_own(tmp_path: Path) -> None:
-    dist = tmp_path / "releases" / "dist"
-    (dist / "r1").mkdir(parents=True)
-    (tmp_path / "shared" / "r1").mkdir(parents=True)
-    assert is_own_release(dist / "r1", tmp_path) and not is_own_release(tmp_path / "shared" / "r1", tmp_path)
-    assert not is_own_release(dist / ".." / ".." / "shared" / "r1", tmp_path)
-    dist.rename(tmp_path / "before")
-    dist.symlink_to(tmp_path / "shared")
-    assert is_own_release(dist / "r1", tmp_path)
-    (tmp_path / "circle").symlink_to("circle")
-    assert not is_own_release(tmp_path / "circle", tmp_path)
 
 
 @needs_bubblewrap
@@ -166,34 +132,12 @@ def test_a_compiler_that_does_not_end_or_start(tmp_path: Path) -> None:
 @needs_bubblewrap
 def test_memory_of_a_program_is_bounded() -> None:
     """The kernel would choose among all processes of the machine when it ends."""
-    programs = find_release_programs("r", own=False, unsandboxed=False)
+    programs = available_programs()
     for size, ends in (("1 << 30", 0), ("5 << 30", 1)):
         command = ["/usr/bin/python3", "-c", f"print(len(bytearray({size})))"]
         done = programs.run(command, environment={}, readable=(), seconds=300)
         assert done.status == ends, done.stderr
     assert "MemoryError" in done.stderr
-
-
-def test_a_limit_of_the_caller_is_not_exceeded() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    child = os.fork()
-    if not child:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        os._exit(0 if "--fsize=1000" in release_programs._limiter() else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert resource.getrlimit(resource.RLIMIT_FSIZE) == (soft, hard)
-
-
-def test_images_of_others_reach_a_gpu_with_consent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They have no sandbox."""
-    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "x")
-    check_consent("the images of r", own=True, unsandboxed=False)
-    check_consent("the images of r", own=False, unsandboxed=True)
-    with pytest.raises(ExecutorError, match="the images of r are not executed: they are code of others"):
-        check_consent("the images of r", own=False, unsandboxed=False)
-    monkeypatch.delenv("AOTFORGE_SIGNING_KEY")
-    done = invoke(PROJECT, "hardware.check", "--release", str(tmp_path), check=False)
-    assert done.returncode == 29 and "are code of others" in done.stderr
 
 
 def test_messages_of_compilers_are_kept_in_part() -> None:

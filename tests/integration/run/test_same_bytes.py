@@ -88,8 +88,9 @@ def test_every_runner_builds_one_library_from_any_clone(names: tuple[str, ...], 
         environment={},
         inputs=input_tree({"lib.so": built.library}),
         limits=StepLimits(seconds=600),
+        on_output=lambda _, data: received.extend(data),
     )
-    done = execution.runner.run(step, execution.rootfs, on_output=lambda _, data: received.extend(data))
+    done = execution.runner.run(step, execution.rootfs)
     assert (done.status, received.decode()) == (0, "glibc 2.31\n")
 
 
