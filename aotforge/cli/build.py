@@ -28,7 +28,7 @@ from aotforge.cli.command import (
     print_status,
     progress_events,
 )
-from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
+from aotforge.pipeline.requests import BuildRequest, Executor, PacksRequest, VerifyRequest
 
 
 @cli_command("build")
@@ -75,7 +75,6 @@ def compile_job(
     arch: Arch,
     profile: Profile = None,
     executor: Executor = "local",
-    keep: Keep = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
@@ -95,7 +94,6 @@ def compile_job(
         ROOT,
         cache=folder,
         roots=(KERNELS,),
-        keep=keep,
         environment=dict(os.environ),
         observer=LineObserver(print_status),
     ).kernels

@@ -410,7 +410,6 @@ def execution_targets(request: BuildRequest, roots: Sequence[str], *, observer: 
         request.root,
         roots=roots,
         cache=request.cache,
-        keep=request.keep,
         environment=request.environment,
         observer=observer,
     )

@@ -12,7 +12,6 @@ Executor = Annotated[
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
-Keep = Annotated[bool, "keep a container whose step failed, and print how to enter it"]
 _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 
@@ -117,7 +116,6 @@ class BuildRequest(CachedRequest):
         "(docs/operator-library.md)",
     ] = "release"
     executor: Executor = "local"
-    keep: Keep = False
     shard: Annotated[
         str | None, "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file"
     ] = None
