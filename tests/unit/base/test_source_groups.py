@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from aotforge.base.source_groups import EFFECTS, GROUPS, PACKAGE, group_digest, group_files
+from aotforge.base.source_groups import GROUPS, PACKAGE, group_digest, group_files
 from aotforge.errors import ToolchainError
 from tests.support.families import PROJECT
 
@@ -47,7 +46,7 @@ def test_the_stamp_of_a_release_covers_each_package_that_makes_its_bytes(package
         ("verifier", "../manifests/architectures.yaml", "../manifests/profiles.yaml"),
         ("release", "pipeline/build_release.py", "cli/build.py"),
         ("release", "release/licences/zstd.txt", "verify/report.py"),
-        ("shards", "pipeline/shards/split.py", "pipeline/ci_jobs/jobs.py"),
+        ("cluster", "pipeline/cluster_worker.py", "pipeline/parts.py"),
         ("virtual HIP", "virtual_gpu/hip/blob.py", "verify/compare.py"),
         ("compile worker", "toolchain/native/heap.c", "compile/../cli/build.py"),
     ],
@@ -63,23 +62,3 @@ def test_a_digest_changes_with_its_group_only(group: str, seen: str, unseen: str
     with (package / seen).open("a") as file:
         file.write("\n")
     assert group_digest(group, package) != before
-
-
-def test_every_pattern_of_the_ci_scope_matches_a_file() -> None:
-    files = [
-        path.relative_to(PROJECT).as_posix()
-        for folder in (
-            "docs",
-            "tests",
-            "benchmarks",
-            "requirements",
-            "cmake",
-            "runtime",
-            "manifests",
-            "kernels",
-            "aotforge",
-        )
-        for path in (PROJECT / folder).rglob("*")
-    ] + ["CMakeLists.txt", "README.md"]
-    for pattern, _ in EFFECTS:
-        assert any(fnmatchcase(file, pattern) for file in files), pattern
