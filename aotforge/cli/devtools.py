@@ -20,7 +20,6 @@ from aotforge.cli.command import (
     print_either,
     print_result,
 )
-from aotforge.errors import UnsupportedError
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -46,7 +45,7 @@ def debug(
 ) -> None:
     """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
     from aotforge.devtools import debug_kernel as tool
-    from aotforge.virtual_gpu.emulator.debugger.locations import parse_group
+    from vgpu.emulator.debugger.locations import parse_group
 
     if list:
         print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
@@ -86,13 +85,8 @@ def cost(
     ] = "",
     case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
     shape: Annotated[
-        Sequence[str] | None,
-        "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one; may be repeated with --sweep)",
-    ] = None,
-    sweep: Annotated[
-        Sequence[str] | None,
-        "compare the kernel with each of these values, BLOCK_M=16,32,64, and with the rules' choice (may be repeated: all combinations)",
-    ] = None,
+        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
+    ] = "",
     top: Annotated[int, "also list this number of the busiest instructions"] = 0,
     cache: Cache = None,
     json: Json = False,
@@ -101,10 +95,7 @@ def cost(
     from aotforge.devtools.cost.candidates import CostRequest
     from aotforge.devtools.cost.cost_report import CostReport
     from aotforge.devtools.cost.run_cost import cost as run
-    from aotforge.devtools.cost.sweep import sweep as run_sweep
-    from aotforge.devtools.cost.sweep import swept_values
 
-    shapes = [pairs(text) for text in shape or ()]
     request = CostRequest(
         root=ROOT,
         cache=cache_folder(cache),
@@ -114,12 +105,10 @@ def cost(
         settings=tuple(pairs(text) for text in setting or ()),
         keys=pairs(key),
         case=case,
-        shape=shapes[0] if shapes else {},
+        shape=pairs(shape),
         top=top,
     )
-    if len(shapes) > 1 and not sweep:
-        raise UnsupportedError("several shapes without --sweep", hint="one --shape, or --sweep BLOCK_M=32,64")
-    report = run_sweep(request, swept_values(sweep), shapes) if sweep else CostReport(run(request))
+    report = CostReport(run(request))
     print_either(report.fields(), report.lines(), json=json)
 
 
@@ -143,7 +132,7 @@ def virtual_hip(
     json: Json = False,
 ) -> None:
     """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
-    from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, exports
+    from vgpu.hip.build_hip import build_virtual_hip, environment, exports
 
     folder, texts = cache_folder(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     variables = environment(

@@ -250,8 +250,8 @@ def _short(task: ImageTask) -> ImageTask:
 
 def _instructions(tasks: Any) -> Instructions:
     """Instructions of all images by lanes of a wave."""
-    from aotforge.virtual_gpu.emulator.listing import instruction_names  # noqa: PLC0415 - the emulator
-    from aotforge.virtual_gpu.emulator.targets import emulated_target  # noqa: PLC0415 - the emulator
+    from vgpu.emulator.listing import instruction_names  # noqa: PLC0415 - the emulator
+    from vgpu.emulator.targets import emulated_target  # noqa: PLC0415 - the emulator
 
     texts: dict[int, list[str]] = {}
     for task in tasks:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotforge.base.files import make_folders, open_lock
 from aotforge.base.machine import default_cache
-from aotforge.base.source_groups import PACKAGE, files_digest, group_digest
+from aotforge.base.source_groups import ROOT, files_digest, group_digest
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits, worker_count
 from aotforge.compile.warm_worker import Attempt, WarmWorker
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         Verdict,
     )  # numpy and the emulator, which a compiling worker lacks
 
-ROOT = PACKAGE.parent
 PREFIX = "aotforge"
 Instructions = tuple[tuple[int, tuple[str, ...]], ...]
 """Names of instructions by lanes of a wave: those of all images of a stage, for one interpreter."""
@@ -127,7 +126,7 @@ class _Tools(threading.local):
 @lru_cache(maxsize=8)
 def _interpreters(instructions: Instructions) -> Mapping[int, Path]:
     """One process of this machine compiles them; the others wait. Raises ToolchainError, CacheError."""
-    from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - the emulator
+    from vgpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - the emulator
 
     folder = default_cache()
     make_folders(folder)

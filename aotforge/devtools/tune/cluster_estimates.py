@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotforge.base.machine import default_cache
+from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
 from aotforge.devtools.tune.search import EstimateStore, TunedCost, estimated, model_digest
 from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster import Cluster
-from aotforge.pipeline.cluster_worker import ROOT, TOOLS, check_sources
+from aotforge.pipeline.cluster_worker import TOOLS, check_sources
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ FAULTS = [
     ("@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2", "@v6", "unpinned-uses"),
     ("pull_request:", "pull_request_target:", "dangerous-triggers"),
     ('--arch "$ARCH"', '--arch "${{ github.event.pull_request.title }}"', "template-injection"),
-    ("persist-credentials: false", "persist-credentials: true", "artipacked"),
+    ("        with:\n          persist-credentials: false\n", "", "artipacked"),
 ]
 
 
