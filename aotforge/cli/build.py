@@ -63,7 +63,7 @@ def build(
 def compile_images(
     request: PartRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
 ) -> None:
-    """Compile and verify a part of a build's images into the caches, where `build` finds them (docs/ci.md)."""
+    """Compile and verify a part of a build's images into the caches, where `build` finds them (docs/scale.md)."""
     from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.parts import compile_part

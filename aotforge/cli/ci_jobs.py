@@ -6,7 +6,7 @@ from aotforge.pipeline.requests import CiRequest
 
 @cli_command("ci.matrix")
 def matrix(*, request: CiRequest) -> None:
-    """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/ci.md)."""
+    """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/scale.md)."""
     from json import dumps
 
     from aotforge.pipeline.ci_matrix import matrix

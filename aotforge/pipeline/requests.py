@@ -92,7 +92,6 @@ class ToolsRequest(Request):
 class PartRequest(CachedRequest, ToolsRequest):
     """A part of a build's images, compiled and verified into the caches."""
 
-    archs: Archs = field()
     part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
     only: Annotated[tuple[str, ...], ONLY] = ()
     verify: Annotated[bool, "execute every image on the virtual GPU"] = True
@@ -102,7 +101,6 @@ class PartRequest(CachedRequest, ToolsRequest):
 class BuildRequest(CachedRequest, ToolsRequest):
     """A release for Linux."""
 
-    archs: Archs = field()
     only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
     version: Version = None
     output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (

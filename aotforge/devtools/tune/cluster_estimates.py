@@ -17,7 +17,7 @@ from aotforge.pipeline.cluster import Cluster
 from aotforge.pipeline.cluster_worker import TOOLS, check_sources
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ClusterEstimates:
     """Fills a store with estimates that workers of `cluster` make, of `together` settings at a time."""
 

@@ -1,4 +1,4 @@
-"""`./dev build --platform windows` with real compilers: layout, reproducible bytes, images unchanged."""
+"""`./dev build.windows` with real compilers: layout, reproducible bytes, images unchanged."""
 
 from __future__ import annotations
 
