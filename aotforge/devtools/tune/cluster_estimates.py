@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotforge.base.machine import default_cache
 from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits
@@ -15,6 +14,7 @@ from aotforge.devtools.tune.search import EstimateStore, TunedCost, estimated, m
 from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster import Cluster
 from aotforge.pipeline.cluster_worker import TOOLS, check_sources
+from vgpu.cache import default_cache
 
 
 @dataclass(kw_only=True)
