@@ -62,7 +62,7 @@ def lint() -> None:
 @cli_command("doctor")
 def doctor(
     purpose: Annotated[
-        str, "build, windows, containers, release, publish, install; several are separated by commas"
+        str, "build, windows, containers, release, install; several are separated by commas"
     ] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,

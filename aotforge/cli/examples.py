@@ -17,7 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "containers.build": ("--export /srv/packages",),
     "cost": (
         "attn_fwd --arch gfx908 --shape seqlen_q=1024,seqlen_k=1024,heads_q=8",
-        "attn_fwd --key dtype=fp16,width=64 --sweep BLOCK_M=32,64,128",
+        "attn_fwd --key dtype=fp16,width=64 --setting BLOCK_M=32 --setting BLOCK_M=64",
     ),
     "coverage": ("releases/dist/0.11.2b-r1", "releases/dist/0.11.2b-r1 --calls attention.log"),
     "debug": ("rms_norm --list", "attn_fwd --break attn_fwd.py:60"),

@@ -49,9 +49,6 @@ class TimedFlags:
         "compile candidates of a kernel into this folder, for a machine with a GPU and no compiler",
     ] = None
     candidates: Annotated[str | None, "with --device: the folder of --prepare, instead of compiling"] = None
-    unsandboxed: Annotated[
-        bool, "with --candidates: execute images and library of the folder, which have no sandbox"
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +111,6 @@ def tune(
         profile=profile,
         device=_on_device(timed) if timed.device else None,
         candidates=absolute(timed.candidates),
-        unsandboxed=timed.unsandboxed,
         write=write,
     )
     _check(request, engine=places.engine, prepare=timed.prepare)
@@ -150,12 +146,12 @@ def _check(request: "TuneRequest", *, engine: str, prepare: str | None) -> None:
     if prepare and (request.device or request.candidates):
         raise UsageError(
             "--prepare only compiles",
-            hint="--prepare FOLDER here, --candidates FOLDER --device --unsandboxed where the GPU is",
+            hint="--prepare FOLDER here, --candidates FOLDER --device where the GPU is",
         )
     if request.candidates and not (request.device and request.kernel):
         raise UsageError(
             "--candidates are those of one kernel, and are timed",
-            hint="./dev tune attn_fwd --candidates FOLDER --device --unsandboxed",
+            hint="./dev tune attn_fwd --candidates FOLDER --device",
         )
 
 

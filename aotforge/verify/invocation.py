@@ -25,9 +25,9 @@ from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.interpreter.family_module import family_module
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.tensors import Guarded
 from vgpu.emulator.host_calls import OnPrint
+from vgpu.memory import Memory
 
 
 @dataclass(frozen=True, kw_only=True)
