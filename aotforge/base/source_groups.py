@@ -17,7 +17,6 @@ _CODE_OBJECTS = (
     "vgpu/code_object.py",
     "vgpu/elf.py",
     "vgpu/errors.py",
-    "vgpu/loaded.py",
     "vgpu/native_code.py",
 )
 

@@ -250,18 +250,14 @@ def source_images(request: PacksRequest, quiet: Quiet = False, progress: Progres
 @cli_command("dl.build")
 def dl_build(
     output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
-    cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
+    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from runtime/dl."""
     from aotforge.library.build_windows import build_dl
 
-    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
-    print_either(
-        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
-        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
-        json=json,
-    )
+    digests = build_dl(ROOT, output=Path(output))
+    lines = [f"{output}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
+    print_either({"folder": output, "sha256": digests}, lines, json=json)
 
 
 @cli_command("dl.forward")
