@@ -1,4 +1,4 @@
-"""The compatibility matrix with this checkout's release in it, and what to install for a PyTorch and an arch."""
+"""The compatibility matrix, and what to install for a PyTorch and an arch."""
 
 import re
 from collections.abc import Iterator, Sequence

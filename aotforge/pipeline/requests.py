@@ -56,12 +56,12 @@ class CachedRequest(ImagesRequest):
     ] = None
     cache_root: Annotated[
         Path | None,
-        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT, else releases/cache-root.json)",
+        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT)",
     ] = None
     cache_keys: Annotated[
         Path | None,
-        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or AOTFORGE_CACHE_KEY_TARGETS, "
-        "_SNAPSHOT and _TIMESTAMP)",
+        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or "
+        "AOTFORGE_CACHE_KEY_TARGETS)",
     ] = None
     cache_limit: Annotated[
         float,
@@ -163,7 +163,7 @@ class ReleaseRequest(ImagesRequest):
     executor: Annotated[str, "as for build (default: auto, in a container)"] = "auto"
     windows: Annotated[bool, "also the library for Windows (default); --no-windows omits it"] = True
     wheels: Annotated[
-        bool, "also wheels: the library and the images for pip, and the console script (docs/wheels.md)"
+        bool, "also wheels: the library and the images for pip, and the console script (docs/installing.md)"
     ] = False
     to: Annotated[str | None, "publish it there: s3://BUCKET/PREFIX or a folder"] = None
     key: Annotated[Path | None, "Ed25519 key to sign with, PEM (default: AOTFORGE_SIGNING_KEY)"] = None

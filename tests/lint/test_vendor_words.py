@@ -44,7 +44,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("ttcpu/*", "a back end of Triton, among those of the vendors"),
     ("aotforge/devtools/cost/*", "costs of AMD's machine code, counted by the emulator"),
     ("aotforge/devtools/emulator_*.py", "the emulator's command line"),
-    ("aotforge/formats/code_object.py", "the format of AMD's code objects; the emulator reads it, too"),
+    ("vgpu/code_object.py", "the format of AMD's code objects; the emulator reads it, too"),
     ("aotforge/base/architectures.py", "the schema of manifests/architectures.yaml: each vendor has its own"),
     ("runtime/src/hip_api.*", "AMD's driver"),
     ("runtime/src/cuda_api.*", "NVIDIA's driver"),
@@ -161,9 +161,7 @@ def hits(path: str, words: list[tuple[int, str]]) -> list[str]:
 
 def test_vendor_words_are_where_their_vendor_is() -> None:
     new = [hit for path, words in words_by_file().items() for hit in hits(path, words)]
-    advice = (
-        "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/glossary.md):"
-    )
+    advice = "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/architecture.md):"
     assert not new, "\n".join([advice, *new])
 
 

@@ -5,5 +5,5 @@
 
 The C++ part (`native/`) is HIP to a program. When a module is loaded it runs `prepare` (Python: text by digest, proof, binding),
 opens the program file (`blob`) and the compiled interpreter, and executes launches in the program's process and memory.
-See docs/virtual-hip.md.
+See docs/virtual-gpu-tools.md.
 """

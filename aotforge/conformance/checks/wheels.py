@@ -1,4 +1,4 @@
-"""Check of a release's wheels: each has the files that this checkout makes of the archives. Read, never run."""
+"""Check of a release's wheels against its archives; read, never run."""
 
 import hashlib
 import tempfile

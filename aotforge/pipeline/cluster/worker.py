@@ -19,15 +19,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders, open_lock
-from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.compile.model import Resources
-from aotforge.compile.pool import worker_count
-from aotforge.compile.warm_worker import WarmWorker
+from aotforge.compile.pool import CompileWorkers, worker_count
 from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.pipeline.cluster.messages import (
     ROOT,
@@ -49,6 +46,7 @@ from aotforge.publish.session import open_store
 from aotforge.publish.stores.store import StoreError
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from vgpu.cache import check_cache, default_cache
 
 if TYPE_CHECKING:
     from aotforge.verify.pool import Pool
@@ -201,7 +199,7 @@ class Tools:
     """Worker processes that this process keeps between jobs."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _compilers: dict[int, WarmWorker] = field(default_factory=dict)
+    _compilers: dict[int, CompileWorkers] = field(default_factory=dict)
     _pool: Pool | None = None
     _cache: Cache | None = None
     _users: int = 0
@@ -247,7 +245,7 @@ class Tools:
         if pool:
             pool.close()
 
-    def compiler(self, session: Session) -> WarmWorker:
+    def compiler(self, session: Session) -> CompileWorkers:
         """The compile worker of the calling thread: the kernel ends it with the thread that started it."""
         folder, thread = default_cache(), threading.get_ident()
         with self._lock:
@@ -257,7 +255,7 @@ class Tools:
             if found is None or found.limits != session.limits:
                 if found:
                     found.close()
-                found = self._compilers[thread] = WarmWorker(
+                found = self._compilers[thread] = CompileWorkers(
                     kernels_root=_KERNELS,
                     allocator=build_allocator(folder),
                     temporary=self._cache.temporary(),

@@ -33,7 +33,7 @@ def test_a_site_twice_and_with_a_dead_link(tmp_path: Path) -> None:
         if path.is_file()
     }
     assert sorted(name for name in kept.keys() | again.keys() if kept.get(name) != again.get(name)) == []
-    page = checkout / "docs" / "wheels.md"
+    page = checkout / "docs" / "installing.md"
     page.write_text(page.read_text() + "\n[x](runtime.md#no-such-heading)\n")
     with pytest.raises(ReleaseError, match="no-such-heading"):
         build_site(checkout, tmp_path / "site", home=HOME)
