@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.yaml_reader import parse_yaml
+from aotforge.base.manifest_reader import parse_yaml
 from aotforge.errors import ManifestError, ShardError
 from aotforge.pipeline.ci_jobs.ci_manifest import load_ci_manifest
 from aotforge.pipeline.ci_jobs.ci_plan import GROUPS
