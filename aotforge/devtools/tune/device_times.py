@@ -40,18 +40,6 @@ class _Built:
     def key(self) -> JobKey:
         return self.candidate.job.key
 
-    @property
-    def launch(self) -> tuple[object, ...]:
-        """Candidates in which this is equal are the same code, launched in the same way: options that change nothing."""
-        return tuple(
-            (self.images[job.key].digest, choice.grid)
-            for job in self.jobs
-            for kernel in self.candidate.plan.kernels
-            for functional in kernel.functionals
-            for choice in functional.choices
-            if choice.job == job.key
-        )
-
 
 @dataclass(kw_only=True)
 class DeviceTimes:
@@ -71,7 +59,6 @@ class DeviceTimes:
     note: Callable[[str], None] = lambda text: None
     together: int = 8
     _rules: _Built | None = None
-    _known: dict[tuple[object, ...], JobKey] = field(default_factory=dict)
     _reference: DeviceSession | None = None
 
     def __enter__(self) -> DeviceTimes:
@@ -102,8 +89,6 @@ class DeviceTimes:
         images = self.source.images(chosen[0], calls[0])
         jobs = tuple({one.job.key: one.job for one in chosen}.values())
         self._rules = _Built(candidate=chosen[0], images=images, cost=built(chosen[0], images), jobs=jobs)
-        # a setting that compiles to the reference's own image has its times
-        self._known = {self._rules.launch: jobs[0].key} if len(jobs) == 1 else {}
         if all(store.has(one.job.key, call) for one, call in zip(chosen, calls, strict=True)):
             return
         rounds = self._rounds(calls, {})
@@ -114,20 +99,14 @@ class DeviceTimes:
         """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device that is lost or drifts."""
         self.source.together(found, calls[0])
         ready: list[_Built] = []
-        same: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
             cost, images = self._built(one, calls[0])
             if not cost.usable:
                 _put(store, calls, one.job.key, cost)
                 continue
-            made = _Built(candidate=one, images=images, cost=cost, jobs=(one.job,))
-            first = self._known.setdefault(made.launch, made.key)
-            (ready if first == made.key else same).append(made)
+            ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
         while ready:
             ready = self._pass(calls, ready, store)
-        for made in same:
-            for call in calls:
-                store.copy(self._known[made.launch], made.key, call)
 
     def _built(self, one: Candidate, call: CostRequest) -> tuple[TunedCost, Mapping[JobKey, KernelImage]]:
         try:

@@ -158,12 +158,6 @@ class EstimateStore:
         self._made.add(key)
         self._objects.store(key, json.dumps(asdict(cost)).encode())
 
-    def copy(self, job: str, other: str, call: CostRequest) -> None:
-        """What is stored of a job also holds for another."""
-        found = self._load(self._key(job, call))
-        assert found is not None
-        self.put(other, call, found)
-
     def _load(self, key: str) -> TunedCost | None:
         try:
             return self._objects.load(key)

@@ -183,8 +183,6 @@ def test_images_as_they_are_have_the_same_shares_as_their_instructions(prepared:
     assert found["_3"] == 1.0 and found["_2"] > found["rules"] > found["_1"]
     rules = report.search.rules.estimates
     assert rules[1].milliseconds / rules[0].milliseconds == pytest.approx(4, rel=0.05)
-    kept, loss = report.kept
-    assert 1 <= len(kept) <= 3 and kept[0].values == SETTINGS[1] and loss == 0
 
 
 @pytest.mark.slow
