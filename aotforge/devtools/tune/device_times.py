@@ -12,10 +12,9 @@ from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
 from aotforge.deliver.hardware.device import lost
-from aotforge.devtools.cost.candidates import Candidate, CostRequest
+from aotforge.devtools.cost.candidates import Candidate, CostRequest, compile_together
 from aotforge.devtools.tune.rounds import ReferenceEndedError, Rounds, Timing, interleaved
-from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, built
-from aotforge.devtools.tune.sources import Compiled, reason
+from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, all_images, built, reason
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import CompileJob, JobKey
@@ -50,7 +49,6 @@ class DeviceTimes:
 
     device: ShownDevice
     driver: str | None
-    source: Compiled
     library: Path
     scratch: Path
     on: TimedOn
@@ -86,7 +84,7 @@ class DeviceTimes:
         Raises CompileError, ResourceError, VerifyError when it is not right on the device, and ExecutionError.
         """
         self._end_reference()
-        images = self.source.images(chosen[0], calls[0])
+        images = all_images(chosen[0], calls[0])
         jobs = tuple({one.job.key: one.job for one in chosen}.values())
         self._rules = _Built(candidate=chosen[0], images=images, cost=built(chosen[0], images), jobs=jobs)
         if all(store.has(one.job.key, call) for one, call in zip(chosen, calls, strict=True)):
@@ -97,7 +95,7 @@ class DeviceTimes:
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
         """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device that is lost or drifts."""
-        self.source.together(found, calls[0])
+        compile_together(found, calls[0])
         ready: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
             cost, images = self._built(one, calls[0])
@@ -110,7 +108,7 @@ class DeviceTimes:
 
     def _built(self, one: Candidate, call: CostRequest) -> tuple[TunedCost, Mapping[JobKey, KernelImage]]:
         try:
-            images = self.source.images(one, call)
+            images = all_images(one, call)
         except (CompileError, ResourceError) as error:
             return TunedCost(refused=reason(error)), {}
         return built(one, images), images

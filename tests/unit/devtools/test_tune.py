@@ -22,7 +22,6 @@ from aotforge.deliver.hardware import device
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune import sources
 from aotforge.devtools.tune.search import Search, TimedOn, Tried, TunedCost, changed_setting, search
 from aotforge.devtools.tune.space import candidates, present, space
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
@@ -78,7 +77,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return TunedCost(cycles=50.0 if "num_warps=2" in one.name else 100.0, registers=8, occupancy=4)
 
     monkeypatch.setattr(tool, "candidates", lambda setting, target: candidates(setting, target)[:12])
-    monkeypatch.setattr(sources, "compile_together", lambda found, request: None)
+    monkeypatch.setattr(tool, "compile_together", lambda found, request: None)
     monkeypatch.setattr(tool, "estimated", estimated)
     return names
 
@@ -255,8 +254,6 @@ def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -
         ("--key width=64", "--key and --shape are of one kernel"),
         ("add --device --engine dask", "--device does not fit --engine dask"),
         ("add --device --drift 0", "--drift and --seconds are more than 0"),
-        ("add --device --prepare folder", "--prepare only compiles"),
-        ("add --candidates folder", "--candidates are those of one kernel, and are timed"),
     ],
 )
 def test_flags_that_do_not_fit_are_usage_errors(

@@ -56,9 +56,6 @@ class Machine:
         used = SimpleNamespace(**{**vars(RESOURCES), "scratch_bytes": scratch})
         return {one.job.key: SimpleNamespace(digest=one.name, resources=used)}
 
-    def together(self, found: Any, call: Any) -> None:
-        pass
-
     def session(self, times: Any, calls: Any, one: Any) -> Session:
         return Session(machine=self, name=one.candidate.name)
 
@@ -99,16 +96,16 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             return machine.session(times, calls, one)
 
         monkeypatch.setattr(DeviceTimes, "_session", session)
+        monkeypatch.setattr(tool, "all_images", machine.images)
+        monkeypatch.setattr(tool, "compile_together", lambda found, call: None)
         monkeypatch.setattr(tool, "lost", lambda library, device: "")
         call = request(tmp_path)
         store = EstimateStore(tmp_path, made_by="a test")
-        source: Any = machine
         on = TimedOn(name="MI100", versions=("HIP 7.0.0",), drift=0.05)
         every = [candidate(name) for name in names]
         with DeviceTimes(
             device=MI100,
             driver=None,
-            source=source,
             library=Path(),
             scratch=tmp_path,
             on=on,
