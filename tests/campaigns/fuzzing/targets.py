@@ -252,8 +252,8 @@ _INDEX = (
 
 TARGETS: Mapping[str, Target] = {
     "install records": Target(open=install_records, modules=("deliver/install/",)),
-    "index of strangers": Target(open=metadata_of_strangers, modules=_INDEX, packages=("tuf",)),
-    "signed targets": Target(open=signed_targets, modules=_INDEX, packages=("tuf",)),
+    "index of strangers": Target(open=metadata_of_strangers, modules=_INDEX),
+    "signed targets": Target(open=signed_targets, modules=_INDEX),
     "HTTP requests": Target(open=http_requests, modules=("pytorch/serve", "http/server")),
     **READER_TARGETS,
 }
