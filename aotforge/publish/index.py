@@ -110,15 +110,13 @@ class LocalRelease:
 
 @dataclass(kw_only=True)
 class UploadStats:
-    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the same bytes.
-    Seconds are wall time; `bytes_sent` and `bytes_read` the bytes in each direction."""
+    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the same
+    bytes; `bytes_sent` and `bytes_read` the bytes in each direction."""
 
     sent: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     bytes_read: int = 0
-    seconds_sending: float = 0.0
-    seconds_reading: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -143,8 +141,7 @@ class Publication(UploadStats):
             return [*(f"would send {name}" for name in self.sent), summary]
         return [
             f"{self.release} is at {self.url}, index {self.index_version}: "
-            f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
-            f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed",
+            f"sent {self.bytes_sent} bytes, read back {self.bytes_read} bytes; {len(self.found)} files existed",
         ]
 
 

@@ -6,9 +6,10 @@ import os
 import time
 from pathlib import Path
 
+from aotforge.publish.cache.index import object_name
+
 from aotforge.pipeline.cluster import worker
 from aotforge.pipeline.cluster.messages import Order, Reference, Result, Session
-from aotforge.publish.cache.index import object_name
 from aotforge.publish.stores.store import ErrorKind, StoreError
 
 DONE = Result(state="done", worker="")

@@ -27,7 +27,6 @@ from aotforge.deliver.dropin.store import (
     ORIGINALS,
     RECORD,
     STORE,
-    OpenStore,
     is_plain_name,
     open_store,
 )
@@ -100,19 +99,19 @@ def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) 
             hint=f"drop in a release of API level {needed}; `./dev compat.show` lists the levels",
         )
     source = replace(source, names=tuple(sorted({*source.names, *torch.needed})))
-    with open_store(torch.folder, make=False) as place:
-        changes = _planned_changes(place, source, _load_record(place))
-    report = DropInReport(folder=torch.folder, release=source.release, changes=changes, dry_run=dry_run)
+    folder = torch.folder
+    with open_store(folder, make=False) as store:
+        changes = _planned_changes(store, source, _load_record(store))
+    report = DropInReport(folder=folder, release=source.release, changes=changes, dry_run=dry_run)
     if dry_run or not changes:
         return report
-    with open_store(torch.folder, make=True) as place, _write_errors(place):
-        folder, store = place.folder, place.existing()
-        record = _load_record(place)
+    with open_store(folder, make=True) as store, _write_errors(store):
+        record = _load_record(store)
         _adopt_reinstalled_images(store)
         names = (*source.names, IMAGES)
         # recorded first: a run that is killed leaves no folder that is not recorded
         removed = _removed(folder, store, {*names, *(record.names if record else ())})
-        written = _write_record(place, source.release, names, record, removed)
+        written = _write_record(store, source.release, names, record, removed)
         _stage(source, store / source.release)
         make_folders(store / ORIGINALS)
         if not (store / CURRENT).is_symlink():
@@ -130,15 +129,15 @@ def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) 
     return report
 
 
-def _write_errors(place: OpenStore) -> AbstractContextManager[None]:
+def _write_errors(store: Path) -> AbstractContextManager[None]:
     """The system's errors as OutputError."""
-    return errors_as(OutputError, place.existing(), hint=_AGAIN)
+    return errors_as(OutputError, store, hint=_AGAIN)
 
 
 def _write_record(
-    place: OpenStore, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
+    store: Path, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
 ) -> _Record:
-    folder, store = place.folder, place.existing()
+    folder = store.parent
     owned = tuple(sorted({*names, *(record.names if record else ())}))
     kept, staged = (record.originals, record.staged) if record else ((), ())
     originals = [
@@ -188,25 +187,25 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
         raise DropInError(
             f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
-    with open_store(folder, make=False) as place:
-        record = _load_record(place)
+    with open_store(folder, make=False) as store:
+        record = _load_record(store)
         if record is None:
             _check_dangling(folder)
             return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
-        changes = _undo_changes(place, record)
+        changes = _undo_changes(store, record)
     if dry_run:
         return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=True)
-    with open_store(folder, make=True) as place, _write_errors(place):
-        _undo(place.folder, place.existing(), record)
-        _empty_store(place, record)
+    with open_store(folder, make=True) as store, _write_errors(store):
+        _undo(folder, store, record)
+        _empty_store(store, record)
     with suppress(OSError):  # it has what this program did not put there
-        (folder / STORE).rmdir()
+        store.rmdir()
     return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=False)
 
 
-def _undo_changes(place: OpenStore, record: _Record) -> tuple[str, ...]:
+def _undo_changes(store: Path, record: _Record) -> tuple[str, ...]:
     """A line per name. Raises DropInError when an original that the record names is gone."""
-    folder, store = place.folder, place.existing()
+    folder = store.parent
     linked = [name for name in record.names if _is_linked(folder, name)]
     removed = _removed(folder, store, record.names)
     restored = removed | {name for name in linked if lexists(store / ORIGINALS / name)}
@@ -268,26 +267,23 @@ def _undo(folder: Path, store: Path, record: _Record) -> None:
             (folder / name).unlink()
 
 
-def _empty_store(place: OpenStore, record: _Record) -> None:
+def _empty_store(store: Path, record: _Record) -> None:
     """Removes the entries that this program made; the record goes last, so that a killed run can be repeated."""
-    store = place.existing()
     for name in record.staged:
         _remove_release(store, name)
     for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
         _remove(store / name)
     for name in record.names:  # of a kill where two entries cannot be exchanged
-        if lexists(place.folder / name):
+        if lexists(store.parent / name):
             _remove(store / f"{name}.new.old")
     unfinished = [path.name for path in store.glob(f".{RECORD}.*")]
     for name in (*unfinished, ".dropin.lock", RECORD):
         _remove(store / name)
 
 
-def _load_record(place: OpenStore) -> _Record | None:
+def _load_record(store: Path) -> _Record | None:
     """The store's record, None when there was no drop-in. Raises DropInError for a damaged one."""
-    if place.store is None:
-        return None
-    path = place.store / RECORD
+    path = store / RECORD
     try:
         return _Record.model_validate_json(read_regular(path))
     except FileNotFoundError:
@@ -300,9 +296,8 @@ def _load_record(place: OpenStore) -> _Record | None:
         ) from error
 
 
-def _planned_changes(place: OpenStore, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
-    folder, store = place.folder, place.store or place.folder / STORE
-    link = store / CURRENT
+def _planned_changes(store: Path, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
+    folder, link = store.parent, store / CURRENT
     current = str(link.readlink()) if link.is_symlink() else ""
     changes = [
         f"{name}: a link to release {source.release}"

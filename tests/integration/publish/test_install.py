@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import Installation, install
 from aotforge.deliver.install.prefix import uninstall
-from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
@@ -168,19 +166,6 @@ def test_over_http(web: Web, keys: KeySet, tmp_path: Path) -> None:
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
     archives = [path for path, _ in web.requests if path.endswith(".gz")]
     assert len(archives) == 2 and not any("rocm7.0" in path or "gfx90a" in path for path in archives)
-
-
-def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """`release.serve` over a folder that was published to serves the index as well, and no other file."""
-    (tmp_path / "store" / "tuf" / "private.json").write_text("{}")
-    with serve(tmp_path / "store", host="127.0.0.1", port=0, log=lambda line: None) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        place = HttpReader(server.url, sleep=lambda seconds: None)
-        assert try_install(place, keys.roots[0], tmp_path).fresh
-        for name in ("tuf/private.json", "tuf/.swap.lock", "tuf/../tuf/timestamp.json"):
-            with pytest.raises(StoreError, match="404"):
-                list(place.read(name))
-        server.shutdown()
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -143,29 +143,20 @@ def anchors(page: Path) -> list[dict[str, str | None]]:
     return parser.found
 
 
-def test_both_forms_of_the_index_list_every_wheel(site: Site, tmp_path: Path) -> None:
-    folder = tmp_path / "www"
-    shutil.copytree(site.folder, folder)
+def test_the_index_lists_every_wheel(site: Site, tmp_path: Path) -> None:
+    folder = shutil.copytree(site.folder, tmp_path / "www")
     write_index(folder, read_wheels(folder / MANIFEST.name, yanked='it <hangs> & "fails"'))
     index = folder / "simple"
     projects = [str(one["href"]) for one in anchors(index / "index.html")]
-    listed = json.loads((index / "index.json").read_text())["projects"]
-    assert (
-        projects
-        == [f"{one['name']}/" for one in listed]
-        == ["aotforge-attention/", "aotforge-images-gfx908/"]
-    )
+    assert projects == ["aotforge-attention/", "aotforge-images-gfx908/"]
     seen = set()
     for project in projects:
-        document = json.loads((index / project / "index.json").read_text())
-        for file, anchor in zip(document["files"], anchors(index / project / "index.html"), strict=True):
+        for anchor in anchors(index / project / "index.html"):
             address, _, digest = str(anchor["href"]).partition("#sha256=")
             path = (index / project / address).resolve()
-            assert (address, digest) == (file["url"], file["hashes"]["sha256"])
             assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
-            assert path.stat().st_size == file["size"]
-            assert anchor["data-yanked"] == file["yanked"] == 'it <hangs> & "fails"'
-            assert anchor["data-requires-python"] == file["requires-python"] == ">=3.9"
+            assert anchor["data-yanked"] == 'it <hangs> & "fails"'
+            assert anchor["data-requires-python"] == ">=3.9"
             seen.add(path.name)
     assert seen == {path.name for path in site.wheels.iterdir()}
 
