@@ -15,15 +15,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from aotforge.base.cache_trust import check_cache, check_cache_name
+from aotforge.base.cache_trust import check_cache_name
 from aotforge.base.child_processes import ENGINE, NETWORK, child_environment, run_child
-from aotforge.base.machine import user_home
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.base.progress_events import write_event
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, OutputError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import ONLY
+from vgpu.cache import check_cache, user_home
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
 INSTALLED = _DATA.is_dir()
