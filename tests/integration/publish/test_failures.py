@@ -175,35 +175,6 @@ def test_every_call_fails(step: int, server: Server, keys: KeySet, tmp_path: Pat
         assert released_names(working, keys.roots[0], tmp_path / "trust" / prefix) == both, (kind, number)
 
 
-@pytest.mark.parametrize("step", [73, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("no_pauses")
-def test_one_call_fails(step: int, server: Server, keys: KeySet, tmp_path: Path) -> None:
-    """What passes is tried again and does no harm: 500, 503, broken connections (also after the server has done it), 409."""
-    first = make_release(tmp_path / "r1", rocm=("7.0",), packs=("amd-gfx908",))
-    release = make_release(tmp_path / "r2", "0.11.2b-r2", rocm=("7.0",), packs=("amd-gfx908",))
-    total = _calls(server, keys, release, first)
-    bucket = server.bucket()
-    for kind, number in _faults(total, step):
-        prefix = f"once-{kind}-{number}"
-        publish(first, server.store(bucket, prefix=prefix), keys)
-        store = server.store(bucket, prefix=prefix, attempts=3)
-        strike(store, kind, number, number)
-        try:
-            publish(release, store, keys)
-        except PublishError:
-            assert kind in {"403", "404", "409", "412"}, (kind, number)
-        names = released_names(
-            server.store(bucket, prefix=prefix), keys.roots[0], tmp_path / "trust" / prefix
-        )
-        if kind in {"500", "503", "dropped", "lost"}:
-            assert names == ("0.11.2b-r1", "0.11.2b-r2"), (kind, number)
-        publish(release, server.store(bucket, prefix=prefix), keys)
-        names = released_names(
-            server.store(bucket, prefix=prefix), keys.roots[0], tmp_path / "trust" / prefix
-        )
-        assert names == ("0.11.2b-r1", "0.11.2b-r2"), (kind, number)
-
-
 def test_full_disk(keys: KeySet, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     folder.mkdir()

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
-from aotforge.deliver.install.install_release import Installation, install
+from aotforge.deliver.install.install_release import install
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
@@ -28,7 +26,6 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
-from tests.support.other_user import as_user
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web
@@ -303,52 +300,6 @@ def test_into_a_pytorch(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> 
     assert len(got) == 1
 
 
-def test_killed_drop_ins(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """What they unpacked is removed by the next one; that of a running one is not, nor what has such a name by chance."""
-    index = trusted_index(store, keys.roots[0], tmp_path / "trust").index
-    request = InstallRequest(packs=PACKS, torch_lib=tmp_path / "torch/lib")
-    downloads = tmp_path / "downloads"
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/thesis").touch()
-
-    def unpacked() -> set[Path]:
-        return set(downloads.glob("unpacked-*"))
-
-    def run(drop_in: install_release.DropIn) -> None:
-        install(store, index, request, MACHINE, downloads=downloads, drop_in=drop_in)
-
-    def kill(prefix: Path, release: str, torch_lib: Path) -> None:
-        os.kill(os.getpid(), 9)
-
-    def use(prefix: Path, release: str, torch_lib: Path) -> None:
-        assert unpacked() == {prefix, *kept}
-        files = tree(prefix)
-        assert prefix.stat().st_mode & 0o777 == 0o700 and files
-        if len(seen) < 2:
-            seen.append(prefix)
-            kept.add(prefix)
-            run(use)
-            kept.remove(prefix)
-        assert tree(prefix) == files
-
-    child = os.fork()
-    if not child:
-        run(kill)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-    (left,) = unpacked()
-    assert tree(left)
-    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "mine")}
-    link, file, other_name = sorted(kept)
-    link.symlink_to(tmp_path / "docs")
-    file.touch()
-    other_name.mkdir()
-    seen: list[Path] = []
-    run(use)
-    assert unpacked() == kept and len(seen) == 2
-    assert (tmp_path / "docs/thesis").exists()
-
-
 def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     """At every file that is made: the prefix is absent or complete, and the next run completes it and removes partial files."""
     root = keys.roots[0]
@@ -382,39 +333,3 @@ def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Pat
     assert tree(tmp_path / "prefix") == complete
     record = json.loads((tmp_path / "prefix/.aotforge-install.json").read_text())
     assert record["release"] == "0.11.2b-r1" and set(record["files"]) == set(complete)
-
-
-@root_only
-@pytest.mark.parametrize("user", [64042, 64043, 0])
-def test_a_prefix_of_a_team(tmp_path: Path, keys: KeySet, user: int) -> None:
-    """Below a folder as /usr/local/lib or /opt/sw: the one who installed it, a colleague or root repairs and removes it."""
-    store = DirectoryStore(tmp_path / "store")
-    publish(make_release(tmp_path / "r1"), store, keys)
-    place = Path(tempfile.mkdtemp(prefix="aotforge-test-", dir="/tmp"))
-    try:
-        shutil.copytree(tmp_path / "store", place / "store")
-        (place / "team").mkdir()
-        os.chown(place / "team", 0, 64050)
-        (place / "team").chmod(0o2775)
-        place.chmod(0o777)
-        store, prefix = DirectoryStore(place / "store"), place / "team" / "prefix"
-
-        def run(number: int) -> Installation:
-            request = InstallRequest(packs=PACKS, prefix=prefix)
-            return try_install(store, keys.roots[0], place / str(number), request)
-
-        def use() -> None:
-            assert not run(user).fresh
-            (prefix / "include/aotriton/config.h").unlink()
-            assert len(run(user).notes) == 1
-            assert not run(user).fresh
-            uninstall(prefix)
-
-        try_install(store, keys.roots[0], tmp_path)  # imports what others may not read in root's environment
-        as_user(lambda: run(64042), user=64042, group=64050, umask=0o002)
-        made = [path for path in (prefix, *prefix.rglob("*")) if not path.is_symlink()]
-        assert all(path.stat().st_gid == 64050 and path.stat().st_mode & 0o020 for path in made)
-        as_user(use, user=user, group=64050, umask=0o002)
-        assert {path.name for path in (place / "team").iterdir()} == {".prefix.lock"}
-    finally:
-        shutil.rmtree(place)

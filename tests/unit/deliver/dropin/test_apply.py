@@ -156,16 +156,6 @@ def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
     assert tree(torch.folder) == before
 
 
-def test_a_link_among_an_upgraded_pytorchs_images_is_kept(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch)
-    (tmp_path / "elsewhere").write_text("images upgraded")
-    (torch.folder / "aotriton.images/linked").symlink_to(tmp_path / "elsewhere")
-    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
-    undo(torch.folder)
-    assert (torch.folder / "aotriton.images/linked").read_text() == "images upgraded"
-
-
 def test_refusals_leave_everything(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
