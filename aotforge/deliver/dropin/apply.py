@@ -218,17 +218,10 @@ def _undo_changes(store: Path, record: _Record) -> tuple[str, ...]:
             cause="the kept originals were removed by hand",
             hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {folder}",
         )
-    left = [name for name in record.originals if not lexists(folder / name) and name not in removed]
-    return (
-        *(
-            f"{name}: {'the original' if name in restored else 'removed'}"
-            for name in record.names
-            if name in linked or name in removed
-        ),
-        *(
-            f"{name}: not restored, because other entries were replaced; its original is removed"
-            for name in left
-        ),
+    return tuple(
+        f"{name}: {'the original' if name in restored else 'removed'}"
+        for name in record.names
+        if name in linked or name in removed
     )
 
 

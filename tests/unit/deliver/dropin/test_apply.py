@@ -251,38 +251,3 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(DropInError, match="record"):
         undo(torch.folder)
     assert state(torch) == source.release
-
-
-def test_an_original_that_is_not_restored_is_reported(tmp_path: Path) -> None:
-    """Its link was removed by hand, and what else is there is not PyTorch's: it may be another version, which has no such file."""
-    torch = make_torch(tmp_path)
-    drop_in(make_release(tmp_path), torch)
-    (torch.folder / OLD).unlink()
-    (torch.folder / "libaotriton_v2.so").unlink()
-    (torch.folder / "libaotriton_v2.so").write_text("patched by hand")
-    line = f"{OLD}: not restored, because other entries were replaced; its original is removed"
-    assert line in undo(torch.folder, dry_run=True).changes
-    assert (torch.folder / STORE / "originals" / OLD).exists()
-    assert line in undo(torch.folder).changes
-
-
-@pytest.mark.parametrize("same", [True, False])
-@pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_what_is_the_same(tmp_path: Path, kind: str, same: bool) -> None:
-    """Originals that are compared with what PyTorch's folder has; a link and the file that it leads to are two things."""
-    paths = [tmp_path / name for name in ("one", "other")]
-    for path, content in zip(paths, ("content", "content" if same else "another"), strict=True):
-        (tmp_path / content).write_text(content)
-        if kind == "file":
-            path.write_text(content)
-        elif kind == "link":
-            path.symlink_to(content)
-        else:
-            path.mkdir()
-            (path / "file").write_text(content)
-    assert apply._is_same(*paths) is same
-    for path in paths:
-        copy = tmp_path / f"link to {path.name}"
-        copy.symlink_to(path.name)
-        assert not apply._is_same(path, copy)
-        assert not apply._is_same(copy, path)
