@@ -61,7 +61,8 @@ def mirror(
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
-    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same keys.
+    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same
+    keys.
 
     Existing objects are read and compared. Raises PublishError, TrustError.
     """

@@ -1,6 +1,7 @@
 """The signed index as clients read it: TUF's client workflow (section 5), by python-tuf.
 
-Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a rollback.
+Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a
+rollback.
 """
 
 import hashlib
@@ -84,7 +85,8 @@ def trusted_index(
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> TrustedIndex:
-    """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified metadata.
+    """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified
+    metadata.
 
     Raises TrustError; StoreError when the place cannot be read, or is too slow.
     """

@@ -29,11 +29,12 @@ def publish_release(
     allow_development: bool = False,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
-    """Publishes the release in `folder`. Repeating it changes nothing; an interrupted publication is completed.
+    """Publishes the release in `folder`. Repeating it changes nothing; an interrupted publication is
+    completed.
 
-    Readers see the release with its index, after every byte was read back and compared. `dry_run` writes nothing.
-    Raises PublishError when the store refuses or holds other bytes under the release's names, TrustError when the
-    index in the store belongs to other keys.
+    Readers see the release with its index, after every byte was read back and compared. `dry_run` writes
+    nothing. Raises PublishError when the store refuses or holds other bytes under the release's names,
+    TrustError when the index in the store belongs to other keys.
     """
     total = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
     checking = byte_counter(on_progress, "checking", total)
@@ -124,7 +125,7 @@ def upload_object(
 def _other_bytes(store: Store, name: str) -> PublishError:
     return PublishError(
         f"{store.url}/{name} exists with other bytes",
-        cause="another release was published, or begun, under this name; published objects are never replaced",
+        cause="another release was published, or begun, under this name; objects are never replaced",
         hint=_NEW_REVISION,
     )
 

@@ -15,7 +15,8 @@ ORIGINALS = "originals"
 CURRENT = "current"
 RECORD = "record.json"
 IMAGE_SUMS = "images.json"
-"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that folder."""
+"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that
+folder."""
 
 _LEFT = (".new", ".old")
 
@@ -40,7 +41,8 @@ def open_store(folder: Path, *, make: bool) -> Iterator[Path]:
 
 
 def _check_writable(folder: Path) -> None:
-    """Raises OutputError for the first folder that this user cannot write among those that a drop-in changes."""
+    """Raises OutputError for the first folder that this user cannot write among those that a drop-in
+    changes."""
     images = folder / IMAGES
     inner = [] if images.is_symlink() else [Path(path) for path, _, _ in os.walk(images)]
     for path in (folder, folder / STORE, *inner):

@@ -67,9 +67,8 @@ class CachePlaces:
         if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
             raise PublishError(
                 "there is no key to sign the list of the shared cache with",
-                cause=f"only trusted jobs write: neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS "
-                f"with {_PREFIX}ROOT are set",
-                hint="--cache-from ADDRESS reads without keys; `./dev release.keys --create FOLDER` makes one",
+                cause=f"neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS with {_PREFIX}ROOT are set",
+                hint="--cache-from ADDRESS reads without one; `./dev release.keys --create FOLDER` makes one",
             )
         named = {
             name.replace(_PREFIX, "AOTFORGE_", 1): value
@@ -324,7 +323,8 @@ def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Itera
     but not when the user has interrupted it.
 
     A place that cannot be read or written, or whose list cannot be trusted, is reported to `note` and not
-    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow begins.
+    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow
+    begins.
     """
     shared, unusable = SharedCache(note), (TrustError, StoreError)
     root = places.trusted_root() if places.source else None

@@ -40,7 +40,8 @@ class DirectoryStore:
 
     @contextmanager
     def _object(self, name: str, *, make: bool = False) -> Iterator[Path]:
-        """The path of an object; with `make`, its folder is made. Raises StoreError for the system's errors."""
+        """The path of an object; with `make`, its folder is made. Raises StoreError for the system's
+        errors."""
         parts = PurePosixPath(name).parts
         if not parts or any(part == "/" or part.startswith(".") for part in parts):
             raise StoreError(ErrorKind.REFUSED, f"{name!r} is not a valid object name")

@@ -1,6 +1,7 @@
 """Attacks on a publisher: the index in the store is not its own, or changes while it publishes.
 
-The attacker may write to the store and has keys of its own. The publisher must not sign anything that it finds there.
+The attacker may write to the store and has keys of its own. The publisher must not sign anything that it
+finds there.
 """
 
 from __future__ import annotations
@@ -95,13 +96,15 @@ def _older(place: Place, role: str) -> None:
 
 
 def _forked(place: Place, role: str) -> None:
-    """Validly signed metadata of this kind and version with other contents: of another place, or never referenced."""
+    """Validly signed metadata of this kind and version with other contents: of another place, or never
+    referenced."""
     shutil.copy(place.other() / f"{role}.json", place.tuf / f"{role}.json")
 
 
 ROLES = ("timestamp", "2.snapshot", "2.targets")
 ATTACKS = [(attack, role) for attack in (_stranger, _edited, _cut, _kinds) for role in ROLES]
-# with an older or a forked timestamp the index is a valid one of the same keys: clients remember, a store cannot
+# with an older or a forked timestamp the index is a valid one of the same keys: clients remember, a store
+# cannot
 ATTACKS += [(attack, role) for attack in (_older, _forked) for role in ROLES[1:]]
 
 
@@ -159,7 +162,8 @@ class Racing(DirectoryStore):
 
 
 def test_a_lost_update_is_repeated(place: Place) -> None:
-    """Without conditional writes another publisher's timestamp may replace ours: both releases must be in the end."""
+    """Without conditional writes another publisher's timestamp may replace ours: both releases must be in
+    the end."""
     theirs = (place.tuf / "timestamp.json").read_bytes()
     store = Racing(
         place.folder / "store",
@@ -182,7 +186,8 @@ def test_metadata_that_the_store_changed_is_not_referenced(name: str, place: Pla
 
 
 def test_a_release_that_was_published_meanwhile(place: Place) -> None:
-    """Another build of the same release, of which only the unsigned provenance differs, enters the index first."""
+    """Another build of the same release, of which only the unsigned provenance differs, enters the index
+    first."""
     other = shutil.copytree(place.next, place.folder / "other")
     (other / "provenance.dsse.json").write_text("{}")
     store = Racing(place.folder / "store", "3.targets.json", lambda: publish(other, place.store, place.keys))

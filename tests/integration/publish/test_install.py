@@ -74,7 +74,8 @@ def expected(release: Path, *archives: str) -> dict[str, str]:
 
 
 def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """The same tree that tar makes; again is nothing; another arch is added; another release takes its place; removed to the last file."""
+    """The same tree that tar makes; again is nothing; another arch is added; another release takes its
+    place; removed to the last file."""
     root, prefix = keys.roots[0], tmp_path / "prefix"
     done = try_install(store, root, tmp_path)
     assert done.fresh and done.release == "0.11.2b-r1" and done.archs == ("gfx908",)
@@ -102,7 +103,8 @@ def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
 
 
 def test_a_prefix_behind_a_link(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """/opt/aotriton -> /opt/aotriton-0.11: the tree behind the link is installed, changed and removed; the link is its owner's."""
+    """/opt/aotriton -> /opt/aotriton-0.11: the tree behind the link is installed, changed and removed; the
+    link is its owner's."""
     root, link = keys.roots[0], tmp_path / "link"
     (tmp_path / "real").mkdir()
     link.symlink_to("real")
@@ -301,7 +303,8 @@ def test_into_a_pytorch(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> 
 
 
 def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """At every file that is made: the prefix is absent or complete, and the next run completes it and removes partial files."""
+    """At every file that is made: the prefix is absent or complete, and the next run completes it and
+    removes partial files."""
     root = keys.roots[0]
     complete = expected(tmp_path / "r1", "rocm7.1", "gfx908")
     killed = 0

@@ -186,7 +186,8 @@ def test_mirror(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
 
 
 def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
-    """Old roots lead to new ones, by rotation and through a mirror that began before it; keys that were replaced count no more."""
+    """Old roots lead to new ones, by rotation and through a mirror that began before it; keys that were
+    replaced count no more."""
     old = make_keys(tmp_path / "keys")
     store = make_store()
     publish(make_release(tmp_path / "r1"), store, old)
@@ -211,7 +212,8 @@ def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
 
 
 def test_a_mirror_has_no_root_that_was_not_verified(tmp_path: Path) -> None:
-    """The source could put its own key into a root before the trusted one, whose successors would still be valid."""
+    """The source could put its own key into a root before the trusted one, whose successors would still be
+    valid."""
     source, own = DirectoryStore(tmp_path / "source"), DirectoryStore(tmp_path / "own")
     publish(make_release(tmp_path / "r1"), source, make_keys(tmp_path / "keys"))
     rotate_keys(tmp_path / "keys", "timestamp", now=NOW)

@@ -1,4 +1,5 @@
-"""Shared caches in folders, S3 and behind HTTP: planted faults are found, reported and repaired; only keys can write."""
+"""Shared caches in folders, S3 and behind HTTP: planted faults are found, reported and repaired; only keys
+can write."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: b
 
 @pytest.mark.parametrize("behind_proxy", [True, False])
 def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) -> None:
-    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own headers are kept."""
+    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own
+    headers are kept."""
     heads: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
     here = f"127.0.0.1:{listener.getsockname()[1]}"

@@ -1,4 +1,5 @@
-"""What a client must refuse: each attack once, one clear error, nothing installed, what was installed as it was."""
+"""What a client must refuse: each attack once, one clear error, nothing installed, what was installed as it
+was."""
 
 from __future__ import annotations
 
@@ -221,7 +222,8 @@ def test_endless_metadata(place: Place) -> None:
 
 
 def test_a_signed_index_that_makes_no_sense(place: Place) -> None:
-    """Its signer is to blame, or is not who he seems: sums that contradict the index, names that lead elsewhere."""
+    """Its signer is to blame, or is not who he seems: sums that contradict the index, names that lead
+    elsewhere."""
 
     def swapped(index: Index) -> Index:
         release = index.releases[0]

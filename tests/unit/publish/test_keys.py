@@ -110,7 +110,8 @@ def test_keys_are_never_replaced(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_rotated_key(folder: Path, role: str) -> None:
-    """The new root follows from the old one; the role's newest key, of root the oldest, is not valid any more."""
+    """The new root follows from the old one; the role's newest key, of root the oldest, is not valid any
+    more."""
     old = load_keys(folder, {})
     later = NOW + timedelta(days=30)
     path = rotate_keys(folder, role, now=later)

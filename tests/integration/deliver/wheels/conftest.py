@@ -72,7 +72,8 @@ class Environment:
         command = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check"]
         return subprocess.run(
             [*command, "--python", self.folder / "bin" / "python", *words],
-            capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
+            capture_output=True, text=True, check=False,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
         )  # fmt: skip
 
     def run(self, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,5 @@
-"""Wheels in an empty virtual environment: the loader gives PyTorch's library ours, and the library finds its images."""
+"""Wheels in an empty virtual environment: the loader gives PyTorch's library ours, and the library finds
+its images."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def objects() -> Objects:
 
 
 def install_torch(environment: Environment, name: str, objects: Objects) -> Path:
-    """A package torch whose libtorch_hip.so needs `name`, which is in torch/lib, as an installed wheel has it."""
+    """A package torch whose libtorch_hip.so needs `name`, which is in torch/lib, as an installed wheel has
+    it."""
     lib = environment.site_packages / "torch" / "lib"
     lib.mkdir(parents=True)
     (lib.parent / "__init__.py").write_text(IMPORT)

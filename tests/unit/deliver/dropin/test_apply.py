@@ -77,7 +77,8 @@ def test_after_a_reinstalled_pytorch_its_files_are_the_originals(tmp_path: Path)
 
 
 def upgrade(torch: TorchLib) -> dict[str, str]:
-    """What pip does for another version: what it installed goes, what it brings is written through folders' links. Returns the new files."""
+    """What pip does for another version: what it installed goes, what it brings is written through folders'
+    links. Returns the new files."""
     for name in ("libaotriton_v2.so", OLD):
         (torch.folder / name).unlink()
     (torch.folder / "aotriton.images" / "amd-gfx90a" / "__signature__").unlink(missing_ok=True)
@@ -211,7 +212,8 @@ def _found(path: Path) -> tuple[str, str]:
 def test_anything_is_replaced_by_anything(
     tmp_path: Path, old: str, new: str, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where rename(2) can replace it, in one step; a link to a folder is not followed; nothing is left beside it."""
+    """Where rename(2) can replace it, in one step; a link to a folder is not followed; nothing is left
+    beside it."""
     exchanged = []
 
     def exchange(one: Path, other: Path) -> bool:

@@ -1,4 +1,5 @@
-"""Drop-ins where PyTorch belongs to others, to a group or to any user: they work, and undoing restores owners and modes too."""
+"""Drop-ins where PyTorch belongs to others, to a group or to any user: they work, and undoing restores
+owners and modes too."""
 
 from __future__ import annotations
 
