@@ -30,7 +30,15 @@ from aotforge.cli.command import (
     print_status,
     progress_events,
 )
-from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
+from aotforge.pipeline.requests import (
+    BuildRequest,
+    Executor,
+    Keep,
+    PacksRequest,
+    PartRequest,
+    VerifyRequest,
+    WindowsRequest,
+)
 
 
 @cli_command("build")
@@ -38,17 +46,59 @@ def build(
     request: BuildRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
 ) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
-    from aotforge.pipeline.build_command import run_build
     from aotforge.pipeline.build_record import recorded
+    from aotforge.pipeline.build_release import build
     from aotforge.pipeline.display import BuildDisplay
 
     with (
         BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
-        report = run_build(request, observer=observer)
-        observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
+        report = build(request, observer=observer)
+        observer.end("finished", release=str(report.release.folder))
     print_report(report, json=json)
+
+
+@cli_command("compile")
+def compile_images(
+    request: PartRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
+    """Compile and verify a part of a build's images into the caches, where `build` finds them (docs/scale.md)."""
+    from aotforge.pipeline.build_record import recorded
+    from aotforge.pipeline.display import BuildDisplay
+    from aotforge.pipeline.parts import compile_part
+
+    with (
+        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
+        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
+    ):
+        report = compile_part(request, observer=observer)
+        observer.end("finished")
+    print_either(report.fields(), report.lines(), json=json)
+
+
+@cli_command("build.windows")
+def build_windows(
+    request: WindowsRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
+    """Build the library for Windows as a zip file and a wheel, with images that were built on Linux."""
+    from aotforge.pipeline.build_windows import build_windows
+    from aotforge.pipeline.display import BuildDisplay
+
+    with BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display:
+        report = build_windows(request, observer=display)
+    print_report(report, json=json)
+
+
+@cli_command("release.hf-kernel")
+def release_hf_kernel(
+    release: Annotated[str, "a release folder that this checkout built"], json: Json = False
+) -> None:
+    """Write a release as a package for Hugging Face's kernels beside it (docs/operator-library.md)."""
+    from aotforge.pipeline.hf_package import package_release
+
+    report = package_release(ROOT, Path(release).absolute())
+    print_either(report.fields(), report.lines(), json=json)
 
 
 @cli_command("plan")
