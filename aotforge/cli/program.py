@@ -60,7 +60,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
             "release.keys",
         ),
         *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),
-        *("release.serve", "release.pins"),
+        *("release.pins"),
     ),
     "Project and CI": (
         *("lint", "test", "bench", "docs", "wheel", "completion"),
