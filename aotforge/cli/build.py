@@ -28,7 +28,14 @@ from aotforge.cli.command import (
     print_status,
     progress_events,
 )
-from aotforge.pipeline.requests import BuildRequest, Executor, PacksRequest, VerifyRequest
+from aotforge.pipeline.requests import (
+    BuildRequest,
+    Executor,
+    PacksRequest,
+    PartRequest,
+    VerifyRequest,
+    WindowsRequest,
+)
 
 
 @cli_command("build")
@@ -36,17 +43,59 @@ def build(
     request: BuildRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
 ) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
-    from aotforge.pipeline.build_command import run_build
     from aotforge.pipeline.build_record import recorded
+    from aotforge.pipeline.build_release import build
     from aotforge.pipeline.display import BuildDisplay
 
     with (
         BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
-        report = run_build(request, observer=observer)
-        observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
+        report = build(request, observer=observer)
+        observer.end("finished", release=str(report.release.folder))
     print_report(report, json=json)
+
+
+@cli_command("compile")
+def compile_images(
+    request: PartRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
+    """Compile and verify a part of a build's images into the caches, where `build` finds them (docs/scale.md)."""
+    from aotforge.pipeline.build_record import recorded
+    from aotforge.pipeline.display import BuildDisplay
+    from aotforge.pipeline.parts import compile_part
+
+    with (
+        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
+        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
+    ):
+        report = compile_part(request, observer=observer)
+        observer.end("finished")
+    print_either(report.fields(), report.lines(), json=json)
+
+
+@cli_command("build.windows")
+def build_windows(
+    request: WindowsRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
+    """Build the library for Windows as a zip file and a wheel, with images that were built on Linux."""
+    from aotforge.pipeline.build_windows import build_windows
+    from aotforge.pipeline.display import BuildDisplay
+
+    with BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display:
+        report = build_windows(request, observer=display)
+    print_report(report, json=json)
+
+
+@cli_command("release.hf-kernel")
+def release_hf_kernel(
+    release: Annotated[str, "a release folder that this checkout built"], json: Json = False
+) -> None:
+    """Write a release as a package for Hugging Face's kernels beside it (docs/operator-library.md)."""
+    from aotforge.pipeline.hf_package import package_release
+
+    report = package_release(ROOT, Path(release).absolute())
+    print_either(report.fields(), report.lines(), json=json)
 
 
 @cli_command("plan")
@@ -193,18 +242,14 @@ def source_images(request: PacksRequest, quiet: Quiet = False, progress: Progres
 @cli_command("dl.build")
 def dl_build(
     output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
-    cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
+    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from runtime/dl."""
     from aotforge.library.build_windows import build_dl
 
-    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
-    print_either(
-        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
-        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
-        json=json,
-    )
+    digests = build_dl(ROOT, output=Path(output))
+    lines = [f"{output}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
+    print_either({"folder": output, "sha256": digests}, lines, json=json)
 
 
 @cli_command("dl.forward")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial, wraps
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -302,7 +302,6 @@ _PARSERS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
     "archs": ("arch", archs_of),
     "cache": ("cache", cache_folder),
     "jobs": ("jobs", job_count),
-    "shards": ("shards", partial(job_count, flag="--shards")),
     "only": ("only", names),
     "images": ("images", lambda text: tuple(map(Path, text.split(","))) if text else ()),
 }

@@ -56,7 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tune": (
         "attn_fwd --arch gfx908 --key dtype=fp16,width=64 --budget 20m",
         "--arch gfx908 --device --budget 2h --write",
-        "attn_fwd --engine dask --scheduler tls://HOST:8786 --cache-to s3://BUCKET/cache",
+        "attn_fwd --scheduler tls://HOST:8786 --cache-to s3://BUCKET/cache",
     ),
     "verify": ("--arch gfx908 --only softmax", "--release releases/dist/0.11.2b-r1"),
     "wheel": ("--output dist",),
