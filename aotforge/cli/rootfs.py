@@ -3,16 +3,15 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from aotforge.base.child_processes import fixed_environment, run_child
-from aotforge.base.progress import LineObserver, Observer, progress
+from aotforge.base.progress import LineObserver, Observer
 from aotforge.cli.command import (
     ROOT,
     Json,
-    Quiet,
     cache_folder,
     cli_command,
     print_either,
@@ -29,15 +28,10 @@ Cache = Annotated[
 ]
 
 
-@contextmanager
-def _observer(*, quiet: bool) -> Iterator[Observer]:
+def _observer() -> Observer:
     """A line on stderr per stage, with the seconds since the start."""
     start = time.monotonic()
-    if quiet:
-        with progress(quiet=True) as shown:
-            yield shown
-    else:
-        yield LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
+    return LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
 
 
 @cli_command("containers.lock")
@@ -48,7 +42,6 @@ def lock(
     ] = False,
     cache: Cache = None,
     json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Resolve definitions against the current mirrors and package index, and write locks."""
     from json import dumps
@@ -57,15 +50,14 @@ def lock(
     from aotforge.run.rootfs.lock import lock_rootfs
 
     for one in name or rootfs_names(ROOT):
-        with _observer(quiet=quiet or json) as observer:
-            spec, made = lock_rootfs(
-                ROOT,
-                one,
-                cache=cache_folder(cache),
-                environment=os.environ,
-                observer=observer,
-                keep=keep,
-            )
+        spec, made = lock_rootfs(
+            ROOT,
+            one,
+            cache=cache_folder(cache),
+            environment=os.environ,
+            observer=_observer(),
+            keep=keep,
+        )
         values = {"name": one, "digest": made.digest, "file": str(spec.lock_file)}
         print_result(dumps(values) if json else f"{one}  {made.digest}  {spec.lock_file}")
 
@@ -80,9 +72,8 @@ def shell(
     from aotforge.run.processes import shell_command
     from aotforge.run.rootfs.cache import find_rootfs
 
-    with _observer(quiet=False) as observer:
-        rootfs = find_rootfs(ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=observer)
-        command = shell_command(rootfs, run)
+    rootfs = find_rootfs(ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=_observer())
+    command = shell_command(rootfs, run)
     if code := run_child(command, environment=fixed_environment({"PATH": os.defpath}, "TERM")).returncode:
         sys.exit(code)
 

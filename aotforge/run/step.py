@@ -27,7 +27,7 @@ OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 class StepLimits:
     """Memory in bytes, number of processes, wall time in seconds, bytes of a file.
 
-    Engines enforce memory and processes over the whole container; local and bubblewrap bound memory and
+    Engines enforce memory and processes over all processes of the container; local and bubblewrap bound memory and
     files of each process.
     """
 

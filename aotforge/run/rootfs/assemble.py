@@ -1,4 +1,4 @@
-"""Assembles the packages and wheels of a lock into a rootfs tar, without privileges, chroot or network.
+"""Assembles the packages and wheels of a lock into a rootfs tar, without privileges or network.
 
 Packages are unpacked and never configured: no maintainer script runs, so the result depends on the lock
 alone. The definition has what the scripts would create (links of alternatives, /bin/sh). /usr is merged.
