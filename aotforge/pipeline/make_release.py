@@ -187,7 +187,6 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
         cache=request.cache,
         jobs=request.jobs,
         development=request.development,
-        own=True,
     )
     require_ok(report)
     return report
