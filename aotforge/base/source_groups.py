@@ -17,7 +17,6 @@ _CODE_OBJECTS = (
     "vgpu/code_object.py",
     "vgpu/elf.py",
     "vgpu/errors.py",
-    "vgpu/loaded.py",
     "vgpu/native_code.py",
 )
 
@@ -108,7 +107,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     # in addition, what runs jobs on the workers of a cluster
     "cluster": ("aotforge/pipeline/cluster_worker.py", "aotforge/base/workers.py"),
 }
-
 
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:

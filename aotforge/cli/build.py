@@ -16,11 +16,9 @@ from aotforge.cli.command import (
     Profile,
     ProgressKind,
     Quiet,
-    Unsandboxed,
     archs_of,
     cache_folder,
     cli_command,
-    is_own_release,
     job_count,
     names,
     print_checked,
@@ -138,8 +136,8 @@ def compile_job(
     from aotforge.base.progress import LineObserver
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
     from aotforge.plan.planner import plan_project
-    from aotforge.sandbox.executors.choose import choose_execution_targets
-    from aotforge.sandbox.executors.step import KERNELS
+    from aotforge.run.choose import choose_execution_targets
+    from aotforge.run.step import KERNELS
 
     folder, archs = cache_folder(cache), archs_of(arch)
     execution = choose_execution_targets(
@@ -203,7 +201,6 @@ def demo(
     release: Annotated[
         str | None, "a release folder to show, whose library is executed, instead of building one"
     ] = None,
-    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
@@ -229,8 +226,6 @@ def demo(
         shown = DemoRequest(
             build=request,
             release=folder,
-            own=folder is None or is_own_release(folder),
-            unsandboxed=unsandboxed,
         )
         report = demo(shown, observer=display)
     print_checked(report, report.require_passed, json=json)
@@ -250,18 +245,14 @@ def source_images(request: PacksRequest, quiet: Quiet = False, progress: Progres
 @cli_command("dl.build")
 def dl_build(
     output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
-    cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
+    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from runtime/dl."""
     from aotforge.library.build_windows import build_dl
 
-    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
-    print_either(
-        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
-        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
-        json=json,
-    )
+    digests = build_dl(ROOT, output=Path(output))
+    lines = [f"{output}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
+    print_either({"folder": output, "sha256": digests}, lines, json=json)
 
 
 @cli_command("dl.forward")

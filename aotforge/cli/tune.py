@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.command import (
@@ -44,11 +43,6 @@ class TimedFlags:
         "with --device: percent by which the rules' choice may drift in a round before that is repeated",
     ] = 5.0
     seconds: Annotated[float, "with --device: longest time of one launch, with its copies"] = 60.0
-    prepare: Annotated[
-        str | None,
-        "compile candidates of a kernel into this folder, for a machine with a GPU and no compiler",
-    ] = None
-    candidates: Annotated[str | None, "with --device: the folder of --prepare, instead of compiling"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +99,10 @@ def tune(
         seconds=_seconds(budget),
         profile=profile,
         device=_on_device(timed) if timed.device else None,
-        candidates=absolute(timed.candidates),
         write=write,
     )
-    _check(request, scheduler=places.scheduler, prepare=timed.prepare)
+    _check(request, scheduler=places.scheduler)
     events = progress_events(progress)
-    if timed.prepare:
-        with display.progress("compiling", quiet=json, events=events) as line:
-            lines = tool.prepare(request, Path(timed.prepare).absolute(), on_tried=line.update)
-        print_either({"folder": timed.prepare, "lines": lines}, lines, json=json)
-        return
     folders = {"cache_root": absolute(places.cache_root), "cache_keys": absolute(places.cache_keys)}
     caches = CachedRequest(
         root=ROOT, cache=request.cache, environment=os.environ, **{**vars(places), **folders}
@@ -129,7 +117,7 @@ def tune(
     print_either(found.fields(), found.lines(), json=json)
 
 
-def _check(request: "TuneRequest", *, scheduler: str | None, prepare: str | None) -> None:
+def _check(request: "TuneRequest", *, scheduler: str | None) -> None:
     """Raises UsageError for flags that do not fit together."""
     if request.kernel is None and (request.keys or request.shapes):
         raise UsageError(
@@ -138,16 +126,6 @@ def _check(request: "TuneRequest", *, scheduler: str | None, prepare: str | None
         )
     if request.device and scheduler:
         raise UsageError("--device does not fit --scheduler", hint="GPUs of this machine are timed")
-    if prepare and (request.device or request.candidates):
-        raise UsageError(
-            "--prepare only compiles",
-            hint="--prepare FOLDER here, --candidates FOLDER --device where the GPU is",
-        )
-    if request.candidates and not (request.device and request.kernel):
-        raise UsageError(
-            "--candidates are those of one kernel, and are timed",
-            hint="./dev tune attn_fwd --candidates FOLDER --device",
-        )
 
 
 def _on_device(flags: TimedFlags) -> "OnDevice":

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.hardware import HardwareReport, HardwareRun
-from aotforge.base.yaml_reader import write_yaml
+from aotforge.base.manifest_reader import write_yaml
 from aotforge.deliver.hardware.report import PREDICATE, STATEMENT
 from aotforge.errors import ReportError
 from aotforge.formats.untrusted_file import parse_json, read_regular

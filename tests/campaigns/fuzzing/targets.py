@@ -176,8 +176,8 @@ _INDEX = (
 
 TARGETS: Mapping[str, Target] = {
     "install records": Target(open=install_records, modules=("deliver/install/",)),
-    "index of strangers": Target(open=metadata_of_strangers, modules=_INDEX, packages=("tuf",)),
-    "signed targets": Target(open=signed_targets, modules=_INDEX, packages=("tuf",)),
+    "index of strangers": Target(open=metadata_of_strangers, modules=_INDEX),
+    "signed targets": Target(open=signed_targets, modules=_INDEX),
     **READER_TARGETS,
 }
 """Name to target."""

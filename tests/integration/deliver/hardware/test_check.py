@@ -210,7 +210,6 @@ def test_the_command_finishes_with_three_planted_faults_and_its_report_is_refuse
         "hardware.check",
         "--release",
         folder,
-        "--unsandboxed",
         "--seconds",
         "20",
         "--output",
