@@ -19,7 +19,7 @@ from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.artifact_names import ArtifactName, Kind, parse_artifact_name
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
@@ -212,8 +212,10 @@ def _wheel_note(file: str) -> str:
 
 
 def _pack_notes(release: str, pack: str) -> dict[str, str]:
-    kinds: tuple[tuple[Kind, str], ...] = (("images", "images"), ("asm", "assembly texts"))
-    return {str(ArtifactName(release=release, kind=kind, pack=pack)): note for kind, note in kinds}
+    return {
+        str(ArtifactName(release=release, kind="images", pack=pack)): "images",
+        str(ArtifactName(release=release, kind="asm", pack=pack)): "assembly texts",
+    }
 
 
 def _document(fields: Mapping[str, Any], folder: Path) -> ReleaseDocument:
