@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from aotforge.base.files import make_folders, open_lock
 from aotforge.base.object_cache import DamagedObjectError
+from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.compile.model import Resources
@@ -28,7 +29,6 @@ from aotforge.compile.pool import worker_count
 from aotforge.compile.warm_worker import WarmWorker
 from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.pipeline.cluster.messages import (
-    ROOT,
     Admission,
     Identity,
     Order,
