@@ -50,6 +50,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/base/machine.py",
         "aotforge/base/object_cache.py",
         "aotforge/base/source_groups.py",
+        "aotforge/base/workers.py",
         *_CODE_OBJECTS,
         "aotforge/toolchain/**/*",
         *_TARGETS,
