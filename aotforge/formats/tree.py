@@ -19,4 +19,3 @@ def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = 
     )
     write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
     return packed.getvalue()
-
