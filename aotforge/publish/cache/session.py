@@ -210,8 +210,8 @@ class SharedCache:
         if self._target:
             url = self._target[0].url
             try:
-                count, size = self._write_list(*self._target)
-                parts.append(f"{count} objects, {size / 1e6:.1f} MB written to {url}")
+                count, written = self._write_list(*self._target)
+                parts.append(f"{count} objects, {written / 1e6:.1f} MB written to {url}")
             except (AotforgeError, StoreError, TimeoutError) as error:
                 self.note_unused(url, error, "not everything was written there; the local cache has it")
         if parts:
