@@ -8,8 +8,7 @@ from pathlib import Path
 from aotforge.base.files import output_errors
 from aotforge.errors import ExecutorError
 from aotforge.formats.archive import Member, entry, write_tar
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, read_tar
+from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError, read_tar
 
 
 def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = None) -> bytes:
@@ -30,7 +29,7 @@ def unpack_outputs(data: bytes, folder: Path) -> None:
     with output_errors(folder):
         folder.mkdir(parents=True)
         try:
-            read_tar([data], FolderSink(root=folder))
+            read_tar([data], FolderWriter(root=folder))
         except UnsafeArchiveError as error:
             raise ExecutorError(
                 f"the step's outputs are not a valid archive: {error}", hint="run it again"

@@ -42,7 +42,7 @@ from aotforge.release.existing_release import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
+from aotforge.release.model import AssembledRelease, PackInput, load_release_manifest, member_time
 from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTargets
 from aotforge.sandbox.executors.step import KERNELS, RUNTIME
@@ -63,7 +63,7 @@ class AssembledReport:
     """A release in its folder, with the plans of its packs."""
 
     plans: tuple[Plan, ...]
-    release: Release
+    release: AssembledRelease
     package: Package | None = None
 
     @property
@@ -293,7 +293,7 @@ class ReleaseDraft:
             verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
         )
 
-    def find(self, prefix: Path) -> Release | None:
+    def find(self, prefix: Path) -> AssembledRelease | None:
         """The release that was made from the same inputs before."""
         if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
@@ -304,7 +304,7 @@ class ReleaseDraft:
         )
         return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
 
-    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> AssembledRelease:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
         return assemble_release(
             self.manifest,

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tuf.api.metadata import TargetFile, Targets
 
 from aotforge.errors import TrustError
+from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS
-from aotforge.formats.untrusted_tar import TarFacts
+from aotforge.formats.tar_reader import TarFacts
 
 FOLDER = "tuf"
 """Folder of the signed index in a store."""
@@ -29,7 +30,6 @@ OBJECTS = "objects"
 CACHE_INDEX = "cache/index.json"
 """Target with the index of a shared cache."""
 
-RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -18,7 +18,7 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
-from aotforge.release.listed_files import check_listed_files
+from aotforge.release.release import Release
 from aotforge.sandbox.release_programs import find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from aotforge.virtual_gpu.interpreter.number_formats import DType
@@ -47,7 +47,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """
     plans, cache = make_plans(request.build), request.build.cache
     if request.release:
-        check_listed_files(request.release)
+        Release.open(request.release).check_files()
     release = request.release or build(request.build, observer=observer).release.folder
     programs = find_release_programs(
         release.name, own=request.own or request.release is None, unsandboxed=request.unsandboxed

@@ -17,9 +17,8 @@ from aotforge.base.source_groups import group_digest
 from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
 from aotforge.formats.archive import Link, Member, entry, write_tar
-from aotforge.formats.memory_sink import MemorySink
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_tar
 from aotforge.formats.untrusted_file import parse_json
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, read_tar
 from aotforge.plan.model import Plan, canonical_json, json_digest, plan_to_json
 
 FORMAT = 1
@@ -145,11 +144,15 @@ def _member(file: ArtifactFile) -> Member | Link:
 
 
 def _members(data: bytes) -> dict[str, ArtifactFile]:
-    """Files and links of a tar; no more bytes than it has, because sparse files are refused. Raises UnsafeArchiveError."""
-    sink = MemorySink()
-    read_tar([data], sink)
-    files = {
-        name: ArtifactFile(content=content, executable=name in sink.executable)
-        for name, content in sink.files.items()
-    }
-    return files | {name: ArtifactFile(link=target) for name, target in sink.links.items()}
+    """Files and links of a tar. Raises UnsafeArchiveError."""
+    found: dict[str, ArtifactFile] = {}
+
+    def keep(entry: Entry) -> None:
+        if entry.content is not None:
+            executable = bool(entry.info.mode & 0o100)
+            found[str(entry.path)] = ArtifactFile(content=entry.content.read(), executable=executable)
+        elif entry.info.issym():
+            found[str(entry.path)] = ArtifactFile(link=entry.info.linkname)
+
+    read_tar([data], keep)
+    return found

@@ -22,8 +22,9 @@ from aotforge.base.files import (
     write_atomic,
 )
 from aotforge.errors import OutputError
-from aotforge.formats.untrusted_tar import file_chunks
-from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS, RELEASE_NAME
+from aotforge.formats.api_level import RELEASE_NAME
+from aotforge.formats.tar_reader import file_chunks
+from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS
 from aotforge.publish.stores.reading import collect
 from aotforge.publish.stores.store import CHUNK, Content, ErrorKind, Guarantees, OnBytes, StoreError
 

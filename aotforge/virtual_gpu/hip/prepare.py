@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from aotforge.base.cache_trust import check_cache
@@ -27,7 +27,7 @@ from aotforge.errors import (
     UnsupportedError,
 )
 from aotforge.formats.code_object import metadata
-from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive
 from aotforge.targets.amd.loaded import check_loaded
 from aotforge.toolchain.native_code import is_intact
 
@@ -115,20 +115,13 @@ class _FoundError(Exception):
     """Ends the reading of an archive at the wanted member, whose content is the argument."""
 
 
-class _TextSink(NoSink):
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
-        if path.name != self.name:
-            super().file(path, executable=executable, pieces=pieces)
-            return
-        raise _FoundError(b"".join(pieces))
-
-
 def _in_archive(path: Path, name: str) -> bytes | None:
+    def find(entry: Entry) -> None:
+        if entry.path.name == name and entry.content is not None:
+            raise _FoundError(entry.content.read())
+
     try:
-        read_archive(file_chunks(path), _TextSink(name), top=None)
+        read_archive(path, find)
     except _FoundError as found:
         text: bytes = found.args[0]
         return text

@@ -20,7 +20,7 @@ from aotforge.pipeline.shards.make_shards import build_image_shards, build_libra
 from aotforge.pipeline.shards.merge import merge_shards
 from aotforge.pipeline.shards.shard_file import ShardArtifact, decode, encode
 from aotforge.pipeline.shards.split import Shard
-from aotforge.release.model import Release
+from aotforge.release.model import AssembledRelease
 from tests.e2e.checkouts import HOME
 from tests.support.families import PROJECT
 
@@ -56,13 +56,13 @@ def parts(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "parts"))
 
 
-def gathered(parts: Path, output: Path, *, verify: bool = True) -> Release:
+def gathered(parts: Path, output: Path, *, verify: bool = True) -> AssembledRelease:
     # a cache that is not there: whatever is not in the parts cannot come from elsewhere
     nowhere = request_of(output, verify=verify, cache=output / "no-cache")
     return merge_shards(nowhere, parts, observer=SILENT).release
 
 
-def digests(release: Release) -> dict[str, str]:
+def digests(release: AssembledRelease) -> dict[str, str]:
     found = {path.name: sha256_file(path) for path in release.folder.iterdir()}
     assert found == {file.name: file.sha256 for file in release.files}
     return found
