@@ -20,11 +20,10 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from aotforge.formats.untrusted_tar import file_chunks
-
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.formats.tar_reader import file_chunks
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.support.publishing import PACKS, make_keys, publish, try_install, write_sums
 

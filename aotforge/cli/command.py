@@ -51,7 +51,7 @@ Quiet = Annotated[bool, "no progress and no notes"]
 ProgressKind = Annotated[
     str,
     "auto (the default): a line on a terminal, only notes elsewhere, nothing with --json; json: events on standard "
-    "error, one JSON object a line (docs/events.md)",
+    "error, one JSON object a line (docs/errors.md)",
 ]
 
 PROGRESS_KINDS = ("auto", "json")

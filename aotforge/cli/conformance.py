@@ -17,7 +17,6 @@ from aotforge.cli.command import (
     is_own_release,
     job_count,
     print_either,
-    print_result,
     progress_events,
 )
 
@@ -63,8 +62,8 @@ def which(
     json: Json = False,
 ) -> None:
     """What to install for a PyTorch and an arch, and how."""
-    from aotforge.conformance.matrix import load_matrix
-    from aotforge.conformance.recommend import recommend, recommendation_text
+    from aotforge.conformance.matrix import load_matrix, recommend
+    from aotforge.conformance.matrix_show import recommendation_text
 
     found = recommend(
         load_matrix(ROOT, version),
@@ -132,17 +131,3 @@ def check(
     if json and not report.ok:  # the JSON text has the error already
         sys.exit(CompatError.exit_code)
     require_ok(report)
-
-
-@cli_command("compat.baseline", positional=["folder"])
-def baseline(
-    folder: Annotated[str, "a release folder"],
-    key: Annotated[str | None, "the publisher's public key, PEM: also check the signatures"] = None,
-) -> None:
-    """Write compat/abi of a published release, which later point releases are compared with."""
-    from aotforge.conformance.check_release import write_baselines
-    from aotforge.release.signing import load_public_key
-
-    public = load_public_key(Path(key)) if key else None
-    for path in write_baselines(Path(folder).absolute(), checkout=ROOT, key=public):
-        print_result(f"{path}")

@@ -271,7 +271,5 @@ def page(
     if docs:
         from aotforge.devtools.docs_site import build_site
 
-        print_report(
-            build_site(ROOT, _releases(folder) / DOCS, home=HOME, environment=os.environ), json=False
-        )
+        print_report(build_site(ROOT, _releases(folder) / DOCS, home=HOME), json=False)
     print_result(f"{make_site(ROOT, _releases(folder), base_url=url, yanked=yanked)}")

@@ -110,7 +110,7 @@ def docs(
     from aotforge.devtools.docs_site import build_site
 
     folder = Path(output or ROOT / "releases" / "dist" / "docs").absolute()
-    print_report(build_site(ROOT, folder, home=HOME, environment=os.environ), json=json)
+    print_report(build_site(ROOT, folder, home=HOME), json=json)
 
 
 @cli_command("python", forwards=True)
@@ -123,7 +123,7 @@ def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) 
 def run(arguments: Annotated[Sequence[str], "FILE.py and its arguments"]) -> None:
     """Run a Python script whose Triton kernels execute on the CPU, compiled by the pinned Triton; see docs/cpu-backend.md."""
     # not -m: the script's own folder, and not the current one, comes first among the places that modules are imported from
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; runpy.run_module('aotforge.targets.cpu', run_name='__main__')"
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; runpy.run_module('ttcpu', run_name='__main__')"
     os.execv(sys.executable, [sys.executable, "-P", "-c", start, *arguments])
 
 

@@ -46,7 +46,7 @@ def debug(
 ) -> None:
     """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
     from aotforge.devtools import debug_kernel as tool
-    from aotforge.virtual_gpu.emulator.debugger.locations import parse_group
+    from vgpu.emulator.debugger.locations import parse_group
 
     if list:
         print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
@@ -143,7 +143,7 @@ def virtual_hip(
     json: Json = False,
 ) -> None:
     """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
-    from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, exports
+    from vgpu.hip.build_hip import build_virtual_hip, environment, exports
 
     folder, texts = cache_folder(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     variables = environment(

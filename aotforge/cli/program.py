@@ -50,7 +50,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Release": (
         *("release", "check", "release.verify", "release.diff", "release.reproduce", "release.keys"),
         *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),
-        *("release.serve", "release.pins", "compat.baseline"),
+        *("release.serve", "release.pins"),
     ),
     "Project and CI": (
         *("lint", "test", "bench", "docs", "wheel", "completion"),

@@ -77,12 +77,12 @@ def report(
     name: Annotated[
         str | None, "a build that `./dev status` lists (default: the newest that has ended)"
     ] = None,
-    output: Annotated[str, "the page's file (default: build-report.html)"] = "build-report.html",
+    output: Annotated[str, "the trace's file (default: build-trace.json)"] = "build-trace.json",
     cache: Cache = None,
 ) -> None:
-    """Write one HTML page of a build: stages and jobs over time, slowest jobs, cache hits."""
+    """Write a build's stages and jobs over time as a Chrome trace, which https://ui.perfetto.dev opens."""
     from aotforge.base.files import write_atomic
-    from aotforge.devtools.build_report import build_page
+    from aotforge.devtools.build_report import build_trace
     from aotforge.pipeline.build_record import read_records
 
     records = {one.name: one for one in read_records(cache_folder(cache))}
@@ -95,7 +95,7 @@ def report(
             hint="./dev status lists the builds of a cache folder",
         )
     path = Path(output).absolute()
-    write_atomic(path, build_page(record).encode())
+    write_atomic(path, build_trace(record).encode())
     print_result(f"{path}: build {record.name}, {record.state}")
 
 

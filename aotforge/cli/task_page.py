@@ -21,7 +21,7 @@ Short flags are the same everywhere: `-h` is `--help`, `-j N` is `--jobs N`, `-q
 Errors are printed on standard error with a likely cause and a next step.
 [errors.md](errors.md) lists the exit codes.
 With `--json` a task prints one JSON value on standard output, also for an error.
-With `--progress json` tasks that take long write progress as JSON lines to standard error ([events.md](events.md)).
+With `--progress json` tasks that take long write progress as JSON lines to standard error ([events.md](errors.md)).
 """
 
 

@@ -14,6 +14,8 @@ UNPACKED_LIMIT, MEMBERS_LIMIT = 2 * 1024**3, 50_000
 
 def read_regular(path: Path, *, limit: int = TEXT_LIMIT) -> bytes:
     """The bytes of a file. Raises OSError, also for more than `limit` bytes."""
+    if path.is_fifo():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:

@@ -5,6 +5,7 @@ versions, `digest_members` is the identity that is the same on every machine.
 """
 
 import hashlib
+import stat
 import struct
 import time
 import zipfile
@@ -68,7 +69,18 @@ def zip_members(path: Path) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
         for info in infos:
             if not _is_file_name(info.filename) or info.filename != info.orig_filename:
                 raise zipfile.BadZipFile(f"{info.orig_filename!r} is not a portable name of a file")
-            yield info, archive.read(info)
+            if stat.S_IFMT(info.external_attr >> 16) not in {0, stat.S_IFREG}:
+                raise zipfile.BadZipFile(f"{info.filename!r} is not a regular file")
+            if info.compress_type not in {
+                zipfile.ZIP_STORED,
+                zipfile.ZIP_DEFLATED,
+            }:  # others unpack without a limit
+                raise zipfile.BadZipFile(f"{info.filename!r} is neither stored nor deflated")
+            with archive.open(info) as member:
+                data = member.read(info.file_size + 1)  # bounded, unlike `ZipFile.read`; checks the CRC
+            if len(data) != info.file_size:
+                raise zipfile.BadZipFile(f"{info.filename!r} has {len(data)} bytes, not {info.file_size}")
+            yield info, data
 
 
 def read_zip_member(path: Path, name: str) -> bytes:

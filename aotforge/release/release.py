@@ -90,16 +90,14 @@ class Release:
         """Reads SHA256SUMS and MANIFEST.json. Raises ReleaseError."""
         sums, digest = read_sums_file(folder / SUMS)
         path = folder / MANIFEST
-        try:
+        with _reading(path):
             data = read_regular(path)
+        _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
+        try:
             contents = parse_contents(data)
-        except OSError as error:
-            raise _damaged(f"{path}: {error.strerror}", "the release is not complete") from error
         except ValueError as error:
             raise _damaged(f"{path} is not of this format: {error}") from error
-        release = cls(folder=folder, contents=contents, sums=sums, digest=digest)
-        release._check_sum(MANIFEST, hashlib.sha256(data).hexdigest())
-        return release
+        return cls(folder=folder, contents=contents, sums=sums, digest=digest)
 
     @property
     def name(self) -> str:
@@ -128,10 +126,9 @@ class Release:
         """The archive of images or texts of a pack. Raises ReleaseError."""
         found = [one for one in self.of(kind) if one.pack == pack]
         if len(found) != 1:
-            raise ReleaseError(
+            raise _damaged(
                 f"{self.folder} has no {kind} archive for {pack}",
-                cause="the release was built for other archs, or is not complete",
-                hint="`./dev build --arch ARCH` builds the missing packs",
+                "the release was built for other archs, or is not complete",
             )
         return found[0]
 
@@ -143,7 +140,7 @@ class Release:
         path = self.folder / str(archive)
         with _reading(path):
             facts = read_release_archive(path.name, path, visit)
-        self._check_sum(path.name, facts.sha256)
+        _check_sum(path, facts.sha256, self.sums)
         return facts
 
     def files(self, archive: ArtifactName, below: str = "") -> dict[str, bytes]:
@@ -271,7 +268,7 @@ class Release:
                 cause="the folder holds no finished release, or one of another version of this program",
                 hint="name a folder that `./dev release` made",
             ) from error
-        self._check_sum(RELEASE_JSON, hashlib.sha256(data).hexdigest())
+        _check_sum(path, hashlib.sha256(data).hexdigest(), self.sums)
         if described != {name: digest for name, digest in self.sums.items() if name not in DESCRIBING}:
             raise _damaged(
                 f"{path} describes other files than {SUMS} lists", "files of two releases were mixed"
@@ -280,16 +277,11 @@ class Release:
 
     def _checked(self, name: str) -> str:
         """The digest of a file, which is the listed one. Raises ReleaseError."""
-        with _reading(self.folder / name):
-            digest = sha256_file(self.folder / name)
-        self._check_sum(name, digest)
+        path = self.folder / name
+        with _reading(path):
+            digest = sha256_file(path)
+        _check_sum(path, digest, self.sums)
         return digest
-
-    def _check_sum(self, name: str, digest: str) -> None:
-        if digest != self.sums.get(name):
-            raise _damaged(
-                f"{self.folder / name} is not the file that {SUMS} names", "it was altered or replaced"
-            )
 
 
 def is_release_file(name: str) -> bool:
@@ -305,6 +297,11 @@ def new_prefix(folder: Path) -> FolderWriter:
     root = folder / TOP
     root.mkdir(parents=True)
     return FolderWriter(root=root)
+
+
+def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:
+    if digest != sums.get(path.name):
+        raise _damaged(f"{path} is not the file that {SUMS} names", "it was altered or replaced")
 
 
 def _damaged(what: str, cause: str = "") -> ReleaseError:

@@ -25,7 +25,7 @@ from aotforge.pack.reader import read_pack
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.assemble import assemble_release
 from aotforge.release.existing_release import find_release, inputs_digest
-from aotforge.release.model import PackInput, AssembledRelease
+from aotforge.release.model import AssembledRelease, PackInput
 from tests.integration.release.real import unpack
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 

@@ -25,10 +25,10 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import PackInput, AssembledRelease
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
+from aotforge.release.model import AssembledRelease, PackInput
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import LICENCE, MANIFEST, records
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
 ROCM = "7.1"

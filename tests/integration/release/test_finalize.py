@@ -37,9 +37,8 @@ from aotforge.release.model import (
     BuildTools,
     Origin,
 )
-from aotforge.release.reader import read_release
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
-from aotforge.release.release_json import load_release_json
+from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key, load_public_key, open_statement
 from tests.integration.release import standin
 
@@ -77,9 +76,9 @@ def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
 
 
 def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
-    names = check_finalized_release(done, key.public_key())
+    names = check_finalized_release(done, key.public_key()).sums
     assert {COVERAGE, RELEASE_JSON, SBOM, MANIFEST, TAR_SUMS} < set(names)
-    document = load_release_json(done)
+    document = Release.open(done).description()
     images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
     assert images == {image.digest for image in standin.IMAGES}
     jobs = [job for pack in document["packs"] for image in pack["images"] for job in image["jobs"]]
@@ -106,7 +105,7 @@ def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
 def test_the_coverage_is_that_of_the_packs(done: Path) -> None:
     """Sizes and images of every pack, a row per kernel, and no time."""
     text = (done / COVERAGE).read_text()
-    packs = [open_files(one.pack) for one in read_release(done)]
+    packs = [open_files(one.pack) for one in Release.open(done).packs()]
     assert packs and f"# Coverage of release {ORIGIN.release}\n" in text
     for pack in packs:
         size = sum(source.size for source in pack.sources.values())
@@ -223,10 +222,9 @@ def test_an_added_file_and_mixed_releases(
 
 
 def test_record(done: Path, tmp_path: Path) -> None:
-    manifest = json.loads((done / MANIFEST).read_bytes())
     lines = (done / TAR_SUMS).read_text().splitlines()
     tars = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    record = make_record(ORIGIN, manifest=manifest, tars=tars)
+    record = make_record(ORIGIN, contents=Release.open(done).contents, tars=tars)
     path = save_record(tmp_path, record)
     assert save_record(tmp_path, record) == path
     assert load_record(tmp_path, record.release) == record
@@ -293,7 +291,7 @@ def test_releases_are_compared_by_their_files(done: Path, tmp_path: Path) -> Non
 def test_a_description_is_not_believed(done: Path, tmp_path: Path) -> None:
     """Of releases of two names no file has the same name; the digest of a tar, and a size, are what its author states."""
     other = copied(done, tmp_path / "a", lambda data: data[:-1])
-    document, sums = load_release_json(other), read_sums(other / SUMS)
+    document, sums = Release.open(other).description(), read_sums(other / SUMS)
     for row in document["files"]:
         row["sha256"] = sums[row["name"]]
     (other / RELEASE_JSON).unlink()
@@ -320,7 +318,7 @@ def test_a_release_whose_description_is_of_others_is_not_verified(done: Path, tm
 
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
-    one = load_release_json(done)
+    one = Release.open(done).description()
     assert compare_documents(one, one) == ()
     two = json.loads(json.dumps(one))
     image = two["packs"][0]["images"][0]

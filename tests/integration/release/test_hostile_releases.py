@@ -19,7 +19,7 @@ from aotforge.errors import AotforgeError, ReleaseError
 from aotforge.pipeline.shards.shard_file import decode
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_archives
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 from tests.support.hostile import (
     ASM,
     BELOW,
@@ -62,7 +62,7 @@ def _shard(folder: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "read_release": read_release,
+    "read_release": lambda folder: Release.open(folder).packs(),
     "open_candidate": _candidate,
     "unpack": lambda folder: unpack([folder / IMAGES], folder.parent / "unpacked"),
     "decode": _shard,
@@ -120,7 +120,7 @@ def test_a_release_folder_of_links(tmp_path: Path) -> None:
     folder.mkdir()
     for path in made.iterdir():
         (folder / path.name).symlink_to(os.path.relpath(path, folder))
-    assert [pack.pack.name for pack in read_release(folder)] == ["amd-gfx908"]
+    assert [pack.pack.name for pack in Release.open(folder).packs()] == ["amd-gfx908"]
     for name, read in READERS.items():
         if name != "decode":
             found = outcome(read, folder)

@@ -13,7 +13,7 @@ import pytest
 
 from aotforge.errors import OutputError, VerifyError
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import ImageRecord, PackInput, AssembledRelease
+from aotforge.release.model import AssembledRelease, ImageRecord, PackInput
 from aotforge.verify.verdict import OutputStats, Verdict
 from tests.integration.release.standin import LICENCE, MANIFEST, packed, prefix
 

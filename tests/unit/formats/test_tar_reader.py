@@ -118,7 +118,7 @@ def test_sparse_files() -> None:
     ids=["through a link", "through a file", "twice", "link over file", "file over folder"],
 )
 def test_entries_do_not_replace_each_other(rows: tuple[Row, ...], tmp_path: Path) -> None:
-    with pytest.raises(UnsafeArchiveError, match="occurs twice|is not a folder"):
+    with pytest.raises(UnsafeArchiveError, match=r"occurs twice|is not a folder"):
         read_archive([pack(tar(*rows))], FolderWriter(root=tmp_path), top="top")
 
 
@@ -258,7 +258,9 @@ def test_two_archives_into_one_folder(tmp_path: Path) -> None:
     def put(writer: FolderWriter, *rows: Row) -> None:
         name, data = "x.tar.gz", pack(tar(*((f"aotriton/{path}", *rest) for path, *rest in rows)))  # type: ignore[arg-type]
         facts = read_archive([data])
-        unpack(IndexedFile(name=name, size=facts.size, sha256=facts.sha256, tar=facts.tar), name, [data], writer)
+        unpack(
+            IndexedFile(name=name, size=facts.size, sha256=facts.sha256, tar=facts.tar), name, [data], writer
+        )
 
     writer = FolderWriter(root=tmp_path)
     link: Row = ("l", None, {"type": tarfile.SYMTYPE, "linkname": "lib"})
