@@ -52,11 +52,6 @@ def pax_tar(name: str, value: bytes) -> bytes:
     return tar_bytes((header, record), (member(name, 1), b"x"))
 
 
-def bomb_tar(name: str, size: int) -> bytes:
-    """A regular file of `size` zeros, compressed a thousandfold."""
-    return tar_bytes((member(name, size), b"\0" * size))
-
-
 def zipped(tar: bytes) -> bytes:
     """The tar in gzip without name and time."""
     out = io.BytesIO()

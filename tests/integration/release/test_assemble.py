@@ -45,7 +45,9 @@ def runtime(tmp_path: Path) -> Path:
     return prefix(tmp_path / "prefix")
 
 
-def assemble(runtime: Path, output: Path, pack: PackInput = PACKED, inputs: str | None = None) -> AssembledRelease:
+def assemble(
+    runtime: Path, output: Path, pack: PackInput = PACKED, inputs: str | None = None
+) -> AssembledRelease:
     digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch, licence=LICENCE)
     return assemble_release(
         MANIFEST,
