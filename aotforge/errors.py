@@ -1,60 +1,38 @@
 """Errors for users: what failed, the likely cause, the next step, an exit code per kind.
 
-Packages raise; only the command line (`aotforge/cli`) prints and exits.
+Packages raise; only the command line (`aotforge/cli`) prints and exits. The base and the errors of the virtual GPU are
+vgpu's.
 """
 
-import difflib
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from vgpu.errors import (
+    CacheError,
+    DecodeError,
+    ExecutionError,
+    OutputError,
+    ToolchainError,
+    UnknownNameError,
+    UnsupportedError,
+    listed,
+    suggest,
+)
+from vgpu.errors import UserError as AotforgeError
 
-
-class AotforgeError(Exception):
-    """Base of every error a user can meet. `what` names the thing; `cause` is the likely reason, `hint` the next step."""
-
-    exit_code: ClassVar[int] = 1
-    kind: ClassVar[str] = "error"
-
-    def __init_subclass__(cls, *, exit_code: int = 1, kind: str = "error") -> None:
-        super().__init_subclass__()
-        cls.exit_code, cls.kind = exit_code, kind
-
-    def __init__(self, what: str, *, cause: str = "", hint: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.cause = cause
-        self.hint = hint
-
-    def __str__(self) -> str:
-        parts = [self.what]
-        if self.cause:
-            parts.append(f"Likely cause: {self.cause}")
-        if self.hint:
-            parts.append(f"Next step: {self.hint}")
-        return "\n".join(parts)
-
-    def fields(self) -> dict[str, str]:
-        """For JSON."""
-        return {"kind": self.kind, "what": self.what, "cause": self.cause, "hint": self.hint}
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # keyword-only arguments do not survive pickling between worker processes by default
-        return (_rebuild, (type(self), self.what, self.cause, self.hint))
-
-
-def _rebuild(cls: type[AotforgeError], what: str, cause: str, hint: str) -> AotforgeError:
-    return cls(what, cause=cause, hint=hint)
+__all__ = [
+    "AotforgeError",
+    "CacheError",
+    "DecodeError",
+    "ExecutionError",
+    "OutputError",
+    "ToolchainError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "listed",
+    "suggest",
+]
 
 
 class UsageError(AotforgeError, exit_code=2, kind="usage"):
     """A command line that cannot be parsed: an unknown task or flag, a missing or invalid value."""
-
-
-class UnknownNameError(AotforgeError, exit_code=10, kind="unknown-name"):
-    """An arch, profile, kernel or family that does not exist."""
-
-
-class UnsupportedError(AotforgeError, exit_code=11, kind="unsupported"):
-    """A combination that is known and not supported."""
 
 
 class ManifestError(AotforgeError, exit_code=12, kind="manifest"):
@@ -65,20 +43,12 @@ class RulesError(AotforgeError, exit_code=13, kind="rules"):
     """A kernel family whose `rules.py` contradicts itself or its kernel."""
 
 
-class ToolchainError(AotforgeError, exit_code=14, kind="toolchain"):
-    """A missing compiler, a wrong Triton version, a missing build tool."""
-
-
 class CompileError(AotforgeError, exit_code=15, kind="compile"):
     """One or more compile jobs failed; the message has the reproduction command of each."""
 
 
 class ResourceError(AotforgeError, exit_code=16, kind="resources"):
     """An image spills or exceeds its arch's shared memory where the rules forbid it."""
-
-
-class OutputError(AotforgeError, exit_code=17, kind="output"):
-    """The output cannot be written: read-only, disk full, not a directory."""
 
 
 class OutputBusyError(AotforgeError, exit_code=18, kind="output-busy"):
@@ -93,10 +63,6 @@ class InterfaceError(AotforgeError, exit_code=20, kind="interface"):
     """Library, rules and pack disagree on the operator interface."""
 
 
-class CacheError(AotforgeError, exit_code=21, kind="cache"):
-    """The cache folder cannot be used."""
-
-
 class RuntimeBuildError(AotforgeError, exit_code=22, kind="runtime-build"):
     """The C++ library did not build, or the result breaks its contract."""
 
@@ -107,14 +73,6 @@ class ReleaseError(AotforgeError, exit_code=23, kind="release"):
 
 class AccessError(AotforgeError, exit_code=24, kind="access"):
     """An interpreted kernel read or wrote outside the buffers it was given."""
-
-
-class DecodeError(AotforgeError, exit_code=25, kind="decode"):
-    """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the emulator does not know."""
-
-
-class ExecutionError(AotforgeError, exit_code=26, kind="execution"):
-    """An emulated kernel did what it must not: an access out of bounds, a jump into nowhere, no end."""
 
 
 class VerifyError(AotforgeError, exit_code=27, kind="verify"):
@@ -131,10 +89,6 @@ class ExecutorError(AotforgeError, exit_code=29, kind="executor"):
 
 class LimitError(AotforgeError, exit_code=30, kind="limit"):
     """A step, or a job of it, needs more memory, time or processes than it may use."""
-
-
-class ShardError(AotforgeError, exit_code=31, kind="shard"):
-    """A shard of a build that is missing, duplicate, damaged, or of another plan, toolchain or revision."""
 
 
 class CompatError(AotforgeError, exit_code=32, kind="compat"):
@@ -179,22 +133,3 @@ class ClusterError(AotforgeError, exit_code=41, kind="cluster"):
 
 class DeviceError(AotforgeError, exit_code=42, kind="device"):
     """No GPU of the arch on this machine, or none that its driver shows."""
-
-
-_SHOWN, _SHOWN_LENGTH = 20, 240
-"""Known names that a message lists, and their length: every arch and every profile, but not every image."""
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """The first names, joined by commas, and the number of the others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """A 'Perhaps you meant' clause with the nearest known names, or the list, its beginning if it is long, when nothing is near."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if near:
-        return f"perhaps you meant {' or '.join(near)}"
-    most = next((n for n in range(_SHOWN) if len(", ".join(names[: n + 1])) > _SHOWN_LENGTH), _SHOWN)
-    return f"known names: {listed(names, max(most, 1))}"

@@ -1,4 +1,4 @@
-"""The one list of this project's own sources that enter digests, containers and CI's scope.
+"""The one list of this project's own sources that enter digests and containers.
 
 A pattern is relative to the checkout, or to the folder of the installed packages; `!` excludes. A group is only as good as
 its patterns: one that matches no file (a renamed folder) raises, so that no digest silently covers less than it names.
@@ -7,21 +7,29 @@ its patterns: one that matches no file (a renamed folder) raises, so that no dig
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from aotforge.errors import ToolchainError
 
 ROOT = Path(__file__).resolve().parents[2]
 
+_CODE_OBJECTS = (
+    "vgpu/__init__.py",
+    "vgpu/code_object.py",
+    "vgpu/elf.py",
+    "vgpu/errors.py",
+    "vgpu/native_code.py",
+)
+
 _EMULATOR = (
-    "vgpu/emulator/**/*",
+    "vgpu/**/*",
+    "!vgpu/hip/**/*",
     "!vgpu/emulator/debugger/*",
-    "aotforge/formats/elf.py",
     "aotforge/base/architectures.py",
     "manifests/architectures.yaml",
 )
 
 _TARGETS = (
+    "aotforge/targets/cpu/*.py",
     "aotforge/targets/*.py",
     "aotforge/targets/amd/*.py",
     "aotforge/targets/nvidia/*.py",
@@ -35,15 +43,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/errors.py",
         "aotforge/rules.py",
         "aotforge/base/__init__.py",
-        "aotforge/base/cache_trust.py",
         "aotforge/base/child_processes.py",
         "aotforge/base/files.py",
         "aotforge/base/machine.py",
         "aotforge/base/object_cache.py",
         "aotforge/base/source_groups.py",
-        "aotforge/formats/__init__.py",
-        "aotforge/formats/code_object.py",
-        "aotforge/formats/elf.py",
+        "aotforge/base/workers.py",
+        *_CODE_OBJECTS,
         "aotforge/toolchain/**/*",
         *_TARGETS,
         "aotforge/compile/*.py",
@@ -52,7 +58,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     # a verdict holds for these sources; presentation and debuggers have no part in it
     "verifier": (
         *_EMULATOR,
-        "aotforge/formats/code_object.py",
         "aotforge/rules.py",
         "aotforge/base/hazards.py",
         "manifests/hazards.yaml",
@@ -75,18 +80,20 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/devtools/tune/rounds.py",
     ),
     # in addition, where this machine's processor executes images
-    "native verifier": ("aotforge/verify/native/*.py", "ttcpu/image.py", "ttcpu/levels.py"),
+    "native verifier": (
+        "aotforge/verify/native/*.py",
+        "aotforge/targets/cpu/*.py",
+        "ttcpu/image.py",
+        "ttcpu/levels.py",
+    ),
     # the lowering of Triton's IR to machine code for x86-64: part of the job keys
     "CPU compiler": (
         "ttcpu/*.py",
         "!ttcpu/__main__.py",
-        "!ttcpu/backend.py",
         "!ttcpu/cache.py",
         "!ttcpu/driver.py",
         "!ttcpu/launch.py",
     ),
-    # programs prepared for the virtual HIP library
-    "virtual HIP": (*_EMULATOR, "aotforge/formats/code_object.py", "vgpu/hip/**/*"),
     # what turns images, verdicts and the library into a release's bytes
     "release": (
         *_TARGETS,
@@ -97,48 +104,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/pipeline/build_release.py",
         "aotforge/pipeline/images.py",
     ),
-    # what makes shards: shards of different revisions do not belong together
-    "shards": (
-        *_TARGETS,
-        "aotforge/compile/*.py",
-        "aotforge/formats/archive.py",
-        "aotforge/pipeline/images.py",
-        "aotforge/pipeline/shards/*.py",
-    ),
+    # in addition, what runs jobs on the workers of a cluster
+    "cluster": ("aotforge/pipeline/cluster_worker.py", "aotforge/base/workers.py"),
 }
-
-Effect = Literal["checks", "plans", "runtime", "everything"]
-
-EFFECTS: tuple[tuple[str, Effect], ...] = (
-    # documentation; checks run always
-    ("docs/*", "checks"),
-    # used by checks only
-    ("tests/*", "checks"),
-    ("benchmarks/*", "checks"),
-    ("requirements/test.*", "checks"),
-    # the source route: jobs configure runtime/ alone
-    ("CMakeLists.txt", "checks"),
-    ("cmake/*", "checks"),
-    # tests of the library, not part of its build (aotforge/library/build_linux.py, _NOT_SHIPPED)
-    ("runtime/tests/*", "checks"),
-    ("runtime/fuzz/*", "checks"),
-    ("runtime/hip_double/*", "checks"),
-    ("runtime/cuda_double/*", "checks"),
-    ("runtime/*", "runtime"),
-    ("manifests/runtime.yaml", "runtime"),
-    # inputs of plans and verdicts: compared, not guessed
-    ("kernels/*", "plans"),
-    ("manifests/architectures.yaml", "plans"),
-    ("manifests/hazards.yaml", "plans"),
-    ("manifests/profiles.yaml", "plans"),
-    ("manifests/tuning/*", "plans"),
-    # the groups above are in here
-    ("aotforge/*", "everything"),
-    ("vgpu/*", "everything"),
-    ("ttcpu/*", "everything"),
-    ("*.md", "checks"),
-)
-"""What a change of a file can affect, by path below the checkout: the first matching pattern decides; `*` also matches slashes."""
 
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:

@@ -3,11 +3,9 @@
 import os
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated
 
 from aotforge.cli.command import (
-    ROOT,
     Cache,
     Json,
     absolute,
@@ -20,7 +18,7 @@ from aotforge.errors import UnsupportedError
 
 CacheKeys = Annotated[
     str | None,
-    "folder of the keys of the shared cache (default: AOTFORGE_CACHE_KEYS, or AOTFORGE_CACHE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP)",
+    "folder of the keys of the shared cache (default: AOTFORGE_CACHE_KEYS, or AOTFORGE_CACHE_KEY_TARGETS)",
 ]
 
 
@@ -32,7 +30,7 @@ def show(
     ] = None,
     cache_root: Annotated[
         str | None,
-        "root of trust of the shared cache, a file (default: AOTFORGE_CACHE_ROOT, else releases/cache-root.json)",
+        "root of trust of the shared cache, a file (default: AOTFORGE_CACHE_ROOT)",
     ] = None,
     json: Json = False,
 ) -> None:
@@ -57,9 +55,7 @@ def show(
         from aotforge.publish.cache.session import CachePlaces, shared_usage
         from aotforge.publish.stores.store import redact_urls
 
-        places = CachePlaces(
-            source=cache_from, root=cache_root, limit=0, checkout=ROOT, memory=folder, environment=os.environ
-        )
+        places = CachePlaces(source=cache_from, root=cache_root, limit=0, environment=os.environ)
         found = shared_usage(places)
         fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in found.items()}
         lines += [
@@ -94,8 +90,6 @@ def prune(
         target=shared,
         keys=absolute(cache_keys),
         limit=size,
-        checkout=ROOT,
-        memory=folder,
         environment=os.environ,
     )
-    print_report(prune_shared(places, datetime.now(UTC)), json=json)
+    print_report(prune_shared(places), json=json)

@@ -20,7 +20,6 @@ from aotforge.cli.command import (
     print_either,
     print_result,
 )
-from aotforge.errors import UnsupportedError
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -70,7 +69,7 @@ def debug(
 def cost(
     image: Annotated[
         str,
-        "label or first digits of a job's key, first digits of an image's digest, or a kernel such as attn_fwd",
+        "label or first digits of a job's key, or a kernel such as attn_fwd",
     ],
     arch: Arch = "gfx908",
     compare: Annotated[
@@ -86,13 +85,8 @@ def cost(
     ] = "",
     case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
     shape: Annotated[
-        Sequence[str] | None,
-        "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one; may be repeated with --sweep)",
-    ] = None,
-    sweep: Annotated[
-        Sequence[str] | None,
-        "compare the kernel with each of these values, BLOCK_M=16,32,64, and with the rules' choice (may be repeated: all combinations)",
-    ] = None,
+        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
+    ] = "",
     top: Annotated[int, "also list this number of the busiest instructions"] = 0,
     cache: Cache = None,
     json: Json = False,
@@ -101,10 +95,7 @@ def cost(
     from aotforge.devtools.cost.candidates import CostRequest
     from aotforge.devtools.cost.cost_report import CostReport
     from aotforge.devtools.cost.run_cost import cost as run
-    from aotforge.devtools.cost.sweep import sweep as run_sweep
-    from aotforge.devtools.cost.sweep import swept_values
 
-    shapes = [pairs(text) for text in shape or ()]
     request = CostRequest(
         root=ROOT,
         cache=cache_folder(cache),
@@ -114,12 +105,10 @@ def cost(
         settings=tuple(pairs(text) for text in setting or ()),
         keys=pairs(key),
         case=case,
-        shape=shapes[0] if shapes else {},
+        shape=pairs(shape),
         top=top,
     )
-    if len(shapes) > 1 and not sweep:
-        raise UnsupportedError("several shapes without --sweep", hint="one --shape, or --sweep BLOCK_M=32,64")
-    report = run_sweep(request, swept_values(sweep), shapes) if sweep else CostReport(run(request))
+    report = CostReport(run(request))
     print_either(report.fields(), report.lines(), json=json)
 
 

@@ -13,7 +13,6 @@ from aotforge.cli.command import (
     absolute,
     cache_folder,
     cli_command,
-    pairs,
     print_report,
     print_result,
     progress_events,
@@ -71,7 +70,7 @@ def publish(
     from aotforge.publish.upload import publish_release
 
     events = progress_events(progress, quiet=quiet)
-    store, signing = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
+    store, signing = open_publisher(to, absolute(keys), os.environ)
     with byte_progress(quiet=quiet or json, events=events) as on_progress:
         done = publish_release(
             Path(folder).absolute(),
@@ -122,7 +121,7 @@ def yank(
     from aotforge.publish.maintenance import yank_release
     from aotforge.publish.session import open_publisher
 
-    place = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
+    place = open_publisher(to, absolute(keys), os.environ)
     index = yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)
     print_report(index, json=json)
 
@@ -130,10 +129,6 @@ def yank(
 @cli_command("release.renew")
 def renew(
     to: To,
-    entries: Annotated[
-        str | None,
-        "after a rotation of the key for targets: NAME=DIGEST,... of those that the new key may sign; the others leave the index",
-    ] = None,
     keys: Keys = None,
     json: Json = False,
 ) -> None:
@@ -141,9 +136,8 @@ def renew(
     from aotforge.publish.maintenance import renew_index
     from aotforge.publish.session import open_publisher
 
-    place = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
-    chosen = None if entries is None else pairs(entries)
-    print_report(renew_index(*place, now=datetime.now(UTC), entries=chosen), json=json)
+    place = open_publisher(to, absolute(keys), os.environ)
+    print_report(renew_index(*place, now=datetime.now(UTC)), json=json)
 
 
 @cli_command("release.keys")

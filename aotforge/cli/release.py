@@ -36,7 +36,7 @@ def make(
     # store and keys first: what is missing is reported in a second instead of after an hour
     place = None
     if request.to:
-        place = open_publisher(request.to, absolute(request.keys), request.environment, request.cache)
+        place = open_publisher(request.to, absolute(request.keys), request.environment)
     with (
         BuildDisplay(quiet=quiet or json, events=events) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from urllib.parse import unquote
@@ -35,16 +34,12 @@ def open_for_publishing(url: str) -> Store:
         return open_store(url)
 
 
-def open_publisher(
-    url: str, keys: Path | None, environment: Mapping[str, str], cache: Path
-) -> tuple[Store, KeySet]:
-    """The store at an address, and the keys to change its index: of a folder, else those that `environment` names.
-
-    `cache` holds the versions of the indexes that were seen before.
+def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[Store, KeySet]:
+    """The store at an address, and the keys of a folder, else those that `environment` names.
 
     Raises PublishError, TrustError.
     """
-    return open_for_publishing(url), replace(load_keys(keys, environment), memory=cache / MEMORY)
+    return open_for_publishing(url), load_keys(keys, environment)
 
 
 def open_index(
@@ -70,7 +65,8 @@ def open_index(
         raise InstallError(
             f"{reader.url} is the folder of one release, not a place of published releases",
             cause="an installation checks the publisher's signed index, which a build does not have",
-            hint=f"./dev release.dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or publish it: "
+            hint=f"./dev release.dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or "
+            "publish it: "
             f"./dev release.publish {quote(reader.url)} --to PLACE",
         )
     anchor = trusted_root(root, checkout, environment)
@@ -78,14 +74,15 @@ def open_index(
 
 
 def open_store(url: str) -> Store:
-    """A place to publish to, without contacting it. Raises StoreError for an address that cannot be published to."""
+    """A place to publish to, without contacting it. Raises StoreError for an address that cannot be
+    published to."""
     if url.startswith("s3://"):
         return _s3(url, anonymous=False)
     if url.startswith(("http://", "https://")):
         raise StoreError(
             ErrorKind.REFUSED,
             f"{redact_url(url)} can be read from, not published to",
-            hint="publish to s3://BUCKET/PREFIX (AWS_ENDPOINT_URL_S3 names another server than Amazon's) or to a folder",
+            hint="publish to a folder or to s3://BUCKET/PREFIX (AWS_ENDPOINT_URL_S3 names another server)",
         )
     return DirectoryStore(_folder(url))
 
@@ -111,7 +108,7 @@ def _folder(url: str) -> Path:
 
 def _s3(url: str, *, anonymous: bool) -> Store:
     try:
-        from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes a third of a second to import
+        from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes 0.3 s
     except ModuleNotFoundError as error:  # the wheel does not require it
         raise StoreError(
             ErrorKind.REFUSED,
@@ -123,6 +120,7 @@ def _s3(url: str, *, anonymous: bool) -> Store:
         raise StoreError(
             ErrorKind.REFUSED,
             f"{redact_url(url)} is not understood",
-            hint="s3://BUCKET/PREFIX; credentials come from the environment, the endpoint from AWS_ENDPOINT_URL_S3",
+            hint="s3://BUCKET/PREFIX; credentials come from the environment, the endpoint from "
+            "AWS_ENDPOINT_URL_S3",
         )
     return open_s3(parts.netloc, parts.path.strip("/"), anonymous=anonymous)

@@ -1,7 +1,6 @@
 """Publication of a release: check locally, upload and read back every file, change the index."""
 
 import hashlib
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from aotforge.errors import PublishError
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, LocalRelease, Publication, UploadStats
 from aotforge.publish.keys import KeySet
 from aotforge.publish.release_dir import read_release_folder
-from aotforge.publish.signed_index import change_index, check_not_revoked, load_state
+from aotforge.publish.repository import StoreRepository, change_index
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Store, StoreError
 
 _AGAIN = "run the same command again"
@@ -30,11 +29,12 @@ def publish_release(
     allow_development: bool = False,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
-    """Publishes the release in `folder`. Repeating it changes nothing; an interrupted publication is completed.
+    """Publishes the release in `folder`. Repeating it changes nothing; an interrupted publication is
+    completed.
 
-    Readers see the release with its index, after every byte was read back and compared. `dry_run` writes nothing.
-    Raises PublishError when the store refuses or holds other bytes under the release's names, TrustError when the
-    index in the store belongs to other keys.
+    Readers see the release with its index, after every byte was read back and compared. `dry_run` writes
+    nothing. Raises PublishError when the store refuses or holds other bytes under the release's names,
+    TrustError when the index in the store belongs to other keys.
     """
     total = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
     checking = byte_counter(on_progress, "checking", total)
@@ -43,36 +43,26 @@ def publish_release(
     if not release.verified:
         notes += ("not every image was executed and compared",)
     with publish_errors():
-        state = load_state(store, keys)
-        keys.require(state.root)
-        if dry_run and state.revoked:
-            notes += (
-                "the index is signed by a key that your newest root replaces; `./dev release.renew` shows its entries",
-            )
-        elif not dry_run:
-            check_not_revoked(state, store.url)
-        _check_published(state.index, release)
-        _check_unrelated(store, release)
+        repository = StoreRepository(store, keys, now)
+        keys.require(repository.root())
+        repository.check_not_revoked()
+        _check_published(repository.index, release)
         publication = Publication(
             release=release.name,
             url=store.url,
-            index_version=state.index.version,
+            index_version=repository.index.version,
             dry_run=dry_run,
             notes=notes,
         )
         if dry_run:
             _plan_upload(store, release, publication)
             return publication
-        publication.notes += store.probe().notes(store.url)
         sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
         for file in release.files:
             name, path = f"{release.name}/{file.name}", release.folder / file.name
             upload_object(store, name, path, file, publication, on_bytes=sending)
         index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
         publication.index_version = index.version
-        entry = index.release(release.name)
-        if entry and entry.published == _iso(now):  # it was made now
-            publication.entry = entry.digest()
     return publication
 
 
@@ -94,15 +84,18 @@ def upload_object(
     *,
     on_bytes: OnBytes,
 ) -> None:
-    """Creates one object unless it exists, and reads it back. Without content it must exist. Raises PublishError for other bytes; StoreError."""
-    started = time.monotonic()
+    """Creates one object unless it exists, and reads it back. Without content it must exist.
+
+    Raises PublishError for other bytes; StoreError.
+    """
     try:
         if sent := store.size(name) is None:
             if content is None:
                 raise StoreError(
                     ErrorKind.UNAVAILABLE, f"{store.url}/{name} was removed meanwhile", hint=_AGAIN
                 )
-            store.put_if_absent(name, content, on_bytes=on_bytes)
+            store.put_if_absent(name, content)
+            on_bytes(file.size)
     except StoreError as error:
         # another publisher of the same release may have completed this object
         if error.kind not in {ErrorKind.EXISTS, ErrorKind.MISSING} or store.size(name) is None:
@@ -110,17 +103,14 @@ def upload_object(
         sent = False
     (stats.sent if sent else stats.found).append(name)
     stats.bytes_sent += file.size if sent else 0
-    middle = time.monotonic()
     digest, size = hashlib.sha256(), 0
     for chunk in store.read(name):
         digest.update(chunk)
         size += len(chunk)
         on_bytes(len(chunk))
-        if size > file.size:  # the server may send without end
+        if size > file.size:
             break
     stats.bytes_read += size
-    stats.seconds_sending += middle - started
-    stats.seconds_reading += time.monotonic() - middle
     if (size, digest.hexdigest()) == (file.size, file.sha256):
         return
     if not sent:
@@ -135,7 +125,7 @@ def upload_object(
 def _other_bytes(store: Store, name: str) -> PublishError:
     return PublishError(
         f"{store.url}/{name} exists with other bytes",
-        cause="another release was published, or begun, under this name; published objects are never replaced",
+        cause="another release was published, or begun, under this name; objects are never replaced",
         hint=_NEW_REVISION,
     )
 
@@ -150,22 +140,6 @@ def _check_published(index: Index, release: LocalRelease) -> None:
                 cause="it was built again with other inputs, or files were added",
                 hint=f"{_NEW_REVISION}; published objects are never replaced",
             )
-        if (published.verified, published.development) != (release.verified, release.development):
-            raise PublishError(
-                f"{release.name} is published with other marks than its manifest has",
-                cause="another holder of the online keys changed its entry in the index",
-                hint="compare the index with a mirror and, if the keys were stolen, rotate them (docs/publishing.md, Keys)",
-            )
-
-
-def _check_unrelated(store: Store, release: LocalRelease) -> None:
-    ours = {f"{release.name}/{file.name}" for file in release.files}
-    if unrelated := sorted(set(store.names(f"{release.name}/")) - ours):
-        raise PublishError(
-            f"{store.url}/{unrelated[0]} does not belong to this release",
-            cause="publication of another build of it was begun there",
-            hint="remove what does not belong, or publish a new revision",
-        )
 
 
 def _iso(time: datetime) -> str:

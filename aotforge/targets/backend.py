@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Scalar, Setting, Target, ValueType, Vendor
 from aotforge.toolchain.backend_options import BackendOptions
+from vgpu.code_object import CodeObjectError
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture  # pydantic, which compile workers in a rootfs lack
@@ -141,9 +141,6 @@ class Backend(Protocol):
         self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
     ) -> None:
         """Raises CodeObjectError for an image that does not fit its target, its parameters' types or Triton's metadata."""
-
-    def check_loaded(self, binary: bytes) -> None:
-        """Raises CodeObjectError for an image of this vendor of which a GPU would load other code than its readers see; others pass."""
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """Resource use."""

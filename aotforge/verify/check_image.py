@@ -1,7 +1,7 @@
 """Check of one image on all of its cases: executed and compared, in a worker process.
 
-The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD [LANES=INTERPRETER...]`. Tasks arrive over a
-`multiprocessing` connection on the socket FD, pickled; answers are READY, when it has started, and those of answers.py.
+The worker is `python -m aotforge.verify.check_image FD PARENT KERNELS_ROOT CACHE [LANES=INTERPRETER...]`, started by
+pool.py. It receives tasks and answers with verdicts or errors.
 """
 
 import math
@@ -12,18 +12,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from aotforge.compile.worker import die_with_parent
+from aotforge.base.workers import READY, open_connection
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
-from aotforge.verify.answers import write_answer
 from aotforge.verify.compare import Comparison, Expected
-from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
+from aotforge.verify.executors import DeviceImage, EmulatedImage, ImageRunner, load_runner
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
+from aotforge.verify.invocation import Case, Invocation, LaunchCall, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
-from aotforge.verify.reader_process import READY
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
 from vgpu.emulator.host_calls import PrintedText
@@ -98,17 +95,17 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     results, device = Results(), ""
     if cases is not None:
         try:
-            executor = load_executor(task, cache)
+            runner = load_runner(task, cache)
         except AotforgeError as error:
             results.add_error(error)
         else:
-            device = executor.device
-            results.failures += executor.findings()
+            device = runner.device
+            results.failures += runner.findings()
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 try:
                     with family_errors(kernels_root / task.folder):
-                        check_use(use, executor, cases(use.called, keys), results)
+                        check_use(use, runner, cases(use.called, keys), results)
                 except RulesError as error:
                     if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                         raise
@@ -136,13 +133,13 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     )
 
 
-def check_use(use: Use, executor: Executor, cases: Sequence[Case], results: Results) -> None:
+def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Results) -> None:
     """Adds the results of the cases that are dispatched to the use, on its image."""
     reached = False
     for number, case in enumerate(cases):
         if case.unless_reached and reached:
             continue
-        for run, label in enumerate(executor.runs):
+        for run, label in enumerate(runner.runs):
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None:
@@ -166,16 +163,17 @@ def check_use(use: Use, executor: Executor, cases: Sequence[Case], results: Resu
             try:
                 # the first run prints; the others print the same texts
                 prints = None if run else partial(results.add_print, case=case.name)
-                results.counts += executor.run(
-                    use, launch, invocation, number=run, seed=seed, on_print=prints
+                call = LaunchCall(
+                    use=use, launch=launch, invocation=invocation, number=run, seed=seed, on_print=prints
                 )
+                results.counts += runner.run(call)
             except AotforgeError as error:
                 results.faults += 1
                 results.add_error(error, f"{name} ({grid}): ")
-                if executor.device:  # after a fault a device executes nothing more for this process
+                if runner.device:  # after a fault a device executes nothing more for this process
                     return
                 continue
-            _compare(invocation, name, results, cuts_sums_off=executor.cuts_sums_off)
+            _compare(invocation, name, results, cuts_sums_off=runner.cuts_sums_off)
 
 
 def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_off: bool) -> None:
@@ -193,15 +191,14 @@ def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_o
         results.failures += [f"{name}: {text}" for text in found.violations(output)]
 
 
-def main(
-    kernels_root: Path, cache: Path, parent: int, connection: Connection, libraries: Sequence[str]
-) -> None:
-    """Check images until the connection closes or the process `parent` ends."""
-    die_with_parent(parent)
-    for one in libraries:
+def main(arguments: Sequence[str]) -> None:
+    """Check images until the connection closes or the parent ends."""
+    connection, own = open_connection(arguments)
+    kernels_root, cache = map(Path, own[:2])
+    for one in own[2:]:
         lanes, _, path = one.partition("=")
         use_library(Path(path), int(lanes), cache, "checks")
-    connection.send_bytes(READY)
+    connection.send(READY)
     while True:
         try:
             task = connection.recv()
@@ -212,8 +209,8 @@ def main(
             answer = check_image(task, kernels_root=kernels_root, cache=cache)
         except AotforgeError as error:
             answer = error
-        connection.send_bytes(write_answer(answer))
+        connection.send(answer)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Connection(int(sys.argv[4])), sys.argv[5:])
+    main(sys.argv[1:])

@@ -1,9 +1,9 @@
-"""A tune of one functional, or of a profile; and candidates for another machine."""
+"""A tune of one functional, or of a profile."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,31 +11,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from aotforge.base.architectures import load_architectures
-from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import SILENT, Observer
 from aotforge.deliver.hardware.device import SHAPE, choose_device
 from aotforge.devtools.cost.candidates import CostRequest
-from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.selection import find_kernel
 from aotforge.devtools.tune.device_times import DeviceTimes
 from aotforge.devtools.tune.rounds import Timing
-from aotforge.devtools.tune.search import COMPILED, Estimates, OnTried, TimedOn, changed_setting, search
-from aotforge.devtools.tune.sources import FolderWriter, PreparedFolder, check_new_folder, open_folder
-from aotforge.devtools.tune.space import candidates
+from aotforge.devtools.tune.search import Estimates, OnTried, TimedOn, search
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.planner import plan_project
-from aotforge.sandbox.release_programs import check_consent
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
 from aotforge.verify.device.messages import ShownDevice
 from aotforge.verify.device.watchdog import Limits
 from aotforge.verify.invocation import load_shaped
-
-_BATCH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +43,8 @@ class OnDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """`kernel` None: every functional of the profile. `device` None: estimates. `candidates`: a folder of `prepare`, instead of compiling,
-    whose code the user consents to execute `unsandboxed`. `write`: results are kept in manifests/tuning.
+    """`kernel` None: every functional of the profile. `device` None: estimates. `write`: results are kept in
+    manifests/tuning.
     """
 
     root: Path
@@ -63,8 +56,6 @@ class TuneRequest:
     seconds: float
     profile: str | None = None
     device: OnDevice | None = None
-    candidates: Path | None = None
-    unsandboxed: bool = False
     write: bool = False
     shared: SharedObjects = NOT_SHARED
     elsewhere: Estimates | None = None
@@ -104,16 +95,12 @@ def tune(
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
-    Raises ExecutorError for candidates without consent, DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
+    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
     clock drifts, and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError
     and ResourceError are reported.
     """
     began = time.monotonic()
     device = request.device
-    if request.candidates:
-        check_consent(
-            f"the images and the library of {request.candidates}", own=False, unsandboxed=request.unsandboxed
-        )
     shown = (
         choose_device(request.root, arch=request.arch, number=device.number, library=device.driver)
         if device
@@ -174,7 +161,7 @@ def _one(
         found = search(cost, shapes, elsewhere=request.elsewhere, **common)
     else:
         with _times(request, shown, observer) as times:
-            found = search(cost, shapes, times=times, source=times.source, **common)
+            found = search(cost, shapes, times=times, **common)
     report = TuneReport(search=found)
     if not request.write:
         return report
@@ -199,9 +186,10 @@ def _timed_shape(cost: CostRequest) -> dict[str, str]:
 
 @contextmanager
 def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iterator[DeviceTimes]:
-    """Times on the device, with the library of this checkout or of the candidates' folder."""
+    """Times on the device, with the library of this checkout."""
     assert request.device is not None
-    device, folder = request.device, open_folder(request.candidates) if request.candidates else None
+    device = request.device
+    library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
     on = TimedOn(
         name=shown.name,
         versions=(shown.version, *driver_versions(shown.vendor)),
@@ -213,8 +201,7 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
         DeviceTimes(
             device=shown,
             driver=device.driver,
-            source=folder or COMPILED,
-            library=_library(request, folder),
+            library=library,
             scratch=Path(scratch),
             on=on,
             timing=device.timing,
@@ -223,56 +210,3 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
         ) as times,
     ):
         yield times
-
-
-def _library(request: TuneRequest, folder: PreparedFolder | None) -> Path:
-    if folder:
-        return folder.library()
-    return build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
-
-
-def prepare(request: TuneRequest, folder: Path, *, on_tried: Callable[[int, int], None]) -> list[str]:
-    """Compiles candidates of one functional into `folder` until the time ends, at least one batch, with the library that launches them.
-
-    Returns lines for people. Raises UnsupportedError without a kernel, OutputError, and what planning and compiling raise.
-    """
-    if request.kernel is None:
-        raise UnsupportedError("--prepare needs a kernel", hint="./dev tune KERNEL --prepare FOLDER")
-    with output_lock(folder):
-        check_new_folder(folder)
-        with staged_folder(folder) as staged:
-            compiled, tried, others = _prepare(request, request.kernel, staged, on_tried)
-    return [
-        f"{compiled} of {tried} settings compiled into {folder}, of {others}; on a machine with the GPU:",
-        "the same command with --candidates FOLDER --device --unsandboxed instead of --prepare FOLDER",
-    ]
-
-
-def _prepare(
-    request: TuneRequest, name: str, folder: Path, on_tried: Callable[[int, int], None]
-) -> tuple[int, int, int]:
-    """Fills a new folder. Returns how many settings were compiled, how many were tried, and how many there are."""
-    deadline = time.monotonic() + request.seconds
-    cost = replace(request.of(name, request.keys), restricted=True)
-    _, kernel = find_kernel(request.root, name)
-    target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
-    offered = kernel.settings(target, choose(kernel, request.keys))
-    if not offered:
-        raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
-    (own,) = COMPILED.find(cost)
-    writer = FolderWriter(folder, cost, own.plan.toolchain)
-    COMPILED.together([replace(own, job=job) for job in own.plan.jobs], cost)
-    if refused := writer.add({}, own, cost):
-        raise UnsupportedError(f"the rules' choice of {kernel.name} has no image: {refused}")
-    others, compiled, tried = candidates(changed_setting(offered), target), 0, 0
-    while tried < len(others) and (not tried or time.monotonic() < deadline):
-        batch = others[tried : tried + _BATCH]
-        settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = COMPILED.find(replace(cost, settings=settings))
-        COMPILED.together(found, cost)
-        for values, one in zip(batch, found, strict=True):
-            compiled += not writer.add(values, one, cost)
-        tried += len(batch)
-        on_tried(tried, len(others))
-    writer.save(build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library)
-    return compiled, tried, len(others)

@@ -8,14 +8,13 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from aotforge.formats.code_object import kernel_metadata
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
-from aotforge.targets.amd.loaded import check_loaded, is_code_object
 from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
+from vgpu.code_object import kernel_metadata
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import AmdArchitecture, Architecture
@@ -90,11 +89,6 @@ class AmdBackend:
     ) -> None:
         """Kernarg layout, workgroup size, wavefront, no scratch buffers."""
         check_code_object(target, types, kernel_metadata(binary), metadata)
-
-    def check_loaded(self, binary: bytes) -> None:
-        """Segments, sections, symbols, metadata and descriptor agree."""
-        if is_code_object(binary):
-            check_loaded(binary, elf_flags())
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""

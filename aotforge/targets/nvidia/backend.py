@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.errors import ToolchainError
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.backend import (
     CodeObject,
@@ -24,6 +23,7 @@ from aotforge.targets.backend import (
 )
 from aotforge.targets.nvidia.cubin import is_cubin, read_cubin
 from aotforge.toolchain.backend_options import BackendOptions
+from vgpu.code_object import CodeObjectError
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture, NvidiaArchitecture
@@ -126,9 +126,6 @@ class NvidiaBackend:
         threads = metadata["num_warps"] * target.warp_size
         if found.threads != threads:
             raise CodeObjectError(f"block of {found.threads} threads, {threads} are launched")
-
-    def check_loaded(self, binary: bytes) -> None:
-        """Verification executes the cubin itself, on a GPU."""
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not count them."""

@@ -1,7 +1,7 @@
 """The process of one image on a device, which may hang or end at any launch; it also lists devices.
 
-`python -m aotforge.verify.device.process PARENT FD`: values are pickled over a `multiprocessing` connection on the socket FD. The first
-one received selects the work; before and after each launch the process sends a `Progress`, at the end the result or an error.
+The first value received selects the work; before and after each launch the process sends a `Progress`, at the end the
+result or an error.
 """
 
 import math
@@ -13,14 +13,13 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from aotforge.base.hardware import Outcome
-from aotforge.compile.worker import die_with_parent
+from aotforge.base.workers import open_connection
 from aotforge.errors import AotforgeError, ExecutionError, RulesError
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Device
 from aotforge.targets.installed import installed_devices
 from aotforge.verify.check_image import Results, check_use
-from aotforge.verify.device.images import ComparedImage, LoadedImage
+from aotforge.verify.device.images import ComparedImage
 from aotforge.verify.device.library import LibraryImage, TimedCall
 from aotforge.verify.device.messages import (
     CheckImage,
@@ -33,10 +32,11 @@ from aotforge.verify.device.messages import (
     TimeCall,
     TimeImages,
 )
-from aotforge.verify.executors import EmulatedImage
+from aotforge.verify.executors import DeviceImage, EmulatedImage
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Cases, Invocation, family_errors, load_cases, load_shaped
+from aotforge.verify.invocation import Cases, Invocation, LaunchCall, family_errors, load_cases, load_shaped
 from aotforge.verify.verdict import UNREACHED, ImageTask
+from vgpu.code_object import CodeObjectError
 from vgpu.emulator.isa import approximations
 
 
@@ -65,7 +65,7 @@ def check(request: CheckImage, connection: Connection) -> DeviceResult:
         return DeviceResult.ended(task, "unverified", f"kernels/{task.folder} has no cases.py")
     virtual, reason = _virtual(request)
     try:
-        loaded = LoadedImage(task, _chosen(request))
+        loaded = DeviceImage(task, _chosen(request))
     except (ExecutionError, CodeObjectError) as error:
         return DeviceResult.ended(task, "fault", f"the image cannot be loaded: {error}")
     image = ComparedImage(loaded, virtual, lambda case: connection.send(Progress(case=case)))
@@ -212,7 +212,7 @@ def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> Result
     return results
 
 
-def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> tuple[tuple[Time, ...], str]:
+def _timed(request: CheckImage, image: DeviceImage, connection: Connection) -> tuple[tuple[Time, ...], str]:
     """Times of every use that serves the call, and why there are none."""
     shaped = load_shaped(request.kernels_root, request.task.folder) if request.repeat else None
     if shaped is None:
@@ -229,7 +229,7 @@ def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> t
             continue
         call = ", ".join(f"{name}={size}" for name, size in shape.items())
         connection.send(Progress(case=f"timed call {call}"))
-        took = image.milliseconds(use, launch, invocation, request.repeat)
+        took = image.milliseconds(LaunchCall(use=use, launch=launch, invocation=invocation), request.repeat)
         connection.send(Progress(case=""))
         times.append(_time(request.task, use, keys, call, took))
     return tuple(times), "" if times else "another image serves the timed call"
@@ -254,9 +254,9 @@ def _functional(label: str, keys: Mapping[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in keys.items())
 
 
-def main(parent: int, connection: Connection) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Does the work that the parent requests, and ends."""
-    die_with_parent(parent)
+    connection, _ = open_connection(arguments)
     request = connection.recv()
     try:
         if isinstance(request, TimeImages):
@@ -271,4 +271,4 @@ def main(parent: int, connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Connection(int(sys.argv[2])))
+    main(sys.argv[1:])

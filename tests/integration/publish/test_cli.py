@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -15,7 +14,6 @@ import pytest
 
 import tasks  # noqa: F401 - registers every task
 from aotforge.cli.program import main
-from aotforge.errors import PublishError, TrustError, UnsupportedError
 from tests.support.publishing import ROOT, make_release
 from tests.support.s3 import SECRET, Server
 from tests.support.web import running_web
@@ -162,7 +160,8 @@ def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:
-    """As a program starts `./dev`: events on standard error, one value on standard output, with and without them."""
+    """As a program starts `./dev`: events on standard error, one value on standard output, with and without
+    them."""
     user = User(tmp_path, {})
     user.run("release.keys", "--create", tmp_path / "keys", "--root-keys", "1", "--threshold", "1")
     release = make_release(tmp_path / "r1")
@@ -183,20 +182,3 @@ def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:
     last = [one for one in events if one["event"] == "progress"][-1]
     sizes = sum(path.stat().st_size for path in release.rglob("*") if path.is_file())
     assert last["unit"] == "bytes" and last["done"] == last["total"] == sizes
-
-
-def test_entries_after_a_rotation(tmp_path: Path) -> None:
-    """The publication's record is what `release.renew` takes; the error has the words to copy."""
-    user, to, keys = User(tmp_path, {}), tmp_path / "store", tmp_path / "keys"
-    user.run("release.keys", "--create", keys)
-    shown = user.run("release.publish", make_release(tmp_path / "r1"), "--to", to, "--keys", keys)
-    entry = shown.partition("its entry, for your records: ")[2].strip()
-    assert re.fullmatch("0\\.11\\.2b-r1=[0-9a-f]{64}", entry)
-    user.run("release.publish", make_release(tmp_path / "r2", "0.11.2b-r2"), "--to", to, "--keys", keys)
-    user.run("release.keys", "--rotate", "targets", "--keys", keys)
-    renew = ("release.renew", "--to", to, "--keys", keys)
-    assert f"which has {entry},0.11.2b-r2=" in user.run(*renew, code=TrustError.exit_code)
-    user.run(*renew, "--entries", "0.11.2b-r1", code=UnsupportedError.exit_code)
-    renewed = json.loads(user.run(*renew, "--entries", entry, "--json"))
-    assert renewed["entries"] == dict([entry.split("=")])
-    assert "cannot leave the index" in user.run(*renew, "--entries", "", code=PublishError.exit_code)

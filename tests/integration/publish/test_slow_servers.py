@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,18 +13,15 @@ from urllib.request import ProxyHandler, Request
 import pytest
 
 from aotforge.base.downloads import WeakerSchemeError, _Redirects, download, within
-from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores import reading
-from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.publish.trust import trusted_index
-from tests.support.publishing import make_release, publish
 from tests.support.s3 import Server
 from tests.support.slow_servers import BODY, HEAD, refused, slow_server
 
@@ -63,28 +59,6 @@ def test_an_index_a_byte_now_and_then(keys: KeySet, tmp_path: Path) -> None:
         refused(lambda: trusted_index(HttpReader(url), keys.roots[0], tmp_path), "was not complete after")
 
 
-@pytest.mark.usefixtures("short")
-def test_a_connection_that_breaks_after_each_byte(tmp_path: Path) -> None:
-    """Every byte is progress, which must not start the time anew."""
-    with slow_server(BODY.replace(b"200 OK", b"206 Partial Content"), b"x", cut=1) as url:
-        reader = HttpReader(url, sleep=lambda seconds: None)
-        refused(lambda: fetch_file(reader, "file", FILE, tmp_path), "was not complete after")
-
-
-@pytest.mark.usefixtures("short")
-def test_a_name_that_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time limits of sockets do not include this."""
-    answered = threading.Event()
-
-    def resolve(*_: object, **__: object) -> None:
-        assert answered.wait(300)
-        raise socket.gaierror("no such name")
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    refused(lambda: read_small(HttpReader("http://mirror.test"), "file", limit=9), "was not complete after")
-    answered.set()
-
-
 def test_a_deadline_ends_what_is_waited_for() -> None:
     """The producing thread ends with the next item: also one that waits because nothing takes its items."""
     closed = threading.Event()
@@ -103,17 +77,6 @@ def test_a_deadline_ends_what_is_waited_for() -> None:
     assert closed.wait(300)
 
 
-def test_errors_of_the_thread_are_those_of_the_reader() -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise KeyError("no such item")
-
-    taken = within(300.0, items())
-    assert next(taken) == 1
-    with pytest.raises(KeyError, match="no such item"):
-        next(taken)
-
-
 @pytest.mark.parametrize(("limit", "complete"), [(100, True), (99, False), (1, False)])
 def test_a_download_has_a_limit_of_bytes(limit: int, complete: bool, tmp_path: Path) -> None:
     with slow_server(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 50, cut=2) as url:
@@ -124,112 +87,6 @@ def test_a_download_has_a_limit_of_bytes(limit: int, complete: bool, tmp_path: P
         assert next(received)[:1] == b"x"
         with pytest.raises(ConnectionError, match=f"it is longer than {limit} bytes"):
             list(received)
-
-
-def test_a_redirect_with_a_body_that_does_not_end() -> None:
-    """Its address is all that is needed; urllib reads its body into memory."""
-    listener, sent = socket.create_server(("127.0.0.1", 0)), 0
-
-    def serve() -> None:
-        nonlocal sent
-        for head in (b"302 Found\r\nLocation: /other", b"200 OK\r\nContent-Length: 0"):
-            connection, _ = listener.accept()
-            with connection, suppress(OSError):
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 " + head + b"\r\n\r\n")
-                for _ in range(64 if b"302" in head else 0):
-                    connection.sendall(bytes(1 << 20))
-                    sent += 1
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    reader = HttpReader(f"http://127.0.0.1:{listener.getsockname()[1]}", attempts=1)
-    assert b"".join(reader.read("file")) == b""
-    thread.join()
-    listener.close()
-    assert sent < 32
-
-
-@pytest.fixture
-def store(tmp_path: Path, keys: KeySet) -> DirectoryStore:
-    made = DirectoryStore(tmp_path / "store")
-    publish(make_release(tmp_path / "r1"), made, keys)
-    return made
-
-
-class Stuck:
-    """A reader that sends its first byte and then nothing until `go`."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.url = reader.url
-        self.reader = reader
-        self.reached, self.go = threading.Event(), threading.Event()
-
-    def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        data = b"".join(self.reader.read(name, start=start))
-        yield data[:1]
-        self.reached.set()
-        assert self.go.wait(300)
-        yield data[1:]
-
-
-def test_other_commands_do_not_wait(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    stuck = Stuck(store)
-    results: list[object] = []
-    trust, downloads = tmp_path / "trust", tmp_path / "downloads"
-    index = trusted_index(store, keys.roots[0], tmp_path / "first").index
-    file = next(file for file in index.releases[0].files if "gfx908" in file.name)
-    name = f"0.11.2b-r1/{file.name}"
-    for blocked, free in (
-        (
-            lambda: trusted_index(stuck, keys.roots[0], trust).index,
-            lambda: trusted_index(store, keys.roots[0], trust).index,
-        ),
-        (
-            lambda: fetch_file(stuck, name, file, downloads),
-            lambda: fetch_file(store, name, file, downloads),
-        ),
-    ):
-        stuck.reached.clear()
-        stuck.go.clear()
-        thread = threading.Thread(target=lambda act=blocked: results.append(act()), daemon=True)
-        thread.start()
-        assert stuck.reached.wait(300)
-        other = threading.Thread(target=lambda act=free: results.append(act()), daemon=True)
-        other.start()
-        other.join(300)
-        assert results, "a command waits for the slow place of another one"
-        stuck.go.set()
-        thread.join(300)
-        assert results.pop() == results.pop()
-    assert [path.name for path in downloads.iterdir()] == [file.sha256]
-
-
-def test_an_index_read_meanwhile_is_not_rolled_back(
-    store: DirectoryStore, keys: KeySet, tmp_path: Path
-) -> None:
-    """Two commands at once: the one that began before a newer index was seen must not return an older one."""
-    old = tmp_path / "old"
-    shutil.copytree(tmp_path / "store", old)
-    publish(make_release(tmp_path / "r2", "0.11.2b-r2"), store, keys)
-    stuck = Stuck(DirectoryStore(old))
-    errors: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            trusted_index(stuck, keys.roots[0], tmp_path / "trust")
-        except TrustError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    assert stuck.reached.wait(300)
-    assert trusted_index(store, keys.roots[0], tmp_path / "trust").index.version == 2
-    stuck.go.set()
-    thread.join(300)
-    assert "an older index is served" in str(errors[0])
-    with pytest.raises(TrustError, match="older index"):
-        trusted_index(DirectoryStore(old), keys.roots[0], tmp_path / "trust")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +116,8 @@ def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: b
 
 @pytest.mark.parametrize("behind_proxy", [True, False])
 def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) -> None:
-    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own headers are kept."""
+    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own
+    headers are kept."""
     heads: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
     here = f"127.0.0.1:{listener.getsockname()[1]}"
