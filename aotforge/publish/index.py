@@ -13,14 +13,14 @@ from pydantic import Field, TypeAdapter
 from tuf.api.metadata import TargetFile, Targets
 
 from aotforge.errors import TrustError
+from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS
-from aotforge.formats.untrusted_tar import TarFacts
+from aotforge.formats.tar_reader import TarFacts
 
 FOLDER = "tuf"
 """Folder of the signed index in a store."""
 
-RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
