@@ -27,7 +27,7 @@ from aotforge.deliver.wheel_index import read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel, record_bytes, write_wheel
 from aotforge.formats.zip_archive import write_zip
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 from aotforge.release.wheels import build_package
 from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
 from tests.support.runtime import ROOT
@@ -124,7 +124,7 @@ def test_amds_splitter_takes_the_images_and_nothing_else(site: Site) -> None:
         wanted = "gfx908" if own.name == "aotforge-images-gfx908" else None
         bundles = {amd_bundle(name) for name in read_wheel(path) if not name.startswith(own.info)}
         assert bundles == {wanted}
-    packs = read_release(site.build)
+    packs = Release.open(site.build).packs()
     bundles = {
         amd_bundle(f"lib/aotriton.images/{one.pack.name}/{file}") for one in packs for file in one.pack.files
     }
