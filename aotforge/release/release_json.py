@@ -13,6 +13,7 @@ from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.release.contents import PackContents, Part, ReleaseContents, ReleasedVerdict, Text
 from aotforge.release.model import Origin, ReleaseFile
+from aotforge.toolchain.triton import Toolchain
 
 _NOT_IN_KEY = {"key", "label", "toolchain", "spills"}
 
@@ -43,7 +44,7 @@ class DescribedPack(Part):
     """An image pack; name and archs are in links and commands of the page of releases."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    archs: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]+$")], ...], Field(min_length=1)]
+    archs: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")], ...], Field(min_length=1)]
     profile: Text
     images: tuple[DescribedImage, ...]
 
@@ -86,22 +87,13 @@ class DescribedOrigin(Part):
     tools: DescribedTools
 
 
-class DescribedToolchain(Part):
-    """`Toolchain`."""
-
-    triton_version: Text
-    triton_digest: Text
-    llvm_revision: Text
-    environment: tuple[tuple[Text, Text], ...]
-
-
 class ReleaseDescription(Part):
     """The document."""
 
     format: Literal[1] = 1
     release: Annotated[str, Field(pattern=RELEASE_NAME)]
     origin: DescribedOrigin
-    toolchain: DescribedToolchain
+    toolchain: Toolchain
     files: tuple[ReleaseFile, ...]
     packs: Annotated[tuple[DescribedPack, ...], Field(min_length=1)]
 
@@ -127,11 +119,11 @@ def describe_release(
         planned = sorted(plan.pack for plan in plans)
         raise ReleaseError(f"plans are for {planned}, the release holds {sorted(rows)}")
     tools = asdict(origin.tools)
-    toolchain = tools.pop("toolchain")
+    del tools["toolchain"]
     return ReleaseDescription(
         release=origin.release,
         origin=DescribedOrigin(**asdict(origin) | {"tools": DescribedTools(**tools)}),
-        toolchain=DescribedToolchain(**toolchain),
+        toolchain=origin.tools.toolchain,
         files=tuple(sorted(files, key=lambda file: file.name)),
         packs=tuple(
             DescribedPack(
