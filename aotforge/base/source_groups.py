@@ -65,7 +65,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "targets/amd/code_object.py",
         "targets/amd/occupancy.py",
     ),
-    # how `./dev tune --device` checks and times an image
+    # how `./dev tune all --device` checks and times an image
     "device timing": ("verify/device/*.py", "devtools/tune/device_times.py", "devtools/tune/rounds.py"),
     # in addition, where this machine's processor executes images
     "native verifier": ("verify/native/*.py", "targets/cpu/image.py", "targets/cpu/levels.py"),

@@ -1,77 +1,74 @@
-"""Tasks that build and verify images, and the pieces of a release that can be built alone."""
+"""Tasks that build and verify images, and the library for Windows."""
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from aotforge.cli.command import (
-    ROOT,
-    Arch,
-    Cache,
+from aotforge.cli.flags import command
+from aotforge.cli.output import (
     Json,
-    OnlyNames,
-    Profile,
-    ProgressKind,
-    Quiet,
-    Unsandboxed,
-    archs_of,
-    cache_folder,
-    cli_command,
-    is_own_release,
-    job_count,
-    names,
+    Output,
     print_checked,
     print_either,
     print_report,
     print_result,
     print_status,
-    progress_events,
+)
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import (
+    Arch,
+    Cache,
+    OnlyNames,
+    Profile,
+    Unsandboxed,
+    archs_of,
+    cache_folder,
+    job_count,
+    names,
 )
 from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
 
+if TYPE_CHECKING:
+    from aotforge.pipeline.build_record import RecordingObserver
+    from aotforge.pipeline.requests import ImagesRequest
 
-@cli_command("build")
-def build(
-    request: BuildRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
-) -> None:
-    """Compile and verify kernels, pack images, build the library, assemble tarballs."""
-    from aotforge.pipeline.build_command import run_build
+
+@contextmanager
+def observed(request: "ImagesRequest", output: Output) -> "Iterator[RecordingObserver]":
+    """An observer that displays progress and records the build for `status`."""
     from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
 
     with (
-        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
+        BuildDisplay(quiet=output.silent, events=output.events) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
+        yield observer
+
+
+@command("build")
+def build(request: BuildRequest, output: Output) -> None:
+    """Compile and verify kernels, pack images, build the library, assemble tarballs.
+
+    Keys of aotforge.toml, a file in the checkout, set what has no flag (docs/tasks.md).
+
+      ./dev build --arch gfx908
+      ./dev build --arch MI100,gfx90a --profile quick --output /srv/releases
+    """
+    from aotforge.pipeline.build_command import run_build
+
+    with observed(request, output) as observer:
         report = run_build(request, observer=observer)
         observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
-    print_report(report, json=json)
+    print_report(report, json=output.json)
 
 
-@cli_command("plan")
-def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json = False) -> None:
-    """List every compile job, in canonical order, without compiling."""
-    from aotforge.plan.model import plan_to_json
-    from aotforge.plan.planner import plan_project
-    from aotforge.plan.selection import Only
-
-    made = plan_project(ROOT, archs=archs_of(arch), profile=profile, only=Only(names(only)))
-    if json:
-        print_result(plan_to_json(made))
-        return
-    for job in made.jobs:
-        print_result(f"{job.key[:12]}  {job.label}")
-    for note in made.notes():
-        print_result(f"note: {note}")
-    print_result("NAME:ARCH:CHOICES:N is the Nth setting of a kernel; with u it serves unaligned tensors too")
-    print_result("NAME:ARCH:CHOICES:general serves all calls that no other image of the profile does")
-    print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
-
-
-@cli_command("compile.job")
+@command("compile.job")
 def compile_job(
     name: Annotated[str, "label or key of a compile job"],
     arch: Arch,
@@ -111,60 +108,86 @@ def compile_job(
             scratch=Path(scratch),
             execution=execution,
         )
-    fields: dict[str, object] = {
-        "label": job.label,
-        "key": job.key,
-        "digest": image.digest,
-        "bytes": len(image.binary),
-    }
-    fields |= asdict(image.resources)
+    fields: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
+    fields |= {"bytes": len(image.binary), **asdict(image.resources)}
     print_either(fields, [f"{name:18} {value}" for name, value in fields.items()], json=json)
 
 
-@cli_command("verify")
+@command("source.images")
+def source_images(request: PacksRequest, output: Output) -> None:
+    """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
+    from aotforge.pipeline.images import build_packs
+
+    with observed(request, output) as observer:
+        report = build_packs(request, observer=observer)
+        observer.end("finished")
+    print_either(None, report.lines(), json=False)
+
+
+@command("plan")
+def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json = False) -> None:
+    """List every compile job, in canonical order, without compiling.
+
+    ./dev plan --arch gfx908 --only flash
+    """
+    from aotforge.plan.model import plan_to_json
+    from aotforge.plan.planner import plan_project
+    from aotforge.plan.selection import Only
+
+    made = plan_project(ROOT, archs=archs_of(arch), profile=profile, only=Only(names(only)))
+    if json:
+        print_result(plan_to_json(made))
+        return
+    for job in made.jobs:
+        print_result(f"{job.key[:12]}  {job.label}")
+    for note in made.notes():
+        print_result(f"note: {note}")
+    print_result("NAME:ARCH:CHOICES:N is the Nth setting of a kernel; with u it serves unaligned tensors too")
+    print_result("NAME:ARCH:CHOICES:general serves all calls that no other image of the profile does")
+    print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
+
+
+@command("verify")
 def verify(
     request: VerifyRequest,
+    output: Output,
     html: Annotated[str | None, "write the report to this file as well, as one HTML page"] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
 ) -> None:
-    """Execute every image of a profile or a release on the virtual GPU and compare with float64; missing images are compiled."""
+    """Execute every image of a profile or a release on the virtual GPU and compare with float64.
+
+    ./dev verify --arch gfx908 --only softmax
+    ./dev verify --release releases/dist/0.11.2b-r1
+    """
     from aotforge.base.files import write_atomic
-    from aotforge.pipeline.build_record import recorded
-    from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.verify_release import verify
 
-    with (
-        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
-        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
-    ):
+    with observed(request, output) as observer:
         report = verify(request, observer=observer)
         observer.end("finished")
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
-    print_checked(report, partial(report.require_passed, described=not json), json=json)
+    print_checked(report, partial(report.require_passed, described=not output.json), json=output.json)
 
 
-@cli_command("demo")
+@command("demo")
 def demo(
+    output: Output,
     arch: Arch = "gfx908",
     profile: Annotated[str, "what to build (default: quick)"] = "quick",
     release: Annotated[
-        str | None, "a release folder to show, whose library is executed, instead of building one"
+        str | None, "show this release folder, whose library is executed, instead of a build"
     ] = None,
     unsandboxed: Unsandboxed = False,
     cache: Cache = None,
-    jobs: Annotated[
-        int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
+    jobs: Annotated[int | None, "worker processes at most"] = None,
 ) -> None:
-    """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
+    """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64.
+
+    ./dev demo --arch gfx908
+    """
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
     from aotforge.pipeline.display import BuildDisplay
+    from aotforge.sandbox.release_programs import is_own_release
 
     request = BuildRequest(
         root=ROOT,
@@ -175,58 +198,8 @@ def demo(
         environment=dict(os.environ),
     )
     folder = Path(release).absolute() if release else None
-    with BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display:
-        shown = DemoRequest(
-            build=request,
-            release=folder,
-            own=folder is None or is_own_release(folder),
-            unsandboxed=unsandboxed,
-        )
+    own = folder is None or is_own_release(folder, ROOT)
+    with BuildDisplay(quiet=output.silent, events=output.events) as display:
+        shown = DemoRequest(build=request, release=folder, own=own, unsandboxed=unsandboxed)
         report = demo(shown, observer=display)
-    print_checked(report, report.require_passed, json=json)
-
-
-@cli_command("source.images")
-def source_images(request: PacksRequest, quiet: Quiet = False, progress: ProgressKind = "auto") -> None:
-    """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
-    from aotforge.pipeline.display import BuildDisplay
-    from aotforge.pipeline.images import build_packs
-
-    with BuildDisplay(quiet=quiet, events=progress_events(progress, quiet=quiet)) as display:
-        report = build_packs(request, observer=display)
-    print_either(None, report.lines(), json=False)
-
-
-@cli_command("dl.build")
-def dl_build(
-    output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
-    from aotforge.library.build_windows import build_dl
-
-    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
-    print_either(
-        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
-        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
-        json=json,
-    )
-
-
-@cli_command("dl.forward")
-def dl_forward(
-    library: Annotated[str, "the .dll that has code and state"],
-    name: Annotated[str, "the other name, a .dll"],
-    output: Annotated[
-        str | None, "folder for the forwarder and its import libraries (default: the library's)"
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Make a .dll of another name that forwards every call to LIBRARY, so that both names share one state."""
-    from aotforge.library.forwarder import build_forwarder
-
-    source = Path(library)
-    made = build_forwarder(source, name=name, output=Path(output) if output else source.parent)
-    files = [str(made.module), str(made.msvc), str(made.gnu)]
-    print_either({"files": files, "names": len(made.names)}, files, json=json)
+    print_checked(report, report.require_passed, json=output.json)

@@ -5,14 +5,15 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.cli.command import HOME, ROOT, absolute, cli_command, print_either, print_result, print_status
+from aotforge.cli.flags import command
+from aotforge.cli.output import print_either, print_result, print_status
+from aotforge.cli.settings import HOME, ROOT
+from aotforge.cli.values import absolute
 from aotforge.pipeline.requests import CiRequest
 
 
-@cli_command("ci.matrix")
-def matrix(
-    format: Annotated[str, "github (outputs of a job) or json"] = "json", *, request: CiRequest
-) -> None:
+@command("ci.matrix")
+def matrix(request: CiRequest, format: Annotated[str, "github (outputs of a job) or json"] = "json") -> None:
     """Print the jobs: checks, runtime, images by pack and shard, release."""
     from aotforge.pipeline.ci_jobs.ci_plan import format_jobs, plan_jobs
 
@@ -23,7 +24,7 @@ def matrix(
     print_result(text)
 
 
-@cli_command("ci.generate")
+@command("ci.generate")
 def generate(
     check: Annotated[bool, "write nothing; fail when a workflow differs from its source"] = False,
 ) -> None:
@@ -38,16 +39,15 @@ def generate(
     print_either(None, changed or ["nothing to write"], json=False)
 
 
-@cli_command("ci.run")
+@command("ci.run")
 def run(
+    request: CiRequest,
     job: Annotated[str, "name of a job, see ci.matrix"],
     needs: Annotated[bool, "run what it needs first, if its files are missing"] = False,
     folder: Annotated[str | None, "keeps the files of jobs, by commit (default: .aotforge/ci)"] = None,
     cache: Annotated[
         str | None, "images to start with (default: an empty cache per job, as on a new runner)"
     ] = None,
-    *,
-    request: CiRequest,
 ) -> None:
     """Run a job as CI would: its command line in a clean clone of HEAD, with the files of the jobs that it needs."""
     from aotforge.pipeline.ci_jobs.ci_plan import plan_jobs
@@ -70,7 +70,7 @@ def run(
         print_result(text)
 
 
-@cli_command("ci.summary")
+@command("ci.summary")
 def summary(
     title: Annotated[str, "heading, e.g. the job's name"],
     folder: Annotated[str, "output folder of the job"],

@@ -74,7 +74,7 @@ class Compatibility:
                 f"{project} PyTorch {pytorch} is not in the matrix",
                 # the nearest name of another version would be another PyTorch
                 cause=f"known versions: {', '.join(dict.fromkeys(row.pytorch for row in rows))}",
-                hint="`./dev compat.show` lists the rows"
+                hint="`./dev compat` lists the rows"
                 + ("" if project == "rocm-fork" else "; --fork means ROCm/pytorch"),
             )
         return found[-1]
@@ -163,7 +163,7 @@ def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, 
         raise UnsupportedError(
             f"PyTorch {pytorch} cannot be built with any API level of this checkout",
             cause=compat.service(row).reason or "the matrix has no statement that it compiles",
-            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
+            hint=f"`./dev compat --pytorch {pytorch} --arch gfx908` shows what it takes",
         )
     return levels
 
@@ -192,7 +192,7 @@ def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
         cause="the libraries of this PyTorch need several feature releases at once"
         if len(features) > 1
         else f"it is of feature release {min(features, default='')}, and this checkout makes {known}",
-        hint="`./dev compat.show` lists the PyTorch versions that each level serves",
+        hint="`./dev compat` lists the PyTorch versions that each level serves",
     )
 
 

@@ -1,4 +1,4 @@
-"""Recommends what to install for a PyTorch, an arch, a ROCm and a platform (`./dev compat.which`)."""
+"""Recommends what to install for a PyTorch, an arch, a ROCm and a platform (`./dev compat`)."""
 
 import re
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from aotforge.formats.api_level import feature_level, library_level, version_key
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.model import ReleaseManifest, load_release_manifest
 
-_DROP_IN = "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
+_DROP_IN = "./dev dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 
 
@@ -194,7 +194,7 @@ def _options(
     )
     downloaded = InstallOption(
         text="or have PyTorch's build download it: the lines for cmake/External/aotriton.cmake",
-        commands=(f"./dev release.pins --pytorch {row.pytorch}",),
+        commands=(f"./dev compat --pytorch {row.pytorch} --pins newest",),
     )
     download = row.delivery is not None and row.delivery.from_ == "download"
     return (installed, built, *((downloaded,) if download else ()))
@@ -203,7 +203,7 @@ def _options(
 def _by_needed_name(row: Row) -> InstallOption:
     return InstallOption(
         text=f"into an installed PyTorch {row.pytorch} wheel: what its libtorch_hip.so needs decides",
-        commands=("./dev release.dropin --pytorch-lib auto --dry-run     # names the API level to build",),
+        commands=("./dev dropin --pytorch-lib auto --dry-run     # names the API level to build",),
     )
 
 

@@ -104,7 +104,7 @@ def manifest_pages() -> dict[str, str]:
     parts = [
         "# Manifests\n",
         "Files that people write, and the release's record. This page is made from the models that read them.",
-        "An unknown key is an error that names file, line and key (exit code 12).\n",
+        "An unknown key is an error that names file, line and key (exit code 4).\n",
     ]
     pages = {}
     for file, model in MANIFESTS.items():

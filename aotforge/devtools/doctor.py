@@ -344,7 +344,7 @@ def _require_release_packages() -> None:
         raise ToolchainError(
             f"the Python packages of releases are not installed: {', '.join(missing)}",
             cause="an environment for builds does not have them",
-            hint="./dev compat.show installs them, as does every task of releases",
+            hint="./dev compat installs them, as does every task of releases",
         )
 
 

@@ -159,7 +159,7 @@ def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
         return [f"next: ./dev coverage {release}"]  # nothing that a demo of attention or PyTorch could use
     return [
         f"next: ./dev demo --arch {plans[0].archs[0]} --release {release}",
-        f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
+        f"      ./dev dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 
 

@@ -26,7 +26,7 @@ SIGNED_AT = "aotforge-signed-at"
 """An additional field of the timestamp role: time of signing (ISO 8601, UTC), for clients whose clock is behind."""
 
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
-"""Validity of the signed index; publishing or `release.renew` signs it again."""
+"""Validity of the signed index; publishing or `release.publish --renew` signs it again."""
 
 LIMIT = 16 * 1024 * 1024
 _CHANGED = "it was changed, or signed by other keys than the root names"
@@ -150,7 +150,7 @@ def check_not_revoked(state: State, url: str) -> None:
     raise TrustError(
         f"the index at {url} is signed by a key that your newest root replaces",
         cause="the key for targets was rotated since; who had the old one may have added or changed entries",
-        hint="compare its entries with your records (docs/publishing.md, Keys), then `./dev release.renew --to URL --entries "
+        hint="compare its entries with your records (docs/publishing.md, Keys), then `./dev release.publish --renew --to URL --entries "
         "NAME=DIGEST,...` with those that are yours; the others leave the index, which has "
         f"{_shown(state.index.entry_digests())}",
     )

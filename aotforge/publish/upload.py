@@ -47,7 +47,7 @@ def publish_release(
         keys.require(state.root)
         if dry_run and state.revoked:
             notes += (
-                "the index is signed by a key that your newest root replaces; `./dev release.renew` shows its entries",
+                "the index is signed by a key that your newest root replaces; `./dev release.publish --renew ` shows its entries",
             )
         elif not dry_run:
             check_not_revoked(state, store.url)

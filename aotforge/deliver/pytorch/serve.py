@@ -1,7 +1,7 @@
 """HTTP server for releases at the addresses that PyTorch's build requests, with byte ranges.
 
 For tests and private networks: plain HTTP, only the files of the releases in one folder, the signed index when the folder was
-published to, so that `./dev install --from` works as well, and the index of wheels when `./dev release.page` wrote one, for pip.
+published to, so that `./dev install --from` works as well, and the index of wheels when `./dev docs --releases` wrote one, for pip.
 """
 
 import os

@@ -64,7 +64,7 @@ class CachePaths:
 
 def storage_errors(path: Path) -> AbstractContextManager[None]:
     """Turns the system's errors into ContainerError."""
-    hint = "no incomplete file stays; free some space (./dev containers.prune) or choose another cache (AOTFORGE_CACHE)"
+    hint = "no incomplete file stays; free some space (./dev cache --prune 5) or choose another cache (AOTFORGE_CACHE)"
     return errors_as(ContainerError, path, hint=hint)
 
 

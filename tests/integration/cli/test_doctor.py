@@ -270,7 +270,7 @@ def test_an_environment_for_builds_alone(name: str, tmp_path: Path, monkeypatch:
     """`./dev build` installs no package of releases; doctor names that instead of failing to start."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     text = failure(name, request(tmp_path, environment={}))
-    assert "packages of releases are not installed: cryptography, tuf" in text and "./dev compat.show" in text
+    assert "packages of releases are not installed: cryptography, tuf" in text and "./dev compat" in text
 
 
 def test_modules_of_the_current_folder_are_not_imported(
@@ -323,7 +323,7 @@ def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 39
+    assert done.returncode == 3
     found = json.loads(done.stdout)
     (cache,) = [one for one in found["checks"] if one["name"] == "cache"]
     assert not cache["ok"] and cache["needed"] and cache["error"]["kind"] == "cache"

@@ -1,4 +1,4 @@
-"""`./dev tune --engine dask`: workers estimate settings as this machine does, and a shared cache has what they found."""
+"""`./dev tune all --engine dask`: workers estimate settings as this machine does, and a shared cache has what they found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import tasks  # noqa: F401 - registers the tasks
+import tasks
 from aotforge.cli.program import run
 from aotforge.devtools.tune import search as tool
 from aotforge.devtools.tune.space import candidates
@@ -25,7 +25,7 @@ TUNE = ("tune", "add.add", "--key", "dtype=fp16", "--shape", "n=4096", "--json",
 
 def tuned(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
     capsys.readouterr()
-    run([*TUNE, *flags])
+    run(tasks.namespace, [*TUNE, *flags])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 

@@ -11,7 +11,7 @@ from tests.support.families import PROJECT
 
 HEAVY = (
     *("numpy", "triton", "rich", "docker", "boto3", "tuf", "aotforge.virtual_gpu.emulator.program"),
-    *("auditwheel", "elftools", "urllib.request", "asyncio", "aotforge.pipeline.shards.merge"),
+    *("auditwheel", "elftools", "urllib.request", "aotforge.pipeline.shards.merge"),
     *("distributed", "dask", "aotforge.pipeline.cluster"),
 )
 

@@ -9,7 +9,7 @@ import pytest
 
 from aotforge.base import cache_trust
 from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
-from aotforge.cli.command import cache_folder, named_cache
+from aotforge.cli.values import cache_folder, named_cache
 from aotforge.errors import CacheError
 
 OTHER = 64042

@@ -1,0 +1,236 @@
+"""Tasks that show image packs, caches, builds and settings."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from aotforge.base.child_processes import is_secret
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, print_either, print_report, print_result
+from aotforge.cli.settings import ROOT, load_settings
+from aotforge.cli.values import Cache, absolute, cache_folder
+from aotforge.cli.variables import VARIABLES
+from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+
+Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
+
+
+@command("images")
+def images(
+    pack: Pack,
+    image: Annotated[str | None, "write this image instead: its SHA-256, or the first digits of it"] = None,
+    output: Annotated[str | None, "with --image: file to write (default: standard output)"] = None,
+    json: Json = False,
+) -> None:
+    """List the images of a pack and the calls that they serve, or write one image (an HSACO code object).
+
+    ./dev images releases/dist/0.11.2b-r1
+    ./dev images releases/dist/0.11.2b-r1 --image 0a1b2c3d --output image
+    """
+    from aotforge.deliver.extract import image_packs
+    from aotforge.pack.listing import list_images, listing_json, listing_text
+
+    with image_packs(Path(pack).absolute()) as packs:
+        if image:
+            _write_image(packs, image, output)
+            return
+        listed = [image for one in packs for image in list_images(one)]
+    print_result((listing_json(listed) if json else listing_text(listed)).rstrip("\n"))
+
+
+def _write_image(packs: list[Path], image: str, output: str | None) -> None:
+    from aotforge.base.files import write_atomic
+    from aotforge.errors import OutputError
+    from aotforge.pack.listing import cat_image, list_images
+
+    holders = [
+        one for one in packs if any(known.digest.startswith(image.lower()) for known in list_images(one))
+    ]
+    data = cat_image((holders or packs)[0], image)
+    if output:
+        write_atomic(Path(output).absolute(), data)
+    elif sys.stdout.isatty():
+        raise OutputError("an image is binary and standard output is a terminal", hint="add --output FILE")
+    else:
+        sys.stdout.buffer.write(data)
+
+
+@command("coverage")
+def coverage(
+    pack: Pack,
+    calls: Annotated[
+        str | None,
+        "a log of a program (AOTRITON_LOG=debug), or a list: attn_fwd dtype=fp16 head_dim=72 mask=window",
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The calls that image packs serve, and with --calls which of a program's calls have an image, and why not.
+
+    ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
+    """
+    from aotforge.deliver.extract import image_packs
+    from aotforge.devtools import coverage as tool
+    from aotforge.pack.coverage import pack_coverage
+    from aotforge.pack.reader import open_pack
+
+    made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
+    with image_packs(Path(pack).absolute()) as folders:
+        packs = [open_pack(folder) for folder in folders]
+        tables = [pack_coverage(one) for one in packs]
+        served = tool.coverage(made, packs)
+    fields = {
+        "packs": [asdict(table) for table in tables],
+        "calls": [asdict(one) for one in served],
+        "refused": dict(refusals),
+    }
+    print_either(fields, tool.coverage_lines(tables, served, refusals), json=json)
+
+
+@command("cache")
+def cache(
+    cache: Cache = None,
+    prune: Annotated[
+        float | None,
+        "remove what was not used for longest until this many GiB stay; objects of the last day always stay",
+    ] = None,
+    shared: Annotated[
+        str | None,
+        "a shared cache, which is shown as well, or pruned instead: s3://BUCKET/PREFIX, URL or folder",
+    ] = None,
+    cache_root: Annotated[
+        str | None,
+        "root of trust of the shared cache, a file (default: AOTFORGE_CACHE_ROOT, else releases/cache-root.json)",
+    ] = None,
+    cache_keys: Annotated[
+        str | None, "with --prune: folder of the keys of the shared cache (default: AOTFORGE_CACHE_KEYS)"
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Objects and sizes of the cache folder by kind, with the days of their use; with --prune, bound them.
+
+    ./dev cache --prune 5
+    """
+    from aotforge.base import cache_folder as tool
+    from aotforge.publish.stores.store import redact_urls
+
+    folder = cache_folder(cache)
+    if prune is not None and prune < 0:
+        raise UnsupportedError(f"--prune {prune:g} is not a valid size", hint="--prune 20, in GiB")
+    if prune is not None and shared is None:
+        print_report(tool.collect(folder, int(prune * 2**30)), json=json)
+        return
+    places = None
+    if shared:
+        from aotforge.publish.cache.session import CachePlaces, prune_shared, shared_usage
+
+        places = CachePlaces(
+            source=None if prune is not None else shared,
+            target=None if prune is None else shared,
+            root=cache_root,
+            keys=absolute(cache_keys),
+            limit=int((prune or 0) * 2**30),
+            checkout=ROOT,
+            memory=folder,
+            environment=os.environ,
+        )
+        if prune is not None:
+            print_report(prune_shared(places, datetime.now(UTC)), json=json)
+            return
+    kinds, now = tool.usage(folder), time.time()
+    lines = [
+        f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}"
+        + (
+            f"used {(now - one.newest) / 86400:.0f} to {(now - one.oldest) / 86400:.0f} days ago"
+            if one.collected
+            else ""
+        )
+        for one in kinds
+    ]
+    lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
+    fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(one) for one in kinds]}
+    if places:
+        usage = shared_usage(places)
+        fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in usage.items()}
+        place = redact_urls(shared or "")
+        lines += [
+            f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {place}" for kind, (count, size) in usage.items()
+        ]
+    print_either(fields, [line.rstrip() for line in lines], json=json)
+
+
+@command("status")
+def status(
+    cache: Cache = None,
+    count: Annotated[int, "builds that are listed, the newest first (default 10)"] = 10,
+    html: Annotated[
+        str | None, "write one HTML page of a build: stages and jobs over time, cache hits"
+    ] = None,
+    name: Annotated[str | None, "with --html: a listed build (default: the newest that has ended)"] = None,
+    settings: Annotated[
+        bool, "instead the settings and their sources: environment, aotforge.toml, project"
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Running and past builds of a cache folder, a page of one of them, or the settings of this checkout.
+
+    ./dev status --html build.html
+    """
+    from aotforge.pipeline.build_record import read_records
+
+    if settings:
+        rows = list(_settings())
+        width = max(len(row["name"]) for row in rows)
+        print_either(
+            rows, [f"{row['name']:{width}}  {row['value']}  ({row['source']})" for row in rows], json=json
+        )
+        return
+    records = read_records(cache_folder(cache))
+    if html:
+        from aotforge.base.files import write_atomic
+        from aotforge.devtools.build_report import build_page
+
+        by_name = {one.name: one for one in records}
+        record = by_name.get(name) if name else next((one for one in records if one.state != "running"), None)
+        if record is None:
+            raise UnknownNameError(
+                f"unknown build {name}" if name else "no build has ended here",
+                cause=suggest(name, by_name) if name and records else "",
+                hint="./dev status lists the builds of a cache folder",
+            )
+        write_atomic(Path(html).absolute(), build_page(record).encode())
+        print_result(f"{Path(html).absolute()}: build {record.name}, {record.state}")
+        return
+    brief = [
+        {name: value for name, value in asdict(one).items() if name not in ("compiled", "executed")}
+        | {"compiled": len(one.compiled), "executed": len(one.executed), "seconds": one.seconds}
+        for one in records[:count]
+    ]
+    print_either(brief, [one.line() for one in records[:count]] or ["no builds"], json=json)
+
+
+def _settings() -> Iterator[dict[str, str]]:
+    """Variables, aotforge.toml and what the project's files set; keys and passwords are not shown."""
+    from aotforge.publish.stores.store import redact_urls
+
+    for name, default in VARIABLES.items():
+        value = os.environ.get(name)
+        if value and (is_secret(name) or "\n" in value):
+            value = "set, not shown"
+        shown = redact_urls(value) if value else default
+        yield {"name": name, "value": shown, "source": "environment" if value else "default"}
+    for name, value in load_settings(ROOT).items():
+        yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}
+    for name, file, pattern in (
+        ("profile", "manifests/profiles.yaml", r"^default: *(\S+)"),
+        ("version", "manifests/release.yaml", r"^api_level: *(\S+)"),
+        ("revision", "manifests/release.yaml", r"^revision: *(\S+)"),
+        ("triton", "requirements/build.in", r"^triton==(\S+)"),
+    ):
+        match = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+        yield {"name": name, "value": match[1] if match else "unknown", "source": file}
