@@ -33,5 +33,5 @@ if __name__ == "__main__":
 
         sys.exit(emulator(sys.argv[2:]))
     if sys.argv[1:2] == ["run"]:
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "aotforge.targets.cpu", *sys.argv[2:]])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "ttcpu", *sys.argv[2:]])
     main(namespace, sys.argv[1:])

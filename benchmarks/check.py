@@ -2,7 +2,7 @@
 
     python -m benchmarks.check [RELEASE FOLDER]
 
-The peer is the necessary work: PyTorch's calls compiled once by every installed compiler in both standards, one after the other,
+The peer is the necessary work: PyTorch's calls compiled once by the newest GCC and clang in both standards, one after the other,
 by hand. CPU seconds are reported beside elapsed seconds because this machine is usually shared.
 """
 
@@ -37,7 +37,7 @@ def cpu() -> float:
 def compile_by_hand(release: Path, folder: Path) -> int:
     """Number of compilations."""
     prefix = open_candidate(release, folder / "unpacked").prefix()
-    compilers, _ = find_compilers()
+    compilers = find_compilers()
     hip = find_hip(ROOT)
     (folder / "program.cpp").write_text(make_program(load_matrix(ROOT).calls, "2.9-2.12").source)
     includes = [f"-I{prefix / 'include'}", *([f"-I{hip.include}"] if hip.include else [])]

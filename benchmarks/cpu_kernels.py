@@ -24,11 +24,11 @@ import triton.language as tl
 from triton import backends
 from triton.backends import Backend
 
-from aotforge.targets.cpu.compiler import CPUBackend
-from aotforge.targets.cpu.driver import ENABLE, CPUDriver
-from aotforge.targets.cpu.launch import REQUEST, launcher
-from aotforge.targets.cpu.levels import host_level
 from benchmarks import cpu_attention
+from ttcpu.compiler import CPUBackend
+from ttcpu.driver import ENABLE, CPUDriver
+from ttcpu.launch import REQUEST, launcher
+from ttcpu.levels import host_level
 
 RUNS, LEAST, MOST = 7, 0.2, 2.0
 SMALL, LARGE = 1024, 2048

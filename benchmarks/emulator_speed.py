@@ -26,13 +26,13 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
-from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
-from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.verify.interpreter.dispatch import SourceLaunch, select
+from aotforge.verify.interpreter.memory import Memory
 from benchmarks.emulator_kernel import FixedAttention
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
+from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.program import Emulator, Program
 
 ROOT = Path(__file__).parents[1]
 TARGET, TARGET_FLASH = (10.0, 5.0), (40.0, 20.0)

@@ -26,12 +26,12 @@ from aotforge.devtools.cost.run_cost import ProgramCost
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of, uses_of
+from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from kernels.flash.call import Bias, Dropout
 from kernels.flash.call import Case as Problem
 from kernels.flash.cases import invocation_of
+from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.program import Emulator
 
 ROOT = Path(__file__).parents[1]
 _KERNELS = {"attn_fwd": ("attn_fwd",), "attn_bwd": ("bwd_preprocess", "bwd_dk_dv", "bwd_dq")}

@@ -25,7 +25,7 @@ _COST = ("model", "paths", "rates", "run_cost", "simd", "steps", "timeline", "wo
 MODEL = (
     *(f"aotforge/devtools/cost/{name}.py" for name in _COST),
     "aotforge/targets/amd/occupancy.py",
-    *(f"aotforge/virtual_gpu/emulator/{name}.py" for name in ("classes", "effects", "measure")),
+    *(f"vgpu/emulator/{name}.py" for name in ("classes", "effects", "measure")),
     "manifests/architectures.yaml",
 )
 """Sources that decide the estimate of an executed image and its longest pipe."""

@@ -1,7 +1,6 @@
 # config.h as it is installed states which sources the library was built from, as releases do. No source of the library reads that, so the copy in the
 # build folder does not have it: else every changed file would compile all of them.
 
-include(runtime/cmake/level.cmake)
 aotforge_level_version(${AOTFORGE_API_LEVEL} AOTFORGE_VERSION)
 set(identity "${AOTRITON_GIT_SHA1}")
 if(identity MATCHES "^0*$")

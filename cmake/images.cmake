@@ -55,7 +55,7 @@ else()
   list(JOIN wanted ", " text)
   message(STATUS "aotforge: images for ${text}")
   file(GLOB_RECURSE inputs RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS
-    kernels/*.py manifests/*.yaml aotforge/*.py aotforge/*.c aotforge/*.h aotforge/*.cpp requirements/build.txt runtime/src/operators.def tasks.py)
+    kernels/*.py manifests/*.yaml aotforge/*.py aotforge/*.c aotforge/*.h aotforge/*.cpp vgpu/*.py vgpu/*.h vgpu/*.cpp ttcpu/* requirements/build.txt runtime/src/operators.def tasks.py)
   list(APPEND inputs dev)
   set(script "${CMAKE_CURRENT_SOURCE_DIR}/cmake/build_images.cmake")
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import UnknownNameError, UnsupportedError
@@ -29,7 +29,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class EmulatorProperties(Manifest):
-    """Properties that the virtual GPU must know of an arch beyond its instructions and counts; the head of the manifest explains each."""
+    """What the virtual GPU must know of an arch; the head of the manifest explains each."""
 
     keeps_high_half: bool
     vgpr_unit: Positive
@@ -45,11 +45,64 @@ class DeviceProperties(Manifest):
     compute_units: Positive
     memory_gib: Positive
     features: str = ""
+    clock_mhz: Positive | None = None
+    memory_gb_per_s: Annotated[float, Field(gt=0)] | None = None
+
+
+VectorKind = Literal["ordinary", "transcendental", "convert", "multiply", "wide", "double"]
+
+
+class MatrixRates(Manifest):
+    """Cycles that a matrix instruction keeps the hardware busy, by its rows.
+
+    `double`: those of one with f64. `halved`: kinds of instructions that take half: `deep` ones multiply
+    eight or more columns, but not of f8f6f4.
+    """
+
+    cycles: dict[int, Positive]
+    double: Positive | None = None
+    halved: tuple[Literal["xf32", "deep", "eight bits"], ...] = ()
+
+
+class CostRates(Manifest):
+    """Rates of an arch for cycle estimates; defaults are CDNA's.
+
+    A unit runs a workgroup: a compute unit, on RDNA a workgroup processor of two (`cus_per_unit`).
+    Bandwidths are bytes per clock of a unit, latencies cycles. `vector`: cycles that a SIMD's vector unit is
+    busy with one wave-instruction. `issue`: cycles between two instructions of a wave. `salu`: cycles of a
+    unit's scalar hardware per instruction. `matrix_apart`: matrix instructions have a pipe of their own.
+    `lds_banks` decide conflicts within an access; `lds_pipes` work in parallel; `lds_port`: bytes that each of
+    two pairs of SIMDs can send or get (0: not known to bound anything). `l1`: bytes per clock of a unit's
+    vector caches, which take `address_lanes` addresses a clock. `scratch_latency`: of a vector cache's hit.
+    `matrix_latency`, `vector_latency`: from the end of an instruction until another may use its result;
+    `vector_latency` 0: the wave's next instruction comes only then. `branch`: cycles until the instruction
+    behind a taken branch.
+    """
+
+    vector: dict[VectorKind, Positive]
+    matrix: MatrixRates | None = None
+    issue: Positive = 4
+    salu: float = 1
+    matrix_apart: bool = True
+    lds_banks: Positive = 32
+    lds_swizzled: bool = True
+    lds_pipes: Positive = 1
+    lds_port: Annotated[int, Field(ge=0)] = 64
+    l1: Positive = 64
+    address_lanes: Positive = 16
+    lds_latency: Positive = 64
+    memory_latency: Positive = 320
+    scratch_latency: Positive = 142
+    vector_latency: Annotated[int, Field(ge=0)] = 0
+    matrix_latency: Positive = 12
+    branch: Positive = 32
+    cus_per_unit: Positive = 1
 
 
 class Architecture(Manifest):
     """One arch of any vendor: what the pipeline needs to know of it. `pack` names the folder of its images."""
 
+    extends: ArchName | None = None
     product_line: str
     products: tuple[str, ...] = ()
     device: DeviceProperties
@@ -84,6 +137,7 @@ class AmdArchitecture(Architecture):
     """
 
     vendor = "amd"
+    elf_flags: Positive
     wavefront: Literal[32, 64]
     matrix: Literal["MFMA", "WMMA", "none"]
     accumulators: Literal["split", "unified", "none"]
@@ -100,13 +154,14 @@ class AmdArchitecture(Architecture):
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
     emulator: EmulatorProperties | None = None
+    cost: CostRates | None = None
 
     def _launch(self) -> tuple[int, int]:
         return self.wavefront, self.lds_bytes
 
 
 class NvidiaArchitecture(Architecture):
-    """One compute capability of NVIDIA. Registers and shared memory per multiprocessor; the manifest's head describes the fields."""
+    """One compute capability of NVIDIA. Registers and shared memory are a multiprocessor's."""
 
     vendor = "nvidia"
     warp_size: Literal[32]
@@ -127,7 +182,7 @@ class NvidiaArchitecture(Architecture):
 
 
 class CpuArchitecture(Architecture):
-    """One level of x86-64. `lanes`: float32 in a vector register; `thread_bytes`: the most memory that a kernel may need per thread."""
+    """One level of x86-64. `lanes`: float32 in a vector register; `thread_bytes`: a kernel's most memory."""
 
     vendor = "cpu"
     lanes: Literal[4, 8, 16]
@@ -146,6 +201,26 @@ class CompileAliases(Manifest):
     passes: Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
+_OWN = frozenset({"extends", "elf_flags", "products", "device"})
+"""Fields that a row does not take from the one that it extends."""
+
+
+def _extended(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows with the fields of those that they extend. Raises ValueError."""
+    done: dict[str, Any] = {}
+    for name, row in rows.items():
+        base = row.get("extends") if isinstance(row, dict) else None
+        if base is not None and base not in done:
+            raise ValueError(f"{name} extends {base}, which is not a row above it")
+        if base is None:
+            done[name] = row
+            continue
+        done[name] = {key: value for key, value in done[base].items() if key not in _OWN} | row
+        if isinstance(row.get("cost"), dict):
+            done[name]["cost"] = done[base].get("cost", {}) | row["cost"]
+    return done
+
+
 class Architectures(Manifest):
     """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
@@ -157,6 +232,16 @@ class Architectures(Manifest):
     lacks: dict[Name, tuple[AmdArchName, ...]] = Field(default_factory=dict)
     other_archs: dict[ArchName, tuple[str, ...]]
 
+    @field_validator("amd", "nvidia", "cpu", mode="before")
+    @classmethod
+    def _extend(cls, rows: object) -> object:
+        return _extended(rows) if isinstance(rows, dict) else rows
+
+    def lineage(self, arch: str) -> tuple[str, ...]:
+        """The arch, the one that it extends, and so on."""
+        row = self.architectures.get(arch)
+        return (arch, *(self.lineage(row.extends) if row and row.extends else ()))
+
     @cached_property
     def architectures(self) -> Mapping[str, Architecture]:
         """Every arch of every vendor, by name."""
@@ -164,10 +249,10 @@ class Architectures(Manifest):
 
     def aliases(self, arch: str) -> tuple[tuple[str, str], ...]:
         """Passes of Triton that get another arch, and that arch."""
-        table = self.compile_aliases
-        if table is None or arch not in table.archs:
+        if (table := self.compile_aliases) is None:
             return ()
-        return tuple((name, table.archs[arch]) for name in table.passes)
+        others = [table.archs[name] for name in self.lineage(arch) if name in table.archs]
+        return tuple((name, others[0]) for name in table.passes) if others else ()
 
     def why_not_served(self, arch: str) -> str:
         """Why an arch of `other_archs` has no kernels."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aotforge.base.architectures import ArchName
+from aotforge.base.architectures import ArchName, load_architectures
 from aotforge.base.manifest_reader import Manifest, load
 
 HazardName = Literal["dual-issue-parity", "dual-issue-after-dpp", "store-before-barrier"]
@@ -38,5 +38,16 @@ class Hazards(Manifest):
 
 
 def load_hazards(folder: Path) -> Hazards:
-    """`folder`/hazards.yaml. Raises ManifestError."""
-    return load(folder / "hazards.yaml", Hazards)
+    """`folder`/hazards.yaml, with the archs that extend those which it names. Raises ManifestError."""
+    table, known = load(folder / "hazards.yaml", Hazards), load_architectures(folder)
+    every = {
+        name: one.model_copy(
+            update={
+                "archs": tuple(
+                    arch for arch in known.architectures if not set(known.lineage(arch)).isdisjoint(one.archs)
+                )
+            }
+        )
+        for name, one in table.hazards.items()
+    }
+    return table.model_copy(update={"hazards": every})

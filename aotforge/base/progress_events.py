@@ -1,4 +1,4 @@
-"""Progress as events for programs: one JSON object per line (docs/events.md)."""
+"""Progress as events for programs: one JSON object per line (docs/errors.md)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from aotforge.base.architectures import MANIFESTS, ArchName, Name
+from aotforge.base.architectures import MANIFESTS, ArchName, Name, load_architectures
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ManifestError, RulesError
 
@@ -94,10 +94,11 @@ class TuningFiles:
     files: Mapping[Path, Tuning]
 
     def of(self, arch: str, warp_size: int) -> tuple[Path, Tuning]:
-        """An arch's file. Raises RulesError when it has none and there is no default."""
-        for path, one in self.files.items():
-            if arch in one.archs:
-                return path, one
+        """The file of an arch or of one that it extends. Raises RulesError without one and a default."""
+        for name in load_architectures().lineage(arch):
+            for path, one in self.files.items():
+                if name in one.archs:
+                    return path, one
         for path, one in self.files.items():
             if warp_size == one.default_warp_size:
                 return path, one

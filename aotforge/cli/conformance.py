@@ -48,15 +48,15 @@ def compat(
     ./dev compat --pytorch 2.11 --pins releases/dist/finished/0.11.2b-r1
     """
     from aotforge.base.files import write_atomic
-    from aotforge.conformance.matrix import levels_for, load_matrix
+    from aotforge.conformance.matrix import levels_for, load_matrix, recommend
     from aotforge.conformance.matrix_show import (
         explain_fields,
         explain_row,
         matrix_fields,
         matrix_page,
         matrix_text,
+        recommendation_text,
     )
-    from aotforge.conformance.recommend import recommend, recommendation_text
     from aotforge.deliver.pytorch.pins import list_release, pins_for_pytorch, prefix_text
 
     if not pytorch and (arch or aotriton or pins):
@@ -102,7 +102,6 @@ def check(
     only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
     files: Annotated[bool, "only its files against SHA256SUMS, and with --key the signatures"] = False,
     key: Key = None,
-    baseline: Annotated[bool, "write compat/abi of it, which later point releases are compared with"] = False,
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
     unsandboxed: Unsandboxed = False,
     jobs: Annotated[int | None, "parts at the same time"] = None,
@@ -119,7 +118,7 @@ def check(
     """
     from aotforge.base import progress as display
     from aotforge.conformance.candidate import newest_release
-    from aotforge.conformance.check_release import check_release, write_baselines
+    from aotforge.conformance.check_release import check_release
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
     from aotforge.release.finalize import check_finalized_release
     from aotforge.release.signing import load_public_key
@@ -131,10 +130,6 @@ def check(
         names = check_finalized_release(chosen, public)
         signed = ", signatures are valid" if key else "; signatures were not checked: no --key"
         print_either({"files": list(names)}, [f"{len(names)} files are as listed{signed}"], json=json)
-        return
-    if baseline:
-        for path in write_baselines(chosen, checkout=ROOT, key=public):
-            print_result(f"{path}")
         return
     with display.progress("checking", quiet=json, events=progress == "json") as line:
         report = check_release(

@@ -61,7 +61,7 @@ def lint() -> None:
 @command("doctor")
 def doctor(
     purpose: Annotated[
-        str, "build, windows, containers, release, publish, install; several are separated by commas"
+        str, "build, windows, containers, release, install; several are separated by commas"
     ] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
@@ -125,7 +125,7 @@ def docs(
 
     place = Path(releases).absolute() if releases else None
     folder = place / DOCS if place else Path(output or ROOT / "releases" / "dist" / "docs").absolute()
-    print_report(build_site(ROOT, folder, home=HOME, environment=os.environ), json=json)
+    print_report(build_site(ROOT, folder, home=HOME), json=json)
     if place:
         yanked: dict[str, str] = {}
         if from_:

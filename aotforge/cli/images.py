@@ -168,18 +168,19 @@ def cache(
 def status(
     cache: Cache = None,
     count: Annotated[int, "builds that are listed, the newest first (default 10)"] = 10,
-    html: Annotated[
-        str | None, "write one HTML page of a build: stages and jobs over time, cache hits"
+    trace: Annotated[
+        str | None,
+        "write stages and jobs of a build over time to this file, which https://ui.perfetto.dev opens",
     ] = None,
-    name: Annotated[str | None, "with --html: a listed build (default: the newest that has ended)"] = None,
+    name: Annotated[str | None, "with --trace: a listed build (default: the newest that has ended)"] = None,
     settings: Annotated[
         bool, "instead the settings and their sources: environment, aotforge.toml, project"
     ] = False,
     json: Json = False,
 ) -> None:
-    """Running and past builds of a cache folder, a page of one of them, or the settings of this checkout.
+    """Running and past builds of a cache folder, a trace of one of them, or the settings of this checkout.
 
-    ./dev status --html build.html
+    ./dev status --trace build-trace.json
     """
     from aotforge.pipeline.build_record import read_records
 
@@ -191,9 +192,9 @@ def status(
         )
         return
     records = read_records(cache_folder(cache))
-    if html:
+    if trace:
         from aotforge.base.files import write_atomic
-        from aotforge.devtools.build_report import build_page
+        from aotforge.devtools.build_report import build_trace
 
         by_name = {one.name: one for one in records}
         record = by_name.get(name) if name else next((one for one in records if one.state != "running"), None)
@@ -203,8 +204,8 @@ def status(
                 cause=suggest(name, by_name) if name and records else "",
                 hint="./dev status lists the builds of a cache folder",
             )
-        write_atomic(Path(html).absolute(), build_page(record).encode())
-        print_result(f"{Path(html).absolute()}: build {record.name}, {record.state}")
+        write_atomic(Path(trace).absolute(), build_trace(record).encode())
+        print_result(f"{Path(trace).absolute()}: build {record.name}, {record.state}")
         return
     brief = [
         {name: value for name, value in asdict(one).items() if name not in ("compiled", "executed")}

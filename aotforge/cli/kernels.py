@@ -10,7 +10,7 @@ from aotforge.cli.flags import command
 from aotforge.cli.output import Json, print_checked, print_either, print_status
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Arch, Cache, Profile, absolute, cache_folder, one_arch, pairs
-from aotforge.errors import UnsupportedError, UsageError
+from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
     from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest
@@ -43,7 +43,7 @@ def debug(
     ./dev debug attn_fwd --break attn_fwd.py:60
     """
     from aotforge.devtools import debug_kernel as tool
-    from aotforge.virtual_gpu.emulator.debugger.locations import parse_group
+    from vgpu.emulator.debugger.locations import parse_group
 
     if list:
         print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
@@ -78,13 +78,8 @@ def cost(
     key: Functional = "",
     case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
     shape: Annotated[
-        Sequence[str] | None,
-        "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (may be repeated with --sweep)",
-    ] = None,
-    sweep: Annotated[
-        Sequence[str] | None,
-        "compare the kernel with each of these values, BLOCK_M=16,32,64, and with the rules' choice (may be repeated)",
-    ] = None,
+        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
+    ] = "",
     top: Annotated[int, "also list this number of the busiest instructions"] = 0,
     cache: Cache = None,
     json: Json = False,
@@ -92,15 +87,12 @@ def cost(
     """Execute an image on the virtual GPU, count instructions and accesses, and estimate its cycles on the arch.
 
     ./dev cost attn_fwd --arch gfx908 --shape seqlen_q=1024,seqlen_k=1024,heads_q=8
-    ./dev cost attn_fwd --key dtype=fp16,width=64 --sweep BLOCK_M=32,64,128
+    ./dev cost attn_fwd --key dtype=fp16,width=64 --setting BLOCK_M=32 --setting BLOCK_M=64
     """
     from aotforge.devtools.cost.candidates import CostRequest
     from aotforge.devtools.cost.cost_report import CostReport
     from aotforge.devtools.cost.run_cost import cost as run
-    from aotforge.devtools.cost.sweep import sweep as run_sweep
-    from aotforge.devtools.cost.sweep import swept_values
 
-    shapes = [pairs(text) for text in shape or ()]
     request = CostRequest(
         root=ROOT,
         cache=cache_folder(cache),
@@ -110,12 +102,10 @@ def cost(
         settings=tuple(pairs(text) for text in setting or ()),
         keys=pairs(key),
         case=case,
-        shape=shapes[0] if shapes else {},
+        shape=pairs(shape),
         top=top,
     )
-    if len(shapes) > 1 and not sweep:
-        raise UnsupportedError("several shapes without --sweep", hint="one --shape, or --sweep BLOCK_M=32,64")
-    report = run_sweep(request, swept_values(sweep), shapes) if sweep else CostReport(run(request))
+    report = CostReport(run(request))
     print_either(report.fields(), report.lines(), json=json)
 
 
@@ -138,9 +128,6 @@ class TimedFlags:
         "compile candidates of a kernel into this folder, for a machine with a GPU and no compiler",
     ] = None
     candidates: Annotated[str | None, "with --device: the folder of --prepare, instead of compiling"] = None
-    unsandboxed: Annotated[
-        bool, "with --candidates: execute images and library of the folder, which have no sandbox"
-    ] = False
 
 
 @command("tune")
@@ -186,7 +173,6 @@ def tune(
         profile=profile,
         device=_on_device(timed) if timed.device else None,
         candidates=absolute(timed.candidates),
-        unsandboxed=timed.unsandboxed,
         write=write,
     )
     _check(request, prepare=timed.prepare)
@@ -216,12 +202,12 @@ def _check(request: "TuneRequest", *, prepare: str | None) -> None:
     if prepare and (request.device or request.candidates):
         raise UsageError(
             "--prepare only compiles",
-            hint="--prepare FOLDER here, --candidates FOLDER --device --unsandboxed where the GPU is",
+            hint="--prepare FOLDER here, --candidates FOLDER --device where the GPU is",
         )
     if request.candidates and not (request.device and request.kernel):
         raise UsageError(
             "--candidates are those of one kernel, and are timed",
-            hint="./dev tune attn_fwd --candidates FOLDER --device --unsandboxed",
+            hint="./dev tune attn_fwd --candidates FOLDER --device",
         )
 
 
@@ -266,7 +252,7 @@ def virtual_hip(
     json: Json = False,
 ) -> None:
     """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
-    from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, exports
+    from vgpu.hip.build_hip import build_virtual_hip, environment, exports
 
     folder, texts = cache_folder(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     variables = environment(

@@ -42,7 +42,7 @@ class Output:
     progress: Annotated[
         str,
         "auto (the default): a line on a terminal, only notes elsewhere, nothing with --json; json: events on "
-        "standard error, one JSON object a line (docs/events.md)",
+        "standard error, one JSON object a line (docs/errors.md)",
         "auto",
         "json",
     ] = "auto"

@@ -221,7 +221,7 @@ def _step(
     files: dict[str, bytes] | None = None,
 ) -> Step:
     assert execution.rootfs is not None
-    members = {f"aotforge/{name}": path for name, path in group_files("compile worker").items()}
+    members = group_files("compile worker")
     if kernels is not None:
         members |= {f"kernels/{path.relative_to(kernels)}": path for path in kernels.rglob("*.py")}
     environment = {

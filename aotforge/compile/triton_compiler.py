@@ -30,7 +30,7 @@ from aotforge.plan.model import CompileJob, has_line_info
 from aotforge.rules import ValueType
 from aotforge.targets.backend import check_no_paths
 from aotforge.targets.backends import BACKENDS, TYPICAL_TARGET, backend_of
-from aotforge.targets.cpu.compiler import CPUBackend
+from ttcpu.compiler import CPUBackend
 
 PACKAGE = "aotforge_kernels"
 """Kernels are modules of this package in every kernels root, because module names enter symbols of functions that are not inlined."""

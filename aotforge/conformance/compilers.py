@@ -18,7 +18,9 @@ from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.build_tools import run_tool
 from aotforge.sandbox.release_programs import ReleasePrograms
 
-WANTED = (*(("gcc", n) for n in (9, 10, 11, 12)), *(("clang", n) for n in (11, 12, 13, 14)))
+WANTED = {"gcc": (9, 10, 11, 12), "clang": (11, 12, 13, 14)}
+"""Versions by family. A check takes the newest of each family; CI has tests with all of them."""
+
 STANDARDS = ("17", "20")
 _PROGRAMS = {"gcc": "g++", "clang": "clang++"}
 _NAMED_20 = 10
@@ -54,17 +56,17 @@ class Compilation:
     program: Path | None
 
 
-def find_compilers(path: str | None = None) -> tuple[tuple[Compiler, ...], tuple[str, ...]]:
-    """Compilers of the wanted versions on PATH, and the names of those that are missing."""
-    found: dict[tuple[str, int], Compiler] = {}
+def find_compilers(path: str | None = None, *, every: bool = False) -> tuple[Compiler, ...]:
+    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest first."""
+    chosen: list[Compiler] = []
     for family, program in _PROGRAMS.items():
-        names = [f"{program}-{version}" for kind, version in WANTED if kind == family]
-        for name in (*names, program):
-            compiler = _identify(family, shutil.which(name, path=path))
-            if compiler and (family, compiler.version) in WANTED:
-                found.setdefault((family, compiler.version), compiler)
-    missing = tuple(f"{family} {version}" for family, version in WANTED if (family, version) not in found)
-    return tuple(found[key] for key in WANTED if key in found), missing
+        names = (program, *(f"{program}-{version}" for version in WANTED[family]))
+        found = {
+            one.version: one for name in names if (one := _identify(family, shutil.which(name, path=path)))
+        }
+        fitting = [found[version] for version in WANTED[family] if version in found]
+        chosen += fitting if every else fitting[-1:]
+    return tuple(chosen)
 
 
 def _identify(family: str, path: str | None) -> Compiler | None:
@@ -76,8 +78,7 @@ def _identify(family: str, path: str | None) -> Compiler | None:
         return None
     first = done.stdout.partition("\n")[0].strip()
     match = re.search(r"(?:version |\) )(\d+)\.", first)
-    is_clang = "clang" in first
-    if done.returncode or match is None or is_clang != (family == "clang"):
+    if done.returncode or match is None or ("clang" in first) != (family == "clang"):
         return None
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return Compiler(family=family, version=int(match.group(1)), path=Path(path), identity=f"{first} {digest}")
@@ -95,9 +96,8 @@ class Hip:
 
 def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
     """The distribution's headers where they are installed, else the checkout's declarations."""
-    version = installed / "hip" / "hip_version.h"
     try:
-        text = version.read_text()
+        text = (installed / "hip" / "hip_version.h").read_text()
     except OSError:
         return standin_hip(checkout)
     numbers = re.findall(r"#define HIP_VERSION_(?:MAJOR|MINOR|PATCH)\s+(\d+)", text)
@@ -145,7 +145,7 @@ class CompilationCache:
     ) -> Compilation:
         """Compiles `source` as program.cpp, next to `files` (name, text), to `program`.
 
-        `inputs` are digests of the includes' contents: with source, flags, objects and compiler they are the cache key.
+        `inputs` are digests of the includes' contents: with the other arguments they are the cache key.
         """
         facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
         try:
@@ -156,18 +156,16 @@ class CompilationCache:
                 cause="the archive that has it is not complete",
                 hint="fetch the release again",
             ) from None
-        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        cached = self._load(key)
-        if cached is not None:
+        kept = self.cache / COMPILED / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        if cached := _load(kept):
             return cached
         folder = Path(tempfile.mkdtemp(prefix="compile-", dir=self.work))
         for name, text in (("program.cpp", source), *files):
             (folder / name).write_text(text)
         command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
-        command += [*flags, *map(str, objects)]
         try:
             done = self.programs.compile(
-                command,
+                [*command, *flags, *map(str, objects)],
                 readable=[self.work, *includes, *objects],
                 writable=[folder],
                 seconds=_SECONDS,
@@ -175,35 +173,32 @@ class CompilationCache:
             )
         except ToolchainError as error:
             return Compilation(ok=False, output=error.what, program=None)
-        output, ok = done.stdout + done.stderr, done.status == 0
-        program = folder / "program" if ok and (folder / "program").exists() else None
-        if ok:  # a failure may have a cause outside the key: a full disk, a broken linker
-            self._save(key, output, program)
-        return Compilation(ok=ok, output=output, program=program)
+        program = folder / "program" if done.status == 0 and (folder / "program").exists() else None
+        made = Compilation(ok=done.status == 0, output=done.stdout + done.stderr, program=program)
+        if made.ok:  # a failure may have a cause outside the key: a full disk, a broken linker
+            _save(kept, made)
+        return made
 
-    def _load(self, key: str) -> Compilation | None:
-        folder = self.cache / COMPILED / key
+
+def _load(kept: Path) -> Compilation | None:
+    try:
+        output = json.loads((kept / COMPILED_STAMP).read_bytes())["output"]
+        record_use(kept / COMPILED_STAMP, (kept / COMPILED_STAMP).stat())
+    except (OSError, ValueError, LookupError):
+        return None
+    program = kept / "program"
+    return Compilation(ok=True, output=str(output), program=program if program.exists() else None)
+
+
+def _save(kept: Path, made: Compilation) -> None:
+    """A cache that cannot be written, or has it by now, is not an error."""
+    with suppress(OSError):
+        make_folders(kept.parent)
+        staged = new_folder_in(kept.parent, prefix=f".{kept.name[:8]}-")
         try:
-            result = json.loads((folder / COMPILED_STAMP).read_bytes())
-            record_use(folder / COMPILED_STAMP, (folder / COMPILED_STAMP).stat())
-            program = folder / "program" if result["program"] else None
-            if program and hashlib.sha256(program.read_bytes()).hexdigest() != result["program"]:
-                return None
-            return Compilation(ok=True, output=str(result["output"]), program=program)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def _save(self, key: str, output: str, program: Path | None) -> None:
-        """A cache that cannot be written is not an error: it costs a compilation."""
-        target = self.cache / COMPILED / key
-        with suppress(OSError):
-            make_folders(target.parent)
-            staged = new_folder_in(target.parent, prefix=f".{key[:8]}-")
-            digest = ""
-            if program:
-                shutil.copy2(program, staged / "program")
-                digest = hashlib.sha256(program.read_bytes()).hexdigest()
-            (staged / COMPILED_STAMP).write_text(json.dumps({"output": output, "program": digest}))
-            if target.exists():
-                shutil.rmtree(target, ignore_errors=True)
-            staged.rename(target)
+            if made.program:
+                shutil.copy2(made.program, staged / "program")
+            (staged / COMPILED_STAMP).write_text(json.dumps({"output": made.output}))
+            staged.rename(kept)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)

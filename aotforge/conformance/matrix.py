@@ -1,17 +1,33 @@
-"""The compatibility matrix with this checkout's release in it."""
+"""The compatibility matrix, and what to install for a PyTorch and an arch."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.base.hardware import HardwareRun, load_hardware_runs
 from aotforge.base.manifest_reader import load
 from aotforge.conformance.matrix_models import Calls, Interface, Row, Statement
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, suggest
-from aotforge.formats.api_level import RELEASE_PATTERN, feature_level, library_level, version_key
+from aotforge.formats.api_level import (
+    RELEASE_PATTERN,
+    feature_level,
+    library_level,
+    library_name,
+    version_key,
+)
+from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.model import ReleaseManifest, load_release_manifest
+
+_DROP_IN = "./dev dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
+_PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
+_BY_RELATION = {
+    "pins": "is what this PyTorch pins",
+    "drop-in-only": "only as a drop-in for an installed PyTorch, not to build with",
+    "compiles": "compiles and links; it is not what this PyTorch pins",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +78,9 @@ class Compatibility:
         return self.matrix.rows
 
     def find(self, pytorch: str, *, fork: bool = False) -> Row:
-        """The row of a PyTorch version: 2.9, 2.9.1+rocm6.4 or main (its latest state). A local part of AMD's wheels selects the
-        row of ROCm/pytorch. Raises UnknownNameError."""
+        """The row of a PyTorch version: 2.9, 2.9.1+rocm6.4 or main (its latest state).
+
+        A local part of AMD's wheels selects the row of ROCm/pytorch. Raises UnknownNameError."""
         project = "rocm-fork" if fork or is_amd_wheel(pytorch) else "upstream"
         wanted = ".".join(pytorch.removeprefix("v").split("+")[0].split(".")[:2])
         rows = [row for row in self.rows if row.project == project]
@@ -86,7 +103,8 @@ class Compatibility:
         others = [name for name in pins if name not in served]
         reason = refusal = self._refusal(row)
         if served and others:
-            reason = f"only commits that pin {', '.join(served)}; those with {', '.join(others)} need their own API level"
+            reason = f"only commits that pin {', '.join(served)}; "
+            reason += f"those with {', '.join(others)} need their own API level"
         return Service(
             row=row,
             build=not refusal and bool(served or any(map(self.serves, row.releases("compiles")))),
@@ -129,9 +147,28 @@ class Compatibility:
             if release in s.releases or (s.relation == "documented" and feature in s.releases)
         )
 
+    def verdict(self, row: Row, release: str) -> str:
+        """One sentence on a pair; the strongest statement decides: a prohibition, then the pin, then the rest."""
+        if row.status != "supported":
+            return row.remarks[0]
+        relations = {s.relation: s for s in reversed(self.about(row, release)) if not s.as_of}
+        if "must-not" in relations:
+            return f"must not be given: {relations['must-not'].reason}"
+        for relation, text in _BY_RELATION.items():
+            if relation in relations:
+                return text
+        pins = row.releases("pins")
+        if feature_level(release) in map(feature_level, pins):
+            link = library_name(pins[0])
+            return f"a point release of what is pinned: a drop-in replacement, by a link named {link}"
+        if "documented" in relations:
+            return "the README lists the two together"
+        return "no statement: there is no evidence that the two fit"
+
 
 def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
-    """Reads `compat/` and manifests/release.yaml of the checkout `folder`, at the API level of `version` (0.13b or 0.13b-r1).
+    """Reads `compat/` and manifests/release.yaml of the checkout `folder`, at the API level of `version` (0.13b).
+
     Raises ManifestError, UnknownNameError for a level that the checkout does not make."""
     calls = load(folder / "compat" / "pytorch_calls.yaml", Calls)
     path = folder / "compat" / "pytorch.yaml"
@@ -152,7 +189,7 @@ def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
 
 
 def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, ...]:
-    """API levels of the checkout `folder` that a version of PyTorch can be built with: first those that it pins, the default before others.
+    """API levels of the checkout `folder` that a version of PyTorch can be built with: first those that it pins.
 
     Raises ManifestError, UnknownNameError for a version that is not in the matrix, UnsupportedError when there is none.
     """
@@ -179,8 +216,9 @@ def serving_levels(compat: Compatibility, row: Row) -> tuple[str, ...]:
 
 
 def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """API levels of the checkout `folder` that serve a program which needs these names, such as libaotriton_v2.so.0.12.50: those
-    of the same feature release. Raises UnsupportedError when there is none."""
+    """API levels of the checkout `folder` for a program that needs these names: those of the same feature release.
+
+    Raises UnsupportedError when there is none."""
     manifest = load_release_manifest(folder / "manifests" / "release.yaml")
     features = {library_level(name) for name in names}
     levels = tuple(level for level in manifest.api_levels if {feature_level(level)} == features)
@@ -204,3 +242,171 @@ def is_amd_wheel(version: str) -> bool:
 def _not_newer(wanted: str, pytorch: str) -> bool:
     parts = wanted.split(".")
     return all(part.isdigit() for part in parts) and version_key(wanted) <= version_key(pytorch)
+
+
+def pack_serves(pack: str, arch: str) -> bool:
+    """The rule of PyTorch's CMake: the pack's name without `amd-gfx`, x for any character, is in the arch's name."""
+    return re.search(pack.removeprefix("amd-gfx").replace("x", "."), arch.removeprefix("gfx")) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallOption:
+    """One way to install: the result as a text, and `commands` in order."""
+
+    text: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """`official`: the AOTriton release whose own packs serve the arch with that PyTorch, None with a reason.
+
+    `ours` is None when our release does not serve the row, with `reason`; `pack` is our image pack. `options`: the
+    simplest first.
+    """
+
+    row: str
+    arch: str
+    rocm: str
+    platform: str
+    official: str | None
+    official_reason: str
+    ours: str | None
+    pack: str
+    reason: str
+    options: tuple[InstallOption, ...]
+    warnings: tuple[str, ...]
+
+
+def recommend(
+    compat: Compatibility,
+    checkout: Path,
+    *,
+    pytorch: str,
+    arch: str,
+    rocm: str = "",
+    platform: str = "linux",
+    fork: bool = False,
+    any_level: bool = False,
+) -> Recommendation:
+    """By the API level of `compat`, or with `any_level` the one that suits the PyTorch best.
+
+    Raises UnknownNameError for an unknown PyTorch or arch, UnsupportedError for an invalid ROCm or platform.
+    """
+    row = compat.find(pytorch, fork=fork)
+    if any_level and (levels := serving_levels(compat, row)):
+        compat = replace(compat, release=compat.release.at(levels[0]))
+    if rocm and not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", rocm):
+        raise UnsupportedError(f"--rocm {rocm} is not a valid version", hint="as in --rocm 7.0")
+    rocm = ".".join(rocm.split(".")[:2])
+    manifest = load_architectures(checkout / "manifests")
+    named = find_arch(arch, manifest, also=compat.matrix.official_archs)
+    arch, own = named.arch, manifest.amd.get(named.arch)
+    obstacle, service = _official_obstacle(compat, row, arch, platform), compat.service(row)
+    serves, reason = service.build or bool(service.links), service.reason
+    options: tuple[InstallOption, ...] = ()
+    if own is None:
+        reason = f"this project has no settings for {arch}"
+        if arch in manifest.architectures:
+            reason = f"PyTorch takes these images on AMD GPUs only, and {arch} is another vendor's"
+    elif serves:
+        options = tuple(_options(compat, checkout, row, arch, windows=platform == "windows"))
+    elif row.status == "not-established" and platform != "windows":
+        text = f"into an installed PyTorch {row.pytorch} wheel: what its libtorch_hip.so needs decides"
+        command = "./dev dropin --pytorch-lib auto --dry-run     # names the API level to build"
+        options = (InstallOption(text=text, commands=(command,)),)
+    warnings = [named.note] if named.note else []
+    warnings += _platform_warnings(compat.release, platform)
+    warnings += [f"run on hardware: {run.line}" for run in compat.hardware if run.device.arch == arch]
+    warnings += _rocm_warnings(compat.release, row, rocm) if own and serves else []
+    return Recommendation(
+        row=row.name,
+        arch=arch,
+        rocm=rocm,
+        platform=platform,
+        official=None if obstacle else _newest_pin(row),
+        official_reason=obstacle or _official_limit(row, rocm),
+        ours=compat.release.name if serves else None,
+        pack=own.pack if own else "",
+        reason=reason,
+        options=options,
+        warnings=tuple(warnings),
+    )
+
+
+def _newest_pin(row: Row) -> str:
+    return max(row.releases("pins") or row.releases("compiles"), key=version_key)
+
+
+def _official_obstacle(compat: Compatibility, row: Row, arch: str, platform: str) -> str:
+    """Why no official release serves the arch with that PyTorch; empty when one does."""
+    if row.status != "supported":
+        return row.remarks[0]
+    if platform == "windows":
+        return "official releases have no library for Windows; PyTorch builds one from source, without images"
+    first = compat.matrix.official_archs.get(arch, "never")
+    if first == "never":
+        return f"no official release has an image pack for {arch}"
+    if version_key(first) > version_key(_newest_pin(row)):
+        return f"{arch} comes with {first}, this PyTorch pins {_newest_pin(row)}"
+    packs = row.delivery.images if row.delivery else None
+    if packs is not None and not any(pack_serves(pack, arch) for pack in packs):
+        return f"no image pack that this PyTorch downloads serves {arch}"
+    return ""
+
+
+def _official_limit(row: Row, rocm: str) -> str:
+    """What differs for a ROCm that the pin does not list."""
+    delivery = row.delivery
+    if not delivery or not rocm or delivery.rocm_choice != "exact" or rocm in delivery.rocm:
+        return ""
+    itself = "PyTorch's build would clone and build the library itself"
+    return f"its pin lists ROCm {' '.join(delivery.rocm)}, not {rocm}: {itself}"
+
+
+def _platform_warnings(manifest: ReleaseManifest, platform: str) -> list[str]:
+    if platform in {"linux", "windows"}:
+        return []
+    match = _PLATFORM.fullmatch(platform)
+    if match is None:
+        hint = "linux, windows, or a tag such as manylinux_2_28"
+        raise UnsupportedError(f"unknown --platform {platform}", hint=hint)
+    if int(match["minor"]) < int(manifest.manylinux.rpartition("_")[2]):
+        return [f"the library promises {manifest.manylinux}; a system of {platform} is too old for it"]
+    return []
+
+
+def _rocm_warnings(manifest: ReleaseManifest, row: Row, rocm: str) -> list[str]:
+    warnings = []
+    if rocm and rocm not in manifest.rocm:
+        names = f"no tarball is named for ROCm {rocm} (there are {' '.join(manifest.rocm)})"
+        warnings.append(f"{names}; all hold the same library, which loads HIP of ROCm 5 to 7 at run time")
+    if rocm and row.delivery and row.delivery.rocm and rocm not in row.delivery.rocm:
+        warnings.append(f"this PyTorch's own pin lists ROCm {' '.join(row.delivery.rocm)}, not {rocm}")
+    return warnings
+
+
+def _options(
+    compat: Compatibility, checkout: Path, row: Row, arch: str, *, windows: bool
+) -> Iterator[InstallOption]:
+    if windows:
+        archive = ArtifactName(release=compat.release.name, kind="windows")
+        text = f"build PyTorch {row.pytorch} with the archive {archive}, unpacked to PREFIX"
+        commands: tuple[str, ...] = ("set AOTRITON_INSTALLED_PREFIX=PREFIX", "python setup.py develop")
+        yield InstallOption(text=text, commands=commands)
+        return
+    default = load_release_manifest(checkout / "manifests" / "release.yaml").api_level
+    level = "" if compat.release.api_level == default else f" --version {compat.release.api_level}"
+    names = [name for name in row.library_names if library_level(name) == compat.level]
+    needed = " or ".join(names) or f"libaotriton_v2.so.{compat.level}.*"
+    text = f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip.so needs {needed}"
+    yield InstallOption(text=text, commands=(f"./dev build --arch {arch}{level}", _DROP_IN))
+    text = f"build PyTorch {row.pytorch} with it, without an edit of PyTorch's sources"
+    install = (
+        f"./dev install --prefix PREFIX --arch {arch}{level} --from PLACE --root ROOT     # of a publisher"
+    )
+    build = "AOTRITON_INSTALLED_PREFIX=PREFIX python setup.py develop     # in PyTorch's checkout"
+    yield InstallOption(text=text, commands=(install, build))
+    if row.delivery is not None and row.delivery.from_ == "download":
+        text = "or have PyTorch's build download it: the lines for cmake/External/aotriton.cmake"
+        yield InstallOption(text=text, commands=(f"./dev compat --pytorch {row.pytorch} --pins newest",))

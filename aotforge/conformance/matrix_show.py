@@ -1,26 +1,22 @@
-"""The compatibility matrix as a terminal table, JSON and HTML."""
+"""The compatibility matrix and recommendations as terminal texts, JSON and HTML."""
 
-import itertools
+import io
 import textwrap
-from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from aotforge.base.html import render
-from aotforge.conformance.matrix import Compatibility
-from aotforge.conformance.matrix_models import Row, Statement
-from aotforge.formats.api_level import feature_level, library_name
+from aotforge.conformance.matrix import Compatibility, Recommendation
+from aotforge.conformance.matrix_models import Row
 
 WIDTH = 100
 PROJECTS = {"upstream": "pytorch/pytorch", "rocm-fork": "ROCm/pytorch, release branches"}
 NO_HARDWARE = "no report of a GPU's owner was imported yet (./dev hardware.check)"
-_COLOURS = {"build": "32", "drop-in": "32", "partly": "33", "unknown": "33", "no": "31"}
-_COLUMNS = {
-    "PyTorch": 15,
-    "pins": 15,
-    "compiles with": 17,
-    "drop-in only": 8,
-    "must not be given": 17,
-    "ours": 14,
-}
+_COLOURS = {"build": "green", "drop-in": "green", "partly": "yellow", "unknown": "yellow", "no": "red"}
+_COLUMNS = ("PyTorch", "pins", "compiles with", "drop-in only", "must not be given", "ours")
 
 
 def matrix_page(compat: Compatibility) -> str:
@@ -34,48 +30,12 @@ def matrix_html(compat: Compatibility) -> str:
 
 
 def _html(template: str, compat: Compatibility) -> str:
-    return render(
-        template,
-        compat=compat,
-        numbers=_note_numbers(compat),
-        projects=PROJECTS,
-        hardware=hardware_lines(compat),
-    )
+    numbers, hardware = _note_numbers(compat), hardware_lines(compat)
+    return render(template, compat=compat, numbers=numbers, projects=PROJECTS, hardware=hardware)
 
 
 def _note_numbers(compat: Compatibility) -> dict[str, int]:
     return {name: number for number, name in enumerate(compat.matrix.notes, 1)}
-
-
-def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
-    """A table of at most 100 columns, with its footnotes."""
-    numbers = _note_numbers(compat)
-    lines = [
-        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level} ({compat.release.api_level})",
-        "",
-    ]
-    for project, title in PROJECTS.items():
-        lines += [title, _line(list(_COLUMNS)), "-" * WIDTH]
-        lines += [
-            line
-            for row in compat.rows
-            if row.project == project
-            for line in _row(compat, row, numbers, colour)
-        ]
-        lines.append("")
-    services = map(compat.service, compat.rows)
-    sections = {
-        "Run on hardware:": hardware_lines(compat),
-        "Why ours does not serve a row:": (f"{s.row.name}: {s.reason}" for s in services if s.reason),
-        "Notes:": (
-            f"[{numbers[name]}] {note.text} (evidence: {note.evidence})"
-            for name, note in compat.matrix.notes.items()
-        ),
-        "Evidence:": (f"{kind}: {text}" for kind, text in compat.matrix.evidence.items()),
-    }
-    for title, texts in sections.items():
-        lines += [title, *(line for text in texts for line in _wrapped(text, "  ")), ""]
-    return "\n".join(lines[:-1])
 
 
 def hardware_lines(compat: Compatibility) -> tuple[str, ...]:
@@ -83,55 +43,68 @@ def hardware_lines(compat: Compatibility) -> tuple[str, ...]:
     return tuple(run.line for run in compat.hardware) or (NO_HARDWARE,)
 
 
-def _row(compat: Compatibility, row: Row, numbers: dict[str, int], colour: bool) -> list[str]:
-    title = row.version + (f" {row.period}" if row.period else "")
-    word = compat.service(row).word
-    if row.status != "supported":
-        return _cells([title, "-", "-", "-", "-", word], colour) + _wrapped(row.remarks[0], " " * 4)
-    cells = [
-        f"{title} {''.join(f'[{numbers[name]}]' for name in row.notes)}",
-        ", ".join(row.releases("pins")),
-        ", ".join(row.releases("compiles")) or "-",
-        ", ".join(row.releases("drop-in-only")) or "-",
-        "; ".join(row.prohibitions()) or "-",
-        word,
-    ]
-    readme = [f"README: {'; '.join(row.documented())}"] if row.documented() else []
-    commits = [f"commit {s.commit}" for s in row.statements if s.commit]
-    seen = [f"{needed.wheel} needs {needed.name}" for needed in row.needs]
-    below = (*_delivered(row), *seen, *readme, *commits, *row.remarks)
-    return [*_cells(cells, colour), *(line for text in below for line in _wrapped(text, " " * 4))]
-
-
-def _delivered(row: Row) -> list[str]:
-    return ["; ".join(row.delivery.facts)] if row.delivery else []
-
-
-def _cells(cells: Sequence[str], colour: bool) -> list[str]:
-    wrapped = [
-        textwrap.wrap(text, width, break_on_hyphens=False) or [""]
-        for text, width in zip(cells, _COLUMNS.values(), strict=True)
-    ]
-    return [_line(parts, colour=colour) for parts in itertools.zip_longest(*wrapped, fillvalue="")]
-
-
-def _line(parts: Sequence[str], *, colour: bool = False) -> str:
-    padded = [part.ljust(width) for part, width in zip(parts, _COLUMNS.values(), strict=True)]
-    last = padded[-1].rstrip()
-    code = next((code for word, code in _COLOURS.items() if last.startswith(word)), "") if colour else ""
-    padded[-1] = f"\x1b[{code}m{last}\x1b[0m" if code else last
-    return "  ".join(padded).rstrip()
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
-        break_long_words=False,
+def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
+    """A table of at most 100 columns for each project, and its footnotes; `explain_row` has the rest."""
+    out, numbers = io.StringIO(), _note_numbers(compat)
+    console = Console(
+        file=out,
+        width=WIDTH,
+        force_terminal=colour,
+        no_color=not colour,
+        color_system="standard" if colour else None,
     )
+    print(
+        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level} ({compat.release.api_level})",
+        file=out,
+    )
+    for project, title in PROJECTS.items():
+        table = Table(*_COLUMNS, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for row in compat.rows:
+            if row.project == project:
+                table.add_row(*_cells(compat, row, numbers))
+        console.print(table)
+    sections = {
+        "Run on hardware:": hardware_lines(compat),
+        "Why ours does not serve a row:": [
+            f"{service.row.name}: {service.reason}"
+            for service in map(compat.service, compat.rows)
+            if service.reason
+        ],
+        "Notes:": [
+            f"[{numbers[name]}] {note.text} (evidence: {note.evidence})"
+            for name, note in compat.matrix.notes.items()
+        ],
+        "Evidence:": [f"{kind}: {text}" for kind, text in compat.matrix.evidence.items()],
+    }
+    for title, texts in sections.items():
+        print("", title, *(f"  {line}" for text in texts for line in _wrapped([text])), sep="\n", file=out)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _cells(compat: Compatibility, row: Row, numbers: dict[str, int]) -> list[str | Text]:
+    word = compat.service(row).word
+    colour = next((colour for start, colour in _COLOURS.items() if word.startswith(start)), "")
+    title = " ".join(filter(None, (row.version, row.period)))
+    notes = "".join(f"[{numbers[name]}]" for name in row.notes)
+    relations = (row.releases("pins"), row.releases("compiles"), row.releases("drop-in-only"))
+    cells = [", ".join(found) or "-" for found in relations]
+    return [Text(f"{title} {notes}"), *cells, "; ".join(row.prohibitions()) or "-", Text(word, style=colour)]
+
+
+def _wrapped(texts: list[str]) -> list[str]:
+    """The first text, and below it the others."""
+    first, *others = texts
+    lines = textwrap.wrap(first, WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
+    for text in others:
+        lines += textwrap.wrap(
+            text,
+            WIDTH - 2,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    return lines
 
 
 def matrix_fields(compat: Compatibility) -> dict[str, object]:
@@ -150,26 +123,24 @@ def matrix_fields(compat: Compatibility) -> dict[str, object]:
 def row_fields(compat: Compatibility, row: Row) -> dict[str, object]:
     """One row for `--json`."""
     service = compat.service(row)
-    return row.model_dump(mode="json", by_alias=True) | {
-        "name": row.name,
-        "library_names": row.library_names,
-        "ours": {
-            "build": service.build,
-            "drop_in": service.links,
-            "partly": service.partly,
-            "reason": service.reason,
-        },
+    ours = {
+        "build": service.build,
+        "drop_in": service.links,
+        "partly": service.partly,
+        "reason": service.reason,
     }
+    fields = row.model_dump(mode="json", by_alias=True)
+    return fields | {"name": row.name, "library_names": row.library_names, "ours": ours}
 
 
 def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> str:
     """Everything known of a row, or of the row and one AOTriton release, with the evidence of each statement."""
-    statements: Iterable[Statement] = compat.about(row, release) if release else row.statements
-    lines = [f"{row.name}" + (f" and AOTriton {release}" if release else "")]
-    if release:
-        lines.append(f"  {verdict(compat, row, release)}")
+    service, title = compat.service(row), row.name
     texts = []
-    for s in statements:
+    if release:
+        title += f" and AOTriton {release}"
+        texts.append(compat.verdict(row, release))
+    for s in compat.about(row, release) if release else row.statements:
         facts = [f"evidence: {s.evidence}"]
         facts += [f"commit {s.commit}"] if s.commit else []
         facts += [f"as of {s.as_of}, withdrawn since"] if s.as_of else []
@@ -179,17 +150,13 @@ def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> 
         f"- {needed.wheel} needs {needed.name} (evidence: {', '.join((needed.evidence, *needed.references))})"
         for needed in row.needs
     ]
-    texts += [*_delivered(row), *row.remarks, *([row.calls_of] if row.calls_of else [])]
+    texts += ["; ".join(row.delivery.facts)] if row.delivery else []
+    texts += [*row.remarks, *([row.calls_of] if row.calls_of else [])]
     texts += [f"note: {compat.matrix.notes[name].text}" for name in row.notes]
-    service = compat.service(row)
-    texts.append(
-        f"ours ({compat.release.api_level}): {service.word}"
-        + (f"; {service.reason}" if service.reason else "")
-    )
-    lines += [line for text in texts for line in _wrapped(text, "  ")]
-    if service.links:
-        lines.append(f"  it replaces {', '.join(service.links)}")
-    return "\n".join(lines)
+    ours = f"ours ({compat.release.api_level}): {service.word}"
+    texts.append(f"{ours}; {service.reason}" if service.reason else ours)
+    texts += [f"it replaces {', '.join(service.links)}"] if service.links else []
+    return "\n".join(_wrapped([title, *texts]))
 
 
 def explain_fields(compat: Compatibility, row: Row, release: str | None) -> dict[str, object]:
@@ -199,32 +166,12 @@ def explain_fields(compat: Compatibility, row: Row, release: str | None) -> dict
     return {
         "row": row.name,
         "aotriton": release,
-        "verdict": verdict(compat, row, release),
+        "verdict": compat.verdict(row, release),
         "statements": [s.model_dump(mode="json") for s in compat.about(row, release)],
         "notes": {name: compat.matrix.notes[name].text for name in row.notes},
     }
 
 
-_BY_RELATION = {
-    "pins": "is what this PyTorch pins",
-    "drop-in-only": "only as a drop-in for an installed PyTorch, not to build with",
-    "compiles": "compiles and links; it is not what this PyTorch pins",
-}
-
-
-def verdict(compat: Compatibility, row: Row, release: str) -> str:
-    """One sentence on a pair; the strongest statement decides: a prohibition, then the pin, then the rest."""
-    if row.status != "supported":
-        return row.remarks[0]
-    relations = {s.relation: s for s in reversed(compat.about(row, release)) if not s.as_of}
-    if "must-not" in relations:
-        return f"must not be given: {relations['must-not'].reason}"
-    for relation, text in _BY_RELATION.items():
-        if relation in relations:
-            return text
-    pins = row.releases("pins")
-    if feature_level(release) in map(feature_level, pins):
-        return f"a point release of what is pinned: a drop-in replacement, by a link named {library_name(pins[0])}"
-    if "documented" in relations:
-        return "the README lists the two together"
-    return "no statement: there is no evidence that the two fit"
+def recommendation_text(found: Recommendation) -> str:
+    """The recommendation for a terminal."""
+    return render("recommendation.txt.jinja", found=found).rstrip()

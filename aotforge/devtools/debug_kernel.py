@@ -16,11 +16,11 @@ from aotforge.devtools.selection import choose, find_case, find_kernel, key_numb
 from aotforge.errors import UnknownNameError, UnsupportedError, VerifyError, suggest
 from aotforge.rules import Kernel, Scalar
 from aotforge.verify.compare import TILE_SCALE, Exact, Expected
+from aotforge.verify.interpreter.breakpoints import parse_location, run_with_debugger
+from aotforge.verify.interpreter.dispatch import select
+from aotforge.verify.interpreter.machine import run_launch
 from aotforge.verify.invocation import Case, require_cases
 from aotforge.verify.tensors import Guarded
-from aotforge.virtual_gpu.interpreter.breakpoints import parse_location, run_with_debugger
-from aotforge.virtual_gpu.interpreter.dispatch import select
-from aotforge.virtual_gpu.interpreter.machine import run_launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,7 @@ from aotforge.base.downloads import download
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
-from aotforge.conformance.matrix import levels_of_names
-from aotforge.conformance.recommend import pack_serves
+from aotforge.conformance.matrix import levels_of_names, pack_serves
 from aotforge.deliver.dropin.inputs import IMAGES, read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (

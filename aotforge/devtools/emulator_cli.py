@@ -29,22 +29,22 @@ from aotforge.devtools.emulator_arguments import (
 )
 from aotforge.devtools.emulator_listing import arch_lines, listing_lines, trace_text
 from aotforge.errors import AotforgeError, UnsupportedError
-from aotforge.virtual_gpu.emulator.address_space import AddressSpace
-from aotforge.virtual_gpu.emulator.debugger.locations import (
+from aotforge.verify.interpreter.memory import Memory
+from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.debugger.locations import (
     Breakpoint,
     DebugInfo,
     parse_breakpoint,
     parse_group,
 )
-from aotforge.virtual_gpu.emulator.debugger.session import Reporter, Session
-from aotforge.virtual_gpu.emulator.debugger.shell import Shell, parse_lanes
-from aotforge.virtual_gpu.emulator.debugger.source import source_lines
-from aotforge.virtual_gpu.emulator.debugger.views import ViewContext, parse_views
-from aotforge.virtual_gpu.emulator.decoded import Checks
-from aotforge.virtual_gpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
-from aotforge.virtual_gpu.emulator.listing import parse_listing
-from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.interpreter.memory import Memory
+from vgpu.emulator.debugger.session import Reporter, Session
+from vgpu.emulator.debugger.shell import Shell, parse_lanes
+from vgpu.emulator.debugger.source import source_lines
+from vgpu.emulator.debugger.views import ViewContext, parse_views
+from vgpu.emulator.decoded import Checks
+from vgpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
+from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.program import Emulator, Program
 
 if TYPE_CHECKING:
     from aotforge.devtools.cost.run_cost import Cost, ProgramCost

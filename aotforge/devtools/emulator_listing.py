@@ -3,15 +3,15 @@
 from collections import Counter
 from typing import Any
 
-from aotforge.virtual_gpu.emulator.assembly import instruction_addresses
-from aotforge.virtual_gpu.emulator.classes import instruction_class, instruction_mix
-from aotforge.virtual_gpu.emulator.debugger.locations import is_debug_label
-from aotforge.virtual_gpu.emulator.debugger.source import SourceLine, source_lines
-from aotforge.virtual_gpu.emulator.decoded import Line, Operand
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.launch import Step
-from aotforge.virtual_gpu.emulator.listing import parse_listing
-from aotforge.virtual_gpu.emulator.targets import emulated_targets
+from vgpu.emulator.assembly import instruction_addresses
+from vgpu.emulator.classes import instruction_class, instruction_mix
+from vgpu.emulator.debugger.locations import is_debug_label
+from vgpu.emulator.debugger.source import SourceLine, source_lines
+from vgpu.emulator.decoded import Line, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.launch import Step
+from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.targets import emulated_targets
 
 
 def arch_lines() -> list[str]:

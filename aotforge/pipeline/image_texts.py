@@ -20,7 +20,7 @@ from aotforge.errors import AotforgeError, DecodeError, ReleaseError, ToolchainE
 from aotforge.targets.backends import backend_of_arch
 from aotforge.verify.reader_process import READY, ReaderProcess
 from aotforge.verify.verdict import ImageTask
-from aotforge.virtual_gpu.emulator.assembly import assemble, link
+from vgpu.emulator.assembly import assemble, link
 
 _SECONDS = 120.0
 """For one text; the largest take a second."""

@@ -86,10 +86,10 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
 
     Raises VerifyError, ToolchainError.
     """
-    from aotforge.virtual_gpu.emulator.interpreter_library import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+    from vgpu.emulator.interpreter_library import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
         build_library,
     )
-    from aotforge.virtual_gpu.emulator.targets import emulated_targets  # noqa: PLC0415 - the emulator, as above
+    from vgpu.emulator.targets import emulated_targets  # noqa: PLC0415 - the emulator, as above
 
     archs = [arch for plan in plans for arch in plan.archs]
     emulated = emulated_targets()

@@ -163,7 +163,7 @@ class ReleaseRequest(ImagesRequest):
     executor: Annotated[str, "as for build (default: auto, in a container)"] = "auto"
     windows: Annotated[bool, "also the library for Windows (default); --no-windows omits it"] = True
     wheels: Annotated[
-        bool, "also wheels: the library and the images for pip, and the console script (docs/wheels.md)"
+        bool, "also wheels: the library and the images for pip, and the console script (docs/installing.md)"
     ] = False
     to: Annotated[str | None, "publish it there: s3://BUCKET/PREFIX or a folder"] = None
     key: Annotated[Path | None, "Ed25519 key to sign with, PEM (default: AOTFORGE_SIGNING_KEY)"] = None

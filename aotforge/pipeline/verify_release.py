@@ -28,11 +28,11 @@ from aotforge.rules import GENERAL_SUFFIX
 from aotforge.sandbox.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
+from aotforge.verify.interpreter.dispatch import Use, rungs_below
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.verify.verify_plan import verify_tasks
-from aotforge.virtual_gpu.interpreter.dispatch import Use, rungs_below
 
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _DATA = ("manifests", "compat", "requirements/build.txt", "releases/root.json", "releases/cache-root.json")
 """Files and folders of a checkout that tasks read; the last two exist once something was published."""
 
+_PACKAGES = ("aotforge", "vgpu", "ttcpu")
 _NOT_SHIPPED = {"__pycache__", "data"}
 
 
@@ -57,7 +58,7 @@ def write_console_wheel(root: Path, folder: Path) -> Path:
 
 
 def _package(root: Path) -> Iterator[tuple[str, bytes]]:
-    for path in sorted((root / "aotforge").rglob("*")):
+    for path in sorted(path for name in _PACKAGES for path in (root / name).rglob("*")):
         parts = path.relative_to(root).parts
         if path.is_file() and not _NOT_SHIPPED & set(parts) and not _is_hidden(parts):
             yield "/".join(parts), path.read_bytes()

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aotforge.verify.compare import Bounded, Exact, Expected
-from aotforge.verify.invocation import Case, Invocation
-from aotforge.verify.tensors import Float, Guarded, Layout, check_dtype, dtype_of
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     SMALLEST,
     STORAGE,
@@ -20,6 +18,8 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     encode,
     is_exact,
 )
+from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.tensors import Float, Guarded, Layout, check_dtype, dtype_of
 
 Shape = Mapping[str, int]
 """Sizes by name; each is an operator value of that name."""

@@ -20,15 +20,15 @@ from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedE
 from aotforge.verify.answers import write_answer
 from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
+from aotforge.verify.interpreter.dispatch import Use, launch_of
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.reader_process import READY
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
-from aotforge.virtual_gpu.emulator.classes import instruction_mix
-from aotforge.virtual_gpu.emulator.host_calls import PrintedText
-from aotforge.virtual_gpu.emulator.interpreter_library import use_library
-from aotforge.virtual_gpu.emulator.isa import approximations
-from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
+from vgpu.emulator.classes import instruction_mix
+from vgpu.emulator.host_calls import PrintedText
+from vgpu.emulator.interpreter_library import use_library
+from vgpu.emulator.isa import approximations
 
 _REPEATED = re.compile("|".join(EmulatedImage.runs[1:] + DeviceImage.runs[1:] + NativeImage.runs[1:]))
 _PRINTED = 64  # texts of an image: a kernel may print for every element of every case

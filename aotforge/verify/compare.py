@@ -19,8 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from aotforge.errors import RulesError
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, Array, DType
 
 SLACK = 1.25
 """Factor of every bound for the second-order terms that first-order rounding analysis leaves out."""

@@ -16,14 +16,14 @@ from aotforge.targets.backend import SCRATCH_POINTERS
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Argument, Device, DeviceContext
 from aotforge.targets.installed import find_device
+from aotforge.verify.hazards import find_hazards
+from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask
-from aotforge.virtual_gpu.emulator.host_calls import OnPrint
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.hazards import find_hazards
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
+from vgpu.emulator.host_calls import OnPrint
+from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.program import Emulator
 
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 _SEED = 0x5EED

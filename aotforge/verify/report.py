@@ -9,7 +9,7 @@ from typing import Any, get_args
 from aotforge.errors import VerifyError, listed
 from aotforge.verify.compare import SAME_PRECISION_FACTOR, TILE_SCALE
 from aotforge.verify.verdict import UNREACHED, Faithfulness, Verdict
-from aotforge.virtual_gpu.emulator.classes import InstructionClass
+from vgpu.emulator.classes import InstructionClass
 
 _LISTED = 20
 _COLOURS = {

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from aotforge.errors import RulesError, suggest
 from aotforge.rules import DTYPE_NUMBERS
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.number_formats import (
     DTYPES,
     STORAGE,
     Array,

@@ -8,8 +8,8 @@ from typing import Literal
 
 from aotforge.compile.model import Resources
 from aotforge.plan.model import JobKey
-from aotforge.virtual_gpu.emulator.decoded import SourceMap
-from aotforge.virtual_gpu.interpreter.dispatch import Use
+from aotforge.verify.interpreter.dispatch import Use
+from vgpu.emulator.decoded import SourceMap
 
 Outcome = Literal["passed", "failed", "unverified"]
 """`unverified`: no case is dispatched to the image, or its family has none, or nothing here executes its arch."""

@@ -96,7 +96,7 @@ def _check_covered(node: ast.Import | ast.ImportFrom, place: str) -> None:
         inner = [module] if isinstance(node, ast.Import) else [f"{module}.{name}" for name in members]
         known = package == "numpy" or package in sys.stdlib_module_names
         if not known and not (
-            package == "aotforge" and (_is_verifier(module) or all(map(_is_verifier, inner)))
+            package in {"aotforge", "vgpu"} and (_is_verifier(module) or all(map(_is_verifier, inner)))
         ):
             raise RulesError(
                 f"{place} imports {module}",
@@ -107,7 +107,7 @@ def _check_covered(node: ast.Import | ast.ImportFrom, place: str) -> None:
 
 
 def _is_verifier(module: str) -> bool:
-    return f"{module.partition('.')[2].replace('.', '/')}.py" in _verifier_modules()
+    return f"{module.replace('.', '/')}.py" in _verifier_modules()
 
 
 @cache

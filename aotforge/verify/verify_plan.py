@@ -18,17 +18,17 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
 from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
 from aotforge.targets.installed import find_device
+from aotforge.verify.interpreter.dispatch import uses_of
 from aotforge.verify.pool import Pool
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.verifier_digest import family_verifier_digest
-from aotforge.virtual_gpu.emulator.decoded import SourceMap
-from aotforge.virtual_gpu.emulator.interpreter_library import build_library
-from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
-from aotforge.virtual_gpu.emulator.listing import instruction_names
-from aotforge.virtual_gpu.emulator.targets import emulated_target
-from aotforge.virtual_gpu.interpreter.dispatch import uses_of
+from vgpu.emulator.decoded import SourceMap
+from vgpu.emulator.interpreter_library import build_library
+from vgpu.emulator.lines import LineMap, read_lines
+from vgpu.emulator.listing import instruction_names
+from vgpu.emulator.targets import emulated_target
 
 TIMEOUT = 600.0
 """Default of `VerifyOptions.timeout`."""

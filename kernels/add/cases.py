@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aotforge.verify.calls import Calls, Tensor, Total, Values
-from aotforge.virtual_gpu.interpreter.number_formats import Array
+from aotforge.verify.interpreter.number_formats import Array
 
 
 def add(tensors: Mapping[str, Array], values: Values, total: Total) -> dict[str, Array]:

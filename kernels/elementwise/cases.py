@@ -11,9 +11,7 @@ from math import prod
 import numpy as np
 
 from aotforge.verify.compare import Bounded, Exact, Expected
-from aotforge.verify.invocation import Case, Invocation
-from aotforge.verify.tensors import Guarded, Layout, dtype_of
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     SMALLEST,
     STORAGE,
@@ -23,6 +21,8 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     encode,
     is_exact,
 )
+from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.tensors import Guarded, Layout, dtype_of
 
 from .operators import STRIDED_RANK, TENSORS
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aotforge.verify.compare import Bounded
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, DType
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, DType
 
 from .reference import Options, attention, attention_backward
 

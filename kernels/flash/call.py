@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from aotforge.verify.tensors import Float, Guarded, Layout
-from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
 
 from .philox import keep_mask
 from .reference import Mask, Options

@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from aotforge.verify.compare import Bounded, Expected
+from aotforge.verify.interpreter.number_formats import EPSILON, decode, encode
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, decode, encode
 
 from . import same_precision_reference as same_precision
 from .bounds import bounds

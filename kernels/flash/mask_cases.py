@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from aotforge.verify.compare import Exact
+from aotforge.verify.interpreter.number_formats import DType
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
-from aotforge.virtual_gpu.interpreter.number_formats import DType
 
 from .call import DENSE, DTYPE_KEY
 from .philox import keep_mask

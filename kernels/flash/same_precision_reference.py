@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
+from aotforge.verify.interpreter.number_formats import DType, decode, encode
 
 from .reference import Mask, Options
 

@@ -12,9 +12,9 @@ from functools import cache, partial
 import numpy as np
 
 from aotforge.verify.compare import Bounded, Exact, Expected
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, DType, decode, encode
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Float, Guarded, Layout, dtype_of
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, DType, decode, encode
 
 _E = EPSILON["fp32"]
 _ROWS = 64

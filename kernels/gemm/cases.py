@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from aotforge.verify.calls import Calls, Tensor, Total, Values
+from aotforge.verify.interpreter.number_formats import Array
 from aotforge.verify.invocation import Case
 from aotforge.verify.tensors import Layout
-from aotforge.virtual_gpu.interpreter.number_formats import Array
 
 from .operators import CORES, TENSORS
 

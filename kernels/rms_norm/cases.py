@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from aotforge.verify.calls import Calls, Tensor, Total, Values
+from aotforge.verify.interpreter.number_formats import Array
 from aotforge.verify.tensors import Layout
-from aotforge.virtual_gpu.interpreter.number_formats import Array
 
 
 def rms_norm(tensors: Mapping[str, Array], values: Values, total: Total) -> dict[str, Array]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from aotforge.verify.calls import Calls, Tensor, Total
+from aotforge.verify.interpreter.number_formats import Array, DType
 from aotforge.verify.invocation import Case
 from aotforge.verify.tensors import Layout
-from aotforge.virtual_gpu.interpreter.number_formats import Array, DType
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:

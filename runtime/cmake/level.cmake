@@ -1,5 +1,8 @@
-# API levels: manifests/release.yaml has the same ones, and compat/api_levels.yaml their interfaces.
-set(AOTFORGE_API_LEVELS 0.11.2b 0.12.1b 0.13b 0.14.2b)
+# API levels: runtime/api_levels.txt has them, the default first; compat/api_levels.yaml has their interfaces.
+set(levels_file "${CMAKE_CURRENT_LIST_DIR}/../api_levels.txt")
+file(STRINGS "${levels_file}" AOTFORGE_API_LEVELS ENCODING UTF-8)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${levels_file}")
+list(GET AOTFORGE_API_LEVELS 0 AOTFORGE_DEFAULT_LEVEL)
 
 # `result` becomes three numbers, 0.13.0 of 0.13b.
 function(aotforge_level_version level result)

@@ -1,7 +1,7 @@
 /* POSIX dynamic loading on Windows: dlopen, dlclose, dlsym, dlerror, dladdr.
  *
  * Source and binary compatible with dlfcn-win32 1.4.2: same names, values and structure. Beyond it, paths are UTF-8 of any
- * length (the process' code page is the fallback), and every function may be called from any thread. See docs/dl.md.
+ * length (the process' code page is the fallback), and every function may be called from any thread. See docs/windows.md.
  *
  * Define DLFCN_WIN32_SHARED to import from dl.dll without a thunk; leave it undefined for the static library.
  */

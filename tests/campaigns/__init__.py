@@ -1,1 +1,1 @@
-"""Fault campaigns: images altered on purpose, and what becomes of them on the virtual GPU (docs/virtual-gpu-faults.md)."""
+"""Fault campaigns: images altered on purpose, and what becomes of them on the virtual GPU (docs/planted-faults.md)."""

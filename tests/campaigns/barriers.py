@@ -1,7 +1,7 @@
 """Every barrier of the attention kernels removed in turn: `python -m tests.campaigns.barriers --arch gfx908`.
 
 A kernel without one of its barriers is executed on the image's verification calls, waves in turn and in seeded random orders, until something
-shows. Results: docs/virtual-gpu-faults.md.
+shows. Results: docs/planted-faults.md.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.virtual_gpu.emulator.decoded import Listing
 from tests.campaigns.subjects import Subject, calls_of, subjects, try_calls
+from vgpu.emulator.decoded import Listing
 
 BARRIERS = frozenset({"s_barrier", "s_barrier_wait"})
 CAUGHT = frozenset({"fault", "wrong"})

@@ -1,7 +1,7 @@
 """Single-bit flips in the machine code of an attention image: `python -m tests.campaigns.bit_flips`.
 
 Each flip is tried twice: with the check that the text is the image's, which must refuse it, and without, decoded from the altered
-bytes by llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/virtual-gpu-faults.md.
+bytes by llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/planted-faults.md.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 
 from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.formats.elf import read_elf
-from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.launch import Step
-from aotforge.virtual_gpu.emulator.program import Program
 from tests.campaigns.subjects import Call, Outcome, Subject, calls_of, execute, subjects, try_calls
 from tests.support.disassembly import disagreements, disassemble, require_round_trip
+from vgpu.emulator.decoded import Line, Listing, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.launch import Step
+from vgpu.emulator.program import Program
 
 IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=window,width=64:1"
 SCHEDULES = (None, 0x5EED)

@@ -15,8 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.virtual_gpu.emulator.decoded import Line
 from tests.campaigns.subjects import Subject, calls_of, subjects
+from vgpu.emulator.decoded import Line
 
 _WORK = re.compile(r"global_|flat_|buffer_(load|store|atomic)|ds_|s_load|s_buffer|v_mfma|v_wmma|v_dot")
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aotforge.virtual_gpu.emulator.decoded import Line, Operand
-from aotforge.virtual_gpu.emulator.launch import Step
+from vgpu.emulator.decoded import Line, Operand
+from vgpu.emulator.launch import Step
 
 Register = tuple[str, int, int]
 """Space, number, half."""

@@ -16,16 +16,16 @@ from aotforge.errors import ExecutionError
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
+from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
+from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.number_formats import EPSILON
 from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
-from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
-from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.emulator.targets import emulated_target
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of, uses_of
-from aotforge.virtual_gpu.interpreter.memory import Memory
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON
 from tests.support.families import PROJECT, architectures
+from vgpu.emulator.decoded import Checks, Listing
+from vgpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
+from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.targets import emulated_target
 
 KERNELS = PROJECT / "kernels"
 _ENDLESS = 10

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from aotforge.errors import ExecutionError
-from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing
-from aotforge.virtual_gpu.emulator.program import Program
 from tests.campaigns.replay import Replay, allowed
 from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects
+from vgpu.emulator.decoded import Checks, Line, Listing
+from vgpu.emulator.program import Program
 
 KERNELS = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
 CHECKS = Checks(uninitialised=False, barriers=False)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     SMALLEST,
     STORAGE,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
 from tests.device.add import run_calls, show
 from tests.support.operator_library import (
     CTensor,

@@ -13,9 +13,9 @@ from aotforge.deliver.extract import extract_release
 from aotforge.devtools.demo.client import ClientRunner, build_client
 from aotforge.devtools.demo.demo_report import CallResult
 from aotforge.sandbox.release_programs import ReleasePrograms
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from kernels.flash.call import Case
 from tests.e2e.checkouts import HOME, ROOT
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 CALL = Case(
     dtype="fp16", batch=1, heads_q=2, heads_k=2, seqlen_q=100, seqlen_k=100, head_dim=64, sm_scale=0.125, window_right=0

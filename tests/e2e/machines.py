@@ -176,6 +176,7 @@ def make_checkout(folder: Path) -> Path:
         "aotforge/cli",
         "aotforge/base",
         "aotforge/devtools",
+        "vgpu",
     ]
     subprocess.run(command, cwd=folder, check=True)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]

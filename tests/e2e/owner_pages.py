@@ -10,7 +10,7 @@ from string import Template
 from aotforge.base.files import write_atomic
 from tests.e2e.checkouts import ROOT
 
-TEMPLATE = ROOT / "tests" / "fixtures" / "owner_page.md"
+TEMPLATE = ROOT / "tests" / "fixtures" / "owner_page.md.in"
 
 
 @dataclass(frozen=True, kw_only=True)

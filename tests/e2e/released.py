@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke, shrink_smoke
 from tests.support.rootfs import cache
 from tests.support.s3 import Server
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 RELEASE = "0.11.2b-r1"
 WANTED = ("--version", "0.11.2b", "--arch", "gfx908", "--profile", "smoke", "--no-windows", "--wheels")

@@ -22,11 +22,11 @@ from aotforge.pack.writer import write_pack
 from aotforge.pipeline.verify_release import verify_release
 from aotforge.plan.model import Plan
 from aotforge.targets.backends import unexecutable
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.e2e import cpu_calls
 from tests.e2e.checkouts import HOME, ROOT, command
 from tests.integration.release.standin import MANIFEST
 from tests.support.families import architectures, plan_of
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 pytestmark = pytest.mark.compiler
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.architectures import load_architectures
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip
 from tests.e2e.checkouts import HOME, ROOT
 from tests.e2e.dropped_in import attention
 from tests.e2e.owner_pages import PAGES, owner_page
 from tests.e2e.pages import DOCS, Block, execute, script, tutorial_checkout
+from vgpu.hip.build_hip import build_virtual_hip
 
 NAME = "libaotriton_v2.so.0.11.0"
 SMALL = "--shape seqlen_q=64,seqlen_k=64,heads_q=1,heads_k=1,batch=1 --repeat 2 --only add,attn_dropout_mask"

@@ -1,4 +1,4 @@
-"""Words that this project does not use, with what to write instead (docs/glossary.md).
+"""Words that this project does not use, with what to write instead (docs/architecture.md).
 
     python -m tests.lint.language [PATH ...]     # prints path:line: word -> better; all tracked files by default
 

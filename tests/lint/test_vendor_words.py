@@ -40,10 +40,8 @@ ARCH, FUNCTION = "(arch)", "(function)"
 
 PLACES: tuple[tuple[str, str], ...] = (
     ("aotforge/targets/*", "the vendors"),
-    (
-        "aotforge/virtual_gpu/*",
-        "the emulator of AMD's instruction sets, and the HIP library whose devices it is",
-    ),
+    ("vgpu/*", "the emulator of AMD's instruction sets, and the HIP library whose devices it is"),
+    ("ttcpu/*", "a back end of Triton, among those of the vendors"),
     ("aotforge/devtools/cost/*", "costs of AMD's machine code, counted by the emulator"),
     ("aotforge/devtools/emulator_*.py", "the emulator's command line"),
     ("aotforge/formats/code_object.py", "the format of AMD's code objects; the emulator reads it, too"),
@@ -78,7 +76,8 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/pipeline/build_windows.py", "amd", "the archs that the wheel has extras for"),
     ("runtime/src/windows/dropin.c", "hip rocm", "PyTorch's own library, and how its builds are called"),
     ("aotforge/library/build_windows.py", "hip", _AOTRITON),
-    ("aotforge/devtools/attention_page.py", f"{ARCH} {FUNCTION}", f"{_AOTRITON}; the page shows archs of each kind"),
+    ("aotforge/devtools/attention_page.py", "amd", "the archs of AOTriton's interface"),
+    ("aotforge/base/templates/attention.md.jinja", f"{ARCH} {FUNCTION}", _AOTRITON),
     ("aotforge/devtools/demo/*", f"hip {FUNCTION}", "a client of AOTriton's interface, on the virtual HIP"),
     ("aotforge/sandbox/executors/step.py", "rocm", "names of root filesystems"),
     ("aotforge/devtools/docs_pages.py", "rocm", "names of root filesystems"),
@@ -92,6 +91,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("kernels/*/*_warpgroups.py", "nvidia", "names of Triton's modules for the instructions that they are written for"),
     ("aotforge/rules.py", "wavefront lds", "names in job keys, older than the second vendor: a change compiles all again"),
     ("aotforge/compile/cache_entry.py", "wavefront lds hsaco vgpr agpr sgpr", "names in stored entries, older than the second vendor"),
+    ("aotforge/verify/hazards.py", "vgprs", "registers of the instructions that hazards are about"),
     ("aotforge/verify/executors.py", "lds", "an argument of the virtual GPU's launch"),
     ("aotforge/verify/report.py", "lds", "a class of instructions of the virtual GPU"),
     ("aotforge/toolchain/triton.py", "amdgcn amd amdgpu nvidia", "files and variables of the Triton package"),
@@ -114,7 +114,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
 """Files, their words in lower case, and why they have them."""
 
 SUFFIXES = (".py", ".c", ".cpp", ".h", ".def", ".html", ".jinja", ".txt")
-SOURCES = ("aotforge/", "kernels/", "runtime/src/")
+SOURCES = ("aotforge/", "vgpu/", "ttcpu/", "kernels/", "runtime/src/")
 
 
 @cache
@@ -161,9 +161,7 @@ def hits(path: str, words: list[tuple[int, str]]) -> list[str]:
 
 def test_vendor_words_are_where_their_vendor_is() -> None:
     new = [hit for path, words in words_by_file().items() for hit in hits(path, words)]
-    advice = (
-        "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/glossary.md):"
-    )
+    advice = "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/architecture.md):"
     assert not new, "\n".join([advice, *new])
 
 

@@ -1,7 +1,7 @@
 """Second decoder: machine code to a `Listing` through LLVM's llvm-objdump 22.
 
 Images with a verified text need no disassembler. This decoder is for code without a text, altered on purpose
-(docs/virtual-gpu-faults.md), and it checks the first one: `disagreements` compares the two, instruction by instruction.
+(docs/planted-faults.md), and it checks the first one: `disagreements` compares the two, instruction by instruction.
 LLVM 22 is the first release that decodes all of gfx1100, gfx1201 and gfx950.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import replace
 from aotforge.errors import DecodeError, ToolchainError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import Symbol, read_elf
-from aotforge.virtual_gpu.emulator.assembly import assemble
-from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
-from aotforge.virtual_gpu.emulator.listing import parse_line
+from vgpu.emulator.assembly import assemble
+from vgpu.emulator.decoded import Line, Listing, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.isa.wave_ops import NO_OPS
+from vgpu.emulator.listing import parse_line
 
 OBJDUMP = "llvm-objdump-22"
 _LINE = re.compile(r"\t(?P<text>.*?)\s*// (?P<address>[0-9A-F]{12}): (?P<words>[0-9A-F]{8}(?: [0-9A-F]{8})*)")
@@ -118,7 +118,7 @@ def require_round_trip(hsaco: bytes, listing: Listing) -> None:
 def disagreements(first: Listing, second: Listing) -> list[str]:
     """Differences between two decodings of the same code; empty when instructions, operands and modifiers are the same.
 
-    These spellings count as the same (docs/virtual-gpu-faults.md): labels for addresses, `op_sel` that repeats the halves of
+    These spellings count as the same (docs/planted-faults.md): labels for addresses, `op_sel` that repeats the halves of
     16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads,
     `s_nop 0` that the text has as alignment (`.p2align`), `lit(0x40)` for 0x40 or a symbol, and the encoding (`_e32`, `_e64`) and the
     arch's own name of an instruction where inline assembly leaves these to the assembler.

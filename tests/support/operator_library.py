@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, Array, DType, decode, encode
+from aotforge.verify.interpreter.number_formats import STORAGE, Array, DType, decode, encode
 
 CPU, CUDA, ROCM = 1, 2, 10
 CODES = {"i": 0, "u": 1, "fp": 2, "bf": 4}

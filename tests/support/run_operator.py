@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.rules import Family, Scalar, Target
-from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, Values, select
-from aotforge.virtual_gpu.interpreter.machine import run_launch
-from aotforge.virtual_gpu.interpreter.memory import Memory
-from aotforge.virtual_gpu.interpreter.number_formats import Array
+from aotforge.verify.interpreter.dispatch import SourceLaunch, Values, select
+from aotforge.verify.interpreter.machine import run_launch
+from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.number_formats import Array
 
 
 def run_operator(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.virtual_gpu.emulator.assembly import assemble
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip
+from vgpu.emulator.assembly import assemble
+from vgpu.hip.build_hip import VirtualHip
 
 Array = npt.NDArray[Any]
 TO_DEVICE, TO_HOST = 1, 2

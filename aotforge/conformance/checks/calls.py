@@ -1,19 +1,16 @@
 """Checks that the calls of served PyTorch releases compile, and that others' do not.
 
-The programs are generated from `compat/pytorch_calls.yaml`. Every use is on a line of its own, so that a compiler error at a
-line names the use.
+The programs are generated from `compat/pytorch_calls.yaml`. Every use is on a line of its own, so that a compiler error
+at a line names the use.
 """
 
-import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
 
 from aotforge.base.html import render
-from aotforge.conformance.checks.context import CheckContext, Group
-from aotforge.conformance.compilers import STANDARDS, Compilation, Compiler
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.compilers import STANDARDS, WANTED, Compilation, Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
 from aotforge.conformance.matrix_models import Calls, Row
 
@@ -80,14 +77,6 @@ def explain_failure(program: Program, output: str) -> tuple[str, ...]:
     )
 
 
-class CompileAttempt(NamedTuple):
-    """A program of calls, compiled by one compiler in one standard."""
-
-    program: Program
-    how: str
-    outcome: Compilation
-
-
 def rows_with_calls(context: CheckContext, *, served: bool = True) -> list[Row]:
     """Rows whose calls must compile and link, or those that this release does not serve: theirs must not compile."""
     return [
@@ -105,25 +94,10 @@ def _is_read(context: CheckContext, row: Row) -> bool:
     return bool(row.calls) and compat.level in compat.calls.sets[row.calls or ""].levels
 
 
-def _programs(context: CheckContext, *, served: bool) -> list[Program]:
-    names = dict.fromkeys(row.calls for row in rows_with_calls(context, served=served) if row.calls)
-    return [make_program(context.compat.calls, name) for name in names]
-
-
-def calls_group(context: CheckContext) -> Group:
-    """Every served set with every compiler and standard, against HIP's headers where they are installed."""
-
-    def attempt(program: Program, compiler: Compiler, standard: str) -> CompileAttempt:
-        outcome = compile_calls(context, program, compiler, standard)
-        return CompileAttempt(program, f"{compiler.name} C++{standard}", outcome)
-
-    parts = [
-        partial(attempt, program, compiler, standard)
-        for program in _programs(context, served=True)
-        for compiler in context.compilers
-        for standard in STANDARDS
-    ]
-    return Group("calls", parts, partial(_calls_findings, context))
+def _by_program(context: CheckContext, rows: list[Row]) -> Iterator[tuple[Program, list[Row]]]:
+    """Each set of calls with the rows that have it."""
+    for name in dict.fromkeys(row.calls or "" for row in rows):
+        yield make_program(context.compat.calls, name), [row for row in rows if row.calls == name]
 
 
 def compile_calls(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> Compilation:
@@ -131,18 +105,26 @@ def compile_calls(context: CheckContext, program: Program, compiler: Compiler, s
     return context.compile(compiler, program.source, flags=[compiler.standard(standard)], hip=context.hip)
 
 
-def _calls_findings(context: CheckContext, attempts: list[CompileAttempt]) -> list[Finding]:
+def check_calls(context: CheckContext) -> list[Finding]:
+    """Every served set with every compiler and standard, against HIP's headers where they are installed."""
     findings = []
-    for row in rows_with_calls(context):
-        own = [attempt for attempt in attempts if attempt.program.name == row.calls]
-        what = f"the calls of PyTorch {row.pytorch} compile and link"
-        if not own:
-            findings.append(not_run("calls", what, NO_COMPILER, row=row.name))
-            continue
-        evidence = f"{', '.join(attempt.how for attempt in own)}; {context.hip.name}"
-        evidence += f"; calls of {row.calls_of}" if row.calls_of else ""
-        findings.append(finding_from("calls", what, _failures(own), evidence, row=row.name))
-    findings += [not_run("calls", f"with {name}", "not installed") for name in context.missing]
+    for program, rows in _by_program(context, rows_with_calls(context)):
+        outcomes = {
+            f"{compiler.name} C++{standard}": compile_calls(context, program, compiler, standard)
+            for compiler in context.compilers
+            for standard in STANDARDS
+        }
+        for row in rows:
+            what = f"the calls of PyTorch {row.pytorch} compile and link"
+            evidence = f"{', '.join(outcomes)}; {context.hip.name}"
+            evidence += f"; calls of {row.calls_of}" if row.calls_of else ""
+            findings.append(
+                finding_from("calls", what, _failures(program, outcomes), evidence, row=row.name)
+                if outcomes
+                else not_run("calls", what, NO_COMPILER, row=row.name)
+            )
+    families = {compiler.family for compiler in context.compilers}
+    findings += [not_run("calls", f"with {name}", NO_COMPILER) for name in WANTED if name not in families]
     return findings + [
         not_run("calls", "refused or served", "its sources were not read", row=row.name)
         for row in context.compat.rows
@@ -151,47 +133,39 @@ def _calls_findings(context: CheckContext, attempts: list[CompileAttempt]) -> li
     ]
 
 
-def _failures(attempts: list[CompileAttempt]) -> list[str]:
+def _failures(program: Program, outcomes: Mapping[str, Compilation]) -> list[str]:
     """Each failure once, with the compilers that report it."""
     compilers: dict[str, list[str]] = {}
-    for attempt in attempts:
-        if not attempt.outcome.ok:
+    for how, outcome in outcomes.items():
+        if not outcome.ok:
             uses: dict[str, str] = {}
-            for text in explain_failure(attempt.program, attempt.outcome.output):
+            for text in explain_failure(program, outcome.output):
                 # compilers word the same error differently, so errors are grouped by the use
                 uses.setdefault(text.split(": ", 1)[0], text)
             for text in list(uses.values())[:_LISTED]:
-                compilers.setdefault(text, []).append(attempt.how)
+                compilers.setdefault(text, []).append(how)
     return [f"{text} [{', '.join(how)}]" for text, how in compilers.items()]
 
 
-def refused_group(context: CheckContext) -> Group:
+def check_refused(context: CheckContext) -> list[Finding]:
     """Rows that the matrix lists as not served: their calls do not compile."""
-
-    def attempt(program: Program, compiler: Compiler) -> CompileAttempt:
-        flags = ["-std=c++17", "-fsyntax-only"]
-        outcome = context.compile(compiler, program.source, flags=flags, link=False)
-        return CompileAttempt(program, f"{compiler.name} C++17", outcome)
-
-    def findings(attempts: list[CompileAttempt]) -> list[Finding]:
-        by_calls = {attempt.program.name: attempt for attempt in attempts}
-        rows = rows_with_calls(context, served=False)
-        return [_refused_finding(row, by_calls.get(row.calls or "")) for row in rows]
-
-    programs = _programs(context, served=False)
-    compilers = context.compilers[-1:]
-    return Group(
-        "refused", [partial(attempt, *pair) for pair in itertools.product(programs, compilers)], findings
-    )
+    findings = []
+    for program, rows in _by_program(context, rows_with_calls(context, served=False)):
+        outcome = None
+        if context.compilers:
+            flags = ["-std=c++17", "-fsyntax-only"]
+            outcome = context.compile(context.compilers[-1], program.source, flags=flags, link=False)
+        findings += [_refused_finding(row, program, outcome) for row in rows]
+    return findings
 
 
-def _refused_finding(row: Row, attempt: CompileAttempt | None) -> Finding:
+def _refused_finding(row: Row, program: Program, outcome: Compilation | None) -> Finding:
     what = f"PyTorch {row.pytorch} cannot be built with it, as the matrix states"
-    if attempt is None:
+    if outcome is None:
         return not_run("refused", what, NO_COMPILER, row=row.name)
-    if attempt.outcome.ok:
+    if outcome.ok:
         return failed("refused", what, "its calls compile: the matrix is wrong", row=row.name)
-    if refused := violations(attempt.program, attempt.outcome.output):
-        return passed("refused", what, f"{refused[0]} [{attempt.how}]", row=row.name)
-    reason = explain_failure(attempt.program, attempt.outcome.output)[0]
+    if refused := violations(program, outcome.output):
+        return passed("refused", what, refused[0], row=row.name)
+    reason = explain_failure(program, outcome.output)[0]
     return not_run("refused", what, f"the compiler fails for another reason: {reason}", row=row.name)

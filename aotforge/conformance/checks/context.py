@@ -1,12 +1,11 @@
-"""The input of every check of a release, and groups of checks that run at the same time."""
+"""The input of every check of a release."""
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from aotforge.conformance.candidate import Candidate
 from aotforge.conformance.compilers import (
@@ -17,7 +16,6 @@ from aotforge.conformance.compilers import (
     standin_hip,
     tree_digest,
 )
-from aotforge.conformance.findings import Finding
 from aotforge.conformance.matrix import Compatibility
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.sandbox.release_programs import ReleasePrograms
@@ -25,10 +23,10 @@ from aotforge.sandbox.release_programs import ReleasePrograms
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """One run of the checks. `missing`: names of compilers that are not installed; `hip`: headers for PyTorch's calls;
-    `programs` runs what loads the release's library.
+    """One run of the checks. `hip`: headers for PyTorch's calls; `programs` runs what loads the release's library.
 
-    `development`: a library below its promised platform is reported, not refused. `cache` None keeps compilations for this run only.
+    `development`: a library below its promised platform is reported, not refused. `cache` None keeps compilations
+    for this run only.
     """
 
     candidate: Candidate
@@ -36,7 +34,6 @@ class CheckContext:
     checkout: Path
     work: Path
     compilers: tuple[Compiler, ...]
-    missing: tuple[str, ...]
     hip: Hip
     programs: ReleasePrograms
     cache: Path | None = None
@@ -85,7 +82,7 @@ class CheckContext:
         hip: Hip | None = None,
         link: bool = True,
     ) -> Compilation:
-        """`source` against the release's headers, those of `hip` (default: the stand-in), and the release's library."""
+        """`source` with the headers of the release and of `hip` (default: the stand-in), and the release's library."""
         hip = hip or self.standin
         return self.compilations.compile(
             compiler,
@@ -95,16 +92,3 @@ class CheckContext:
             flags=[*flags, *hip.flags],
             objects=[self.library] if link else [],
         )
-
-
-def _chained(results: list[list[Finding]]) -> list[Finding]:
-    return [finding for found in results for finding in found]
-
-
-@dataclass(frozen=True)
-class Group:
-    """A check in parts that may run at the same time; `finish` makes findings of the parts' results, in their order."""
-
-    name: str
-    parts: Sequence[Callable[[], Any]]
-    finish: Callable[[list[Any]], list[Finding]] = _chained

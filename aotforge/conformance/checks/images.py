@@ -30,6 +30,12 @@ class _Pack:
         return self.opened.name
 
 
+def check_packs(context: CheckContext) -> list[Finding]:
+    """Checks every image pack of the release."""
+    packs = context.candidate.packs().items()
+    return [finding for name, folder in packs for finding in check_pack(context, name, folder)]
+
+
 def check_pack(context: CheckContext, name: str, folder: Path) -> list[Finding]:
     """Checks one image pack."""
     try:
@@ -140,8 +146,8 @@ def _planned(pack: _Pack) -> Finding:
             violations.append(error.what)
     elif {*planned.values()} == {*compiled.values()}:
         violations = [
-            f"the same {len(planned)} calls, but {len(violations) // 2} images were compiled from sources or settings "
-            "that differ from this checkout's"
+            f"the same {len(planned)} calls, but {len(violations) // 2} images were compiled from sources or "
+            "settings that differ from this checkout's"
         ]
     return finding_from(
         "images", what, violations, f"{len(planned)} compile jobs of profile {signature.profile}"

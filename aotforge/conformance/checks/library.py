@@ -20,8 +20,6 @@ NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s
 """Libraries of every glibc system. Not libstdc++: it is linked statically, so that PyTorch's cannot conflict."""
 
 PLAIN_NAME = "libaotriton_v2.so"
-_STATIC = "lib/libaotforge_ops.a"
-_AR, LOADED = b"!<arch>\n", (b"\x7fELF", b"!<arch>", b"!<thin>")
 DEVELOPMENT_FILES = (
     "include/aotriton/flash.h",
     "include/aotriton/config.h",
@@ -35,12 +33,14 @@ _MUST_EXIST = (f"lib/{PLAIN_NAME}", *DEVELOPMENT_FILES, "share/licenses/aotriton
 def check_sonames(context: CheckContext) -> list[Finding]:
     """SONAME, links of older point releases, and the files that PyTorch's CMake and find_package look for."""
     names = (PLAIN_NAME, *context.compat.names[1:])
+    known = {PLAIN_NAME, OPERATOR_LIBRARY, *context.compat.names}
+    others = sorted({path.name for path in (context.prefix / "lib").glob("*.so*")} - known)
     missing = [f"{name} is missing" for name in _MUST_EXIST if not (context.prefix / name).is_file()]
     return [
         _soname(context),
         *(finding for name in names for finding in _link(context, name)),
         finding_from("sonames", "what PyTorch's CMake and find_package look for", missing),
-        finding_from("sonames", "no other library", _other_libraries(context)),
+        finding_from("sonames", "no other library", others),
         *(
             finding_from("sonames", f"lib/aotriton.images/{pack}/__signature__", missing)
             for pack, folder in context.candidate.packs().items()
@@ -56,20 +56,6 @@ def _soname(context: CheckContext) -> Finding:
         return failed("sonames", "SONAME", error.what)
     violations = [f"is {soname}, not {wanted}" for wanted, soname in found.items() if soname != wanted]
     return finding_from("sonames", "SONAME", violations, ", ".join(found.values()))
-
-
-def _other_libraries(context: CheckContext) -> Iterator[str]:
-    """Files that programs load, or that linkers take, besides those of a build."""
-    names = {path.name for path in (context.prefix / "lib").glob("*.so*")}
-    yield from sorted(names - {PLAIN_NAME, *context.compat.names, OPERATOR_LIBRARY})
-    own = {*context.libraries.values(), *context.prefix.glob(_STATIC)}
-    for root in sorted({archive.root for archive in context.candidate.archives}):
-        for path in files_below(root):
-            with path.open("rb") as file:
-                start = file.read(len(_AR))
-            # a linker takes another file of this name for a script, and a thin archive for a list of others
-            if (path.match(_STATIC) and start != _AR) if path in own else start.startswith(LOADED):
-                yield f"{path.relative_to(root)}"
 
 
 def _link(context: CheckContext, name: str) -> list[Finding]:
@@ -122,24 +108,6 @@ def _row_platforms(context: CheckContext, tag: PlatformTag, promised: str) -> It
             yield finding_from("platform", what, violations, wanted, row=row.name)
 
 
-_OWN_TAGS = (
-    "NULL NEEDED SONAME SYMBOLIC INIT FINI INIT_ARRAY INIT_ARRAYSZ FINI_ARRAY FINI_ARRAYSZ HASH GNU_HASH STRTAB SYMTAB STRSZ SYMENT "
-    "PLTGOT PLTRELSZ PLTREL JMPREL RELA RELASZ RELAENT RELR RELRSZ RELRENT RELACOUNT FLAGS FLAGS_1 BIND_NOW VERNEED VERNEEDNUM VERDEF "
-    "VERDEFNUM VERSYM"
-)
-_TAGS = frozenset(f"DT_{name}" for name in _OWN_TAGS.split())
-"""Of own builds. Others load libraries as well (DT_AUXILIARY, DT_FILTER, DT_AUDIT), or change where they are found."""
-_OTHER_CHECKS = frozenset({"DT_RPATH", "DT_RUNPATH", "DT_TEXTREL"})
-_FLAGS = {"DT_FLAGS": 0x1E, "DT_FLAGS_1": 0x1}
-"""Symbolic, relocations of code (another check), bound at once, static TLS; bound at once."""
-
-
-def _unusual_tags(elf: SharedLibrary) -> list[str]:
-    odd = [f"has the dynamic tag {tag}" for tag in elf.tags if tag not in _TAGS | _OTHER_CHECKS]
-    flags = ((name, value) for name in _FLAGS for value in elf.tags.get(name, []) if value & ~_FLAGS[name])
-    return odd + [f"has {name} {value:#x}" for name, value in flags]
-
-
 def _lazy_binding(elf: SharedLibrary) -> list[str]:
     now = elf.flag("DT_FLAGS", 0x8) or elf.flag("DT_FLAGS_1", 0x1) or "DT_BIND_NOW" in elf.tags
     return [] if now else ["symbols are bound lazily"]
@@ -164,7 +132,6 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
     "depends on nothing but glibc and libgcc": lambda elf: [
         f"needs {name}" for name in elf.needed if not NEEDED.fullmatch(name)
     ],
-    "no dynamic tags and flags but those of a build": _unusual_tags,
     "no RPATH, no RUNPATH": lambda elf: [tag for tag in ("DT_RPATH", "DT_RUNPATH") if tag in elf.tags],
     "RELRO": lambda elf: [] if "PT_GNU_RELRO" in dict(elf.segments) else ["relocations stay writable"],
     "BIND_NOW": _lazy_binding,

@@ -2,12 +2,12 @@
 
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from aotforge.conformance.checks.abi import function_name
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.checks.library import DEVELOPMENT_FILES, LOADED, build_machine_traces
+from aotforge.conformance.checks.library import DEVELOPMENT_FILES, build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.artifact_names import parse_artifact_name
@@ -19,13 +19,8 @@ ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", 
 """Imports that every Windows has, besides `_API_SET`. HIP is loaded at run time, never imported."""
 
 _API_SET = re.compile(r"api-ms-win-(core|crt)-[a-z0-9-]+-l\d+-\d+-\d+\.dll")
-_OWN_TABLES = frozenset({0, 1, 3, 5, 9, 10, 12})
-"""Data directories of own builds, and the load configuration of newer linkers (10). Others load modules (delayed imports, .NET) or
-redirect imports (manifests)."""
-
 _MUST_EXIST = ("lib/aotriton_v2.dll", "lib/aotriton_v2.lib", *DEVELOPMENT_FILES)
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
-_PROGRAM = f"{TOP}/bin/dropin.exe"
 _IMAGES = f"{TOP}/lib/aotriton.images/"
 _CHARACTERISTICS = {
     HIGH_ENTROPY: "64-bit address randomisation",
@@ -52,8 +47,6 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(path.name, members), path.name)
     yield _naming(context, path.name, contents)
-    what = f"no other library or program in {path.name}"
-    yield finding_from("windows", what, _others(contents))
     traces = (
         f"{name}: {text}"
         for name, data in contents.items()
@@ -94,14 +87,6 @@ def _naming(context: CheckContext, file: str, contents: Iterable[str]) -> Findin
     return finding_from("windows", "the archive's name states its release and its packs", wrong, file)
 
 
-def _others(contents: Mapping[str, bytes]) -> Iterator[str]:
-    """The layout has no others in the folder lib, where archives are import libraries."""
-    for name, data in contents.items():
-        in_place = name == _PROGRAM or name.rpartition("/")[0] == f"{TOP}/lib"
-        if data.startswith((b"MZ", *LOADED)) and not in_place:
-            yield name
-
-
 def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Finding]:
     """Packs in the archive are the Linux archives' packs, file for file."""
     found: dict[str, dict[str, bytes]] = {}
@@ -121,7 +106,6 @@ def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Findi
 def _hardening(name: str, module: Module) -> list[Finding]:
     libraries = [library.lower() for library in module.imports]
     others = [found for found in libraries if found not in ALLOWED and not _API_SET.fullmatch(found)]
-    tables = [f"has data directory {index}" for index in module.tables if index not in _OWN_TABLES]
     missing = [
         f"without {text}" for bit, text in _CHARACTERISTICS.items() if not module.characteristics & bit
     ]
@@ -129,7 +113,6 @@ def _hardening(name: str, module: Module) -> list[Finding]:
     what = f"{name} imports nothing but Windows' own libraries and forwards to no others"
     return [
         finding_from("windows", what, others, ", ".join(module.imports)),
-        finding_from("windows", f"{name} has the tables of a build, and no others", tables),
         finding_from("windows", f"{name} is hardened", missing),
         finding_from("windows", f"{name} holds no time of linking", time),
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aotforge.base.architectures import Architectures, load_architectures
 from aotforge.base.hardware import load_hardware_runs
-from aotforge.conformance.recommend import pack_serves
+from aotforge.conformance.matrix import pack_serves
 from aotforge.deliver.dropin.apply import DropInReport, drop_in
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease, read_prefix, read_torch_lib
 from aotforge.deliver.dropin.store import ORIGINALS, STORE

@@ -6,7 +6,7 @@ from typing import Any
 
 from aotforge.devtools.cost.run_cost import Cost
 from aotforge.devtools.cost.work import KINDS
-from aotforge.virtual_gpu.emulator.classes import InstructionClass
+from vgpu.emulator.classes import InstructionClass
 
 NOTE = "an estimate from a model of issue, pipes and latencies, not a measurement: see docs/virtual-gpu-tools.md for its limits"
 _Quantity = tuple[str, Callable[[Cost], float], str]

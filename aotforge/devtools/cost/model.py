@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
 from aotforge.devtools.cost.timeline import Timeline
 from aotforge.devtools.cost.work import Traffic, Work, is_permute, traffic_kind
-from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
-from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
+from vgpu.emulator.classes import InstructionClass, instruction_class
+from vgpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
 _LATENCY = "latency"
 _BUSY = 0.75
@@ -78,7 +78,7 @@ def _issued(work: Work, model: IssueModel) -> tuple[float, float, float]:
     for name, count in work.names.items():
         kind = instruction_class(name)
         if shape := matrix_shape(name):
-            matrix += count * matrix_cycles(shape, model.arch)
+            matrix += count * matrix_cycles(shape, model)
             vector += count * model.issue if model.matrix_apart else 0
         elif kind is InstructionClass.VALU:
             vector += count * vector_cycles(name, model)
@@ -123,7 +123,7 @@ def _peak(work: Work, model: IssueModel) -> float:
     best = (0, 0.0)
     for name, count in work.names.items():
         if shape := matrix_shape(name):
-            best = max(best, (count * shape.flops, shape.flops / matrix_cycles(shape, model.arch)))
+            best = max(best, (count * shape.flops, shape.flops / matrix_cycles(shape, model)))
     return best[1]
 
 
@@ -165,7 +165,7 @@ def _busy(one: MeasuredLine, model: IssueModel) -> tuple[str, float]:
     """Pipe and cycles, as the model counts them."""
     name = one.line.name
     if shape := matrix_shape(name):
-        return "matrix", one.count * matrix_cycles(shape, model.arch) / model.simds
+        return "matrix", one.count * matrix_cycles(shape, model) / model.simds
     kind = instruction_class(name)
     if kind is InstructionClass.VALU:
         return "vector", one.count * vector_cycles(name, model) / model.simds

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.emulator.hooks import HookEvent, InstructionHooks
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.hooks import HookEvent, InstructionHooks
 
 _JUMPS = ("s_branch", "s_cbranch", "s_call", "s_setpc", "s_swappc", "s_endpgm")
 Path = tuple[int, ...]

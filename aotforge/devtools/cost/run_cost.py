@@ -20,11 +20,11 @@ from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.targets.amd.code_object import read_stats
 from aotforge.targets.amd.occupancy import resident_workgroups
+from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.measure import Meter
-from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, launch_of, uses_of
+from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.measure import Meter
+from vgpu.emulator.program import Emulator, Program
 
 _TOP = 10
 

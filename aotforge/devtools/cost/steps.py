@@ -8,10 +8,10 @@ from typing import Any
 
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
 from aotforge.devtools.cost.work import is_permute, traffic_kind
-from aotforge.virtual_gpu.emulator import waits
-from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
-from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine
+from vgpu.emulator import waits
+from vgpu.emulator.classes import InstructionClass, instruction_class
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.measure import SEGMENT, MeasuredLine
 
 VECTOR, MATRIX, SCALAR, LOCAL, MEMORY, NONE = range(6)
 """Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each other."""
@@ -95,7 +95,7 @@ def _step(
     kind = instruction_class(line.name)
     needs = _numbers([*reads, *writes], slow)
     if shape := matrix_shape(line.name):
-        cycles = float(matrix_cycles(shape, model.arch))
+        cycles = float(matrix_cycles(shape, model))
         sums = tuple(slow.index(span) for span in writes if span in reads[-1:])
         return Step(
             unit=MATRIX if model.matrix_apart else VECTOR,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
 from aotforge.devtools.cost.rates import matrix_shape
-from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
-from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
+from vgpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
+from vgpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
 _VERBS = ("loads", "stores", "atomics")
 KINDS = (

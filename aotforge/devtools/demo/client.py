@@ -15,12 +15,12 @@ from aotforge.errors import ExecutionError, ToolchainError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
+from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, find_compiler
-from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
 from kernels.flash.bounds import bounds
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
+from vgpu.hip.build_hip import VirtualHip, find_compiler
 
 _CLIENT = Path(__file__).parent / "client.cpp"
 _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}

@@ -20,10 +20,10 @@ from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
 from aotforge.release.listed_files import check_listed_files
 from aotforge.sandbox.release_programs import find_release_programs
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
-from aotforge.virtual_gpu.interpreter.number_formats import DType
+from aotforge.verify.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 _LARGEST_HEAD_DIM = 64
 _SHAPE = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=200, seqlen_k=200)
@@ -81,7 +81,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
 def python_folders(root: Path) -> set[Path]:
     """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the checkout; not the folder that
     Python is installed in, which may be the user's home."""
-    own = {root / name for name in ("aotforge", "kernels", "manifests")}
+    own = {root / name for name in ("aotforge", "vgpu", "ttcpu", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
     return {*own, *(one for one in inner if one.exists() and not one.is_relative_to("/usr"))}

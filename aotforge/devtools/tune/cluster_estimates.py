@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, replace
 
 from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
+from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
 from aotforge.devtools.tune.search import EstimateStore, TunedCost, estimated, model_digest
 from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster.cluster import Cluster
-from aotforge.pipeline.cluster.messages import ROOT, Order, Reference, Result, Session
+from aotforge.pipeline.cluster.messages import Order, Reference, Result, Session
 from aotforge.pipeline.cluster.worker import JOBS, TOOLS, run_order
 
 _KIND = "estimate"

@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from aotforge.base.source_groups import PACKAGE, files_digest, group_digest
+from aotforge.base.source_groups import ROOT, files_digest, group_digest
 from aotforge.compile.pool import WorkerLimits
 from aotforge.plan.model import build, canonical_json, json_digest
 from aotforge.publish.cache.index import SharedObject
 from aotforge.toolchain.triton import Toolchain
 
-ROOT = PACKAGE.parent
 State = Literal["done", "failed", "lost"]
 
 

@@ -27,9 +27,9 @@ from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import VERSION, load_verdict, verdict_key
 from aotforge.verify.verify_plan import TIMEOUT, image_tasks, source_map, verify_tasks
-from aotforge.virtual_gpu.emulator.lines import LineMap
-from aotforge.virtual_gpu.emulator.listing import instruction_names
-from aotforge.virtual_gpu.emulator.targets import emulated_target
+from vgpu.emulator.lines import LineMap
+from vgpu.emulator.listing import instruction_names
+from vgpu.emulator.targets import emulated_target
 
 _EXPLAINED = 4
 """Failed images that are executed again here: a fault in one kernel is in all its images."""

@@ -157,9 +157,9 @@ def _compile(order: Order, session: Session) -> tuple[bytes, Result]:
 
 def _verify(order: Order, session: Session) -> tuple[bytes, Result]:
     """The file of a verdict store with the verdict on an image, a failed one as well."""
+    from aotforge.verify.interpreter.dispatch import Use  # noqa: PLC0415 - as above
     from aotforge.verify.verdict import ImageTask  # noqa: PLC0415 - numpy and the emulator: workers that compile need neither
     from aotforge.verify.verdict_store import store_verdict, verdict_key  # noqa: PLC0415 - as above
-    from aotforge.virtual_gpu.interpreter.dispatch import Use  # noqa: PLC0415 - as above
 
     body = order.body
     data = fetch_object(open_store(order.place), Reference(**body["image"]).shared)
@@ -282,7 +282,7 @@ class Tools:
 
 def _build_interpreter(folder: Path, lanes: int, names: tuple[str, ...]) -> None:
     """One process of this machine compiles it; the others wait. Raises ToolchainError, CacheError."""
-    from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - as in _verify
+    from vgpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - as in _verify
 
     make_folders(folder)
     with os.fdopen(open_lock(folder / "cluster.lock")) as lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.formats.code_object import kernel_metadata
@@ -93,7 +94,7 @@ class AmdBackend:
     def check_loaded(self, binary: bytes) -> None:
         """Segments, sections, symbols, metadata and descriptor agree."""
         if is_code_object(binary):
-            check_loaded(binary)
+            check_loaded(binary, elf_flags())
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""
@@ -123,6 +124,14 @@ class AmdBackend:
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Waves per SIMD."""
         return occupancy(stats, cast("AmdArchitecture", architecture))
+
+
+@cache
+def elf_flags() -> Mapping[str, int]:
+    """The flags that the ELF headers of an arch's code objects have."""
+    from aotforge.base.architectures import load_architectures  # noqa: PLC0415 - pydantic, which workers lack
+
+    return {arch: row.elf_flags for arch, row in load_architectures().amd.items()}
 
 
 AMD = AmdBackend()

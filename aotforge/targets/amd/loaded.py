@@ -5,6 +5,7 @@ its descriptor.
 """
 
 import struct
+from collections.abc import Mapping
 
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata, metadata
 from aotforge.formats.elf import ElfFile, read_elf
@@ -20,15 +21,6 @@ _DYNAMIC_RELOCATIONS = frozenset({7, 17, 23, 36})
 """DT_RELA, DT_REL, DT_JMPREL, DT_RELR."""
 _LOADED = (".text", ".rodata", ".dynsym", ".dynstr", ".dynamic")
 _DESCRIPTOR_BYTES = 64
-_ARCHS = {
-    0x2F: "gfx906", 0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x36: "gfx1030",
-    0x37: "gfx1031", 0x38: "gfx1032", 0x39: "gfx1033", 0x3E: "gfx1034", 0x3D: "gfx1035", 0x45: "gfx1036",
-    0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x44: "gfx1103", 0x43: "gfx1150", 0x4A: "gfx1151",
-    0x55: "gfx1152", 0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201",
-}  # fmt: skip
-"""By the lowest byte of the ELF header's flags."""
-_ANY_FEATURES = 0x500
-"""Flags of gfx9's code for any setting of XNACK and SRAM-ECC; a loader refuses code for the other setting."""
 
 
 def is_code_object(data: bytes) -> bool:
@@ -40,11 +32,14 @@ def is_code_object(data: bytes) -> bool:
     )
 
 
-def check_loaded(data: bytes) -> None:
-    """Raises CodeObjectError unless it is one kernel of a known arch, loaded as its sections show."""
+def check_loaded(data: bytes, flags_of: Mapping[str, int]) -> None:
+    """Raises CodeObjectError unless it is one kernel of a known arch, loaded as its sections show.
+
+    `flags_of`: the ELF header's flags by arch (`elf_flags`).
+    """
     try:
         elf = read_elf(data)
-        _check_header(data)
+        _check_header(data, flags_of)
         _check_relocations(elf)
         _check_segments(data, elf)
         _check_entry(data, elf)
@@ -57,17 +52,13 @@ def _require(holds: bool, fault: str) -> None:
         raise CodeObjectError(f"{fault}, so a GPU may execute other code than its sections show")
 
 
-def _check_header(data: bytes) -> None:
+def _check_header(data: bytes, flags_of: Mapping[str, int]) -> None:
     """The arch and the ABI are those that the metadata state."""
     ident, kind, _, _, _, _, _, flags, *_ = _HEADER.unpack_from(data)
     stated = metadata(data)
     _require(kind == _SHARED_OBJECT, f"its ELF type is {kind}, not that of a shared object")
     arch = str(stated["amdhsa.target"]).rpartition("-")[2]
-    features = _ANY_FEATURES if arch[:-2] == "gfx9" else 0
-    _require(
-        _ARCHS.get(flags & 0xFF) == arch and flags & ~0xFF == features,
-        f"its metadata state {arch}, its header {flags:#x}",
-    )
+    _require(flags_of.get(arch) == flags, f"its metadata state {arch}, its header {flags:#x}")
     versions = (ident[7], ident[8]), stated["amdhsa.version"]
     _require(versions == (_ABI, [1, 2]), f"its ABI and metadata are of versions {versions}")
 

@@ -14,12 +14,12 @@ from aotforge.errors import AotforgeError
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Argument, Device, DeviceContext
 from aotforge.verify.executors import DeviceImage, EmulatedImage
+from aotforge.verify.interpreter.dispatch import Launch, Use
+from aotforge.verify.interpreter.number_formats import Array
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Guarded
 from aotforge.verify.verdict import ImageTask
-from aotforge.virtual_gpu.emulator.host_calls import OnPrint
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
-from aotforge.virtual_gpu.interpreter.number_formats import Array
+from vgpu.emulator.host_calls import OnPrint
 
 _WARM = 3  # launches before those that are timed: the first ones load code and raise the clock
 

@@ -14,8 +14,8 @@ from aotforge.rules import Operator, Vendor
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Argument, Device, DeviceContext
 from aotforge.verify.executors import DeviceImage
+from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.invocation import Invocation
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
 
 _TYPES = ("ptr", "i32", "i64", "u64", "f32")
 _DEVICES: Mapping[Vendor, int] = {"nvidia": 2, "amd": 10}

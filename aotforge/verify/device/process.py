@@ -34,10 +34,10 @@ from aotforge.verify.device.messages import (
     TimeImages,
 )
 from aotforge.verify.executors import EmulatedImage
+from aotforge.verify.interpreter.dispatch import Use, launch_of
 from aotforge.verify.invocation import Cases, Invocation, family_errors, load_cases, load_shaped
 from aotforge.verify.verdict import UNREACHED, ImageTask
-from aotforge.virtual_gpu.emulator.isa import approximations
-from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
+from vgpu.emulator.isa import approximations
 
 
 def list_devices(request: ListDevices) -> Devices:

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aotforge.errors import ExecutionError, UnsupportedError
-from aotforge.targets.cpu.backend import PREFIX
-from aotforge.targets.cpu.image import read_description
-from aotforge.targets.cpu.levels import host_levels
+from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.native.child import Fault, run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side
 from aotforge.verify.verdict import ImageTask
-from aotforge.virtual_gpu.emulator.host_calls import OnPrint
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
+from ttcpu.backend import PREFIX
+from ttcpu.image import read_description
+from ttcpu.levels import host_levels
+from vgpu.emulator.host_calls import OnPrint
 
 SECONDS = 20.0
 """Processor time of one launch: cases take milliseconds, so more is an endless loop."""

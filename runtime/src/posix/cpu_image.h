@@ -29,7 +29,7 @@ class CpuImage {
   // Null, or why the bytes cannot be loaded; the text is valid until the object ends. Throws std::bad_alloc only.
   const char* load(const uint8_t* bytes, size_t size);
 
-  // What the image's description states (aotforge/targets/cpu/image.py).
+  // What the image's description states (ttcpu/image.py).
   Function function() const { return function_; }
   const char* symbol() const { return texts_[0]; }
   const char* level() const { return texts_[1]; }

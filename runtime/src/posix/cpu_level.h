@@ -5,7 +5,7 @@
 
 namespace aotforge {
 
-// Names as in packs, without "cpu-", the highest first. aotforge/targets/cpu/levels.py has the same list.
+// Names as in packs, without "cpu-", the highest first. ttcpu/levels.py has the same list.
 extern const char* const kCpuLevels[];
 extern const size_t kCpuLevelCount;
 

@@ -27,9 +27,6 @@ from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import FORMAT
-from aotforge.virtual_gpu.emulator.assembly import check_text
-from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
-from aotforge.virtual_gpu.emulator.listing import parse_listing
 from tests.campaigns.fuzzing.programs import readers as built_readers
 from tests.campaigns.fuzzing.target import Run, Target, folder
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
@@ -37,6 +34,9 @@ from tests.support.hostile import member, refit, tar_bytes, zipped
 from tests.support.publishing import make_release
 from tests.support.readers import Readers, python_reads
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
+from vgpu.emulator.assembly import check_text
+from vgpu.emulator.descriptor import read_descriptor
+from vgpu.emulator.listing import parse_listing
 
 _BOUNDS = TarFacts(sha256="", size=1 << 16, members=50)
 
@@ -231,7 +231,7 @@ def code_objects() -> Iterator[tuple[Sequence[bytes], Run]]:
 @contextmanager
 def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A text: decoded or a named error; what is passed to the assembler has no directive that reads a file."""
-    from tests.unit.virtual_gpu.emulator.test_decoding import CHECKED
+    from tests.unit.vgpu.emulator.test_decoding import CHECKED
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "replace")

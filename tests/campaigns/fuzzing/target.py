@@ -29,7 +29,7 @@ class Target:
 def sources_digest(modules: Sequence[str], packages: Sequence[str] = ()) -> str:
     """The digest of the tested sources: minutes of campaigns count for these alone."""
     total = hashlib.sha256()
-    for tree in ("aotforge", "runtime"):
+    for tree in ("aotforge", "vgpu", "runtime"):
         for path in sorted((ROOT / tree).rglob("*")):
             name = path.relative_to(ROOT).as_posix()
             if path.suffix in _SOURCES and any(part in name for part in modules):

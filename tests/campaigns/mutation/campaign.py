@@ -73,10 +73,8 @@ def modules(language: str) -> list[Module]:
 
 def sources_of(name: str) -> str:
     """The digest of a module's file; of the instruction table: of its folder."""
-    if name == "isa":
-        paths = sorted((ROOT / "aotforge/virtual_gpu/emulator/isa").glob("*.py"))
-    else:
-        paths = [ROOT / name if "/" in name else ROOT / "runtime/src" / name]
+    single = ROOT / name if "/" in name else ROOT / "runtime/src" / name
+    paths = sorted((ROOT / "vgpu/emulator/isa").glob("*.py")) if name == "isa" else [single]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.isa import INSTRUCTIONS
 
 _failing: dict[str, bool] = {}
 

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from tests.campaigns.mutation.campaign import ROOT, Result, equivalents, sample
+from vgpu.emulator.isa import INSTRUCTIONS
 
 TESTS = [
-    f"tests/integration/virtual_gpu/emulator/test_{kind}_instructions.py"
-    for kind in ("scalar", "vector", "packed")
+    f"tests/integration/vgpu/emulator/test_{kind}_instructions.py" for kind in ("scalar", "vector", "packed")
 ]
 """Their tests have the instruction's name as a parameter. Wave instructions call C functions and are left out."""
 FORMS = ("scalar", "vector", "packed")

@@ -94,7 +94,7 @@ def test_its_record_has_every_file(wheel: Path) -> None:
             made = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             assert name == record or (digest, size) == (f"sha256={made}", str(len(data)))
         assert not [name for name in rows if "__pycache__" in name or name.endswith(".pyc")]
-        assert [name for name in rows if name.startswith("aotforge/targets/cpu/") and name.endswith(".ll")]
+        assert [name for name in rows if name.startswith("ttcpu/") and name.endswith(".ll")]
 
 
 def test_what_it_requires_is_what_is_tested(wheel: Path) -> None:

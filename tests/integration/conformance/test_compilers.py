@@ -18,7 +18,7 @@ pytestmark = pytest.mark.compiler
 
 
 def _oldest_and_newest() -> tuple[Compiler, ...]:
-    found = find_compilers()[0]
+    found = find_compilers(every=True)
     families = [[one for one in found if one.family == name] for name in ("gcc", "clang")]
     return tuple(dict.fromkeys(one for family in families for one in (*family[:1], *family[-1:])))
 
@@ -26,13 +26,13 @@ def _oldest_and_newest() -> tuple[Compiler, ...]:
 def test_the_oldest_and_the_newest_compilers(release: Path) -> None:
     """With HIP's own headers where they are installed."""
     assert_every_call_compiles(release, _oldest_and_newest())
-    if missing := find_compilers()[1]:
-        pytest.skip(f"{', '.join(missing)} not installed: .ci/older-compilers")
+    if len(find_compilers(every=True)) < sum(map(len, WANTED.values())):
+        pytest.skip("older compilers are not installed: .ci/older-compilers")
 
 
 @pytest.mark.slow
 def test_every_compiler(release: Path) -> None:
-    assert_every_call_compiles(release, find_compilers()[0])
+    assert_every_call_compiles(release, find_compilers(every=True))
 
 
 def assert_every_call_compiles(release: Path, wanted: tuple[Compiler, ...]) -> None:
@@ -52,11 +52,11 @@ def test_compilers_that_are_not_installed_are_not_passed(
     monkeypatch.setenv("PATH", str(tmp_path))
     report = check_release(release, checkout=ROOT, cache=CACHE, jobs=2, development=True, only=["calls"])
     reported = {f.what for f in of(report, "calls") if f.status == "not run" and not f.row}
-    assert reported == {f"with {family} {version}" for family, version in WANTED}
+    assert reported == {f"with {family}" for family in WANTED}
 
 
 def _clang() -> tuple[Compiler, ...]:
-    found = [one for one in find_compilers()[0] if one.family == "clang"]
+    found = [one for one in find_compilers(every=True) if one.family == "clang"]
     if not found:
         pytest.skip("no clang is installed")
     return tuple(found[-1:])
@@ -90,7 +90,7 @@ def test_a_name_in_another_namespace_turns_its_rows_red(release: Path, tmp_path:
 @pytest.mark.slow
 def test_every_compiler_refuses_a_name_in_another_namespace(release: Path, tmp_path: Path) -> None:
     folder = altered(release, tmp_path / "r", RUNTIME, _move_a_name)
-    for one in find_compilers()[0]:
+    for one in find_compilers(every=True):
         report = check_release(
             folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=[one], hip=standin_hip(ROOT), only=["calls"]
         )  # fmt: skip
@@ -98,7 +98,7 @@ def test_every_compiler_refuses_a_name_in_another_namespace(release: Path, tmp_p
 
 
 def test_names_need_a_clang(release: Path) -> None:
-    others = [one for one in find_compilers()[0] if one.family != "clang"]
+    others = [one for one in find_compilers(every=True) if one.family != "clang"]
     report = check_release(
         release, checkout=ROOT, cache=CACHE, development=True, compilers=others, hip=standin_hip(ROOT), only=["names"]
     )  # fmt: skip
@@ -108,5 +108,5 @@ def test_names_need_a_clang(release: Path) -> None:
 def test_ci_installs_every_compiler() -> None:
     """gcc 12 is what `g++` is there."""
     text = "".join((ROOT / ".ci" / name).read_text() for name in ("run", "older-compilers"))
-    packages = {f"{'g++' if family == 'gcc' else family}-{version}" for family, version in WANTED}
+    packages = {f"g++-{version}" for version in WANTED["gcc"]} | {f"clang-{v}" for v in WANTED["clang"]}
     assert packages - set(re.findall(r"[\w+-]+", text)) == {"g++-12"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import cast
 import pytest
 
 from aotforge.conformance.checks.abi import dynamic_symbols
-from aotforge.conformance.checks.baseline import previous
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces, check_elf
 from aotforge.conformance.checks.windows import _hardening, check_windows
@@ -22,7 +20,6 @@ from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import Module, read_module
-from aotforge.formats.shared_library import open_elf, read_shared_library
 from aotforge.formats.zip_archive import write_zip
 from tests.support.runtime import ROOT
 
@@ -48,10 +45,6 @@ def context_of(path: Path) -> CheckContext:
     [
         (["-Wl,-rpath,/opt/somewhere"], "no RPATH"),
         (["-Wl,-rpath,$ORIGIN,--disable-new-dtags"], "no RPATH"),
-        (["-Wl,-f,libm.so.6"], "no dynamic tags"),
-        (["-Wl,-F,libm.so.6"], "no dynamic tags"),
-        (["-Wl,--audit,libm.so.6"], "no dynamic tags"),
-        (["-Wl,-z,nodefaultlib"], "no dynamic tags"),
         (["-Wl,-z,norelro"], "RELRO"),
         (["-Wl,-z,lazy"], "BIND_NOW"),
         (["-Wl,-z,execstack"], "no executable stack"),
@@ -81,18 +74,6 @@ def test_nothing_wrong_and_not_stripped(tmp_path: Path) -> None:
     assert failed.what == "stripped" and ".debug_info" in failed.evidence
     (tmp_path / "libx.so").write_bytes(b"text")
     assert [f.status for f in check_elf(context_of(tmp_path / "libx.so"))] == ["failed"]
-
-
-def test_an_empty_name_of_a_needed_library(tmp_path: Path) -> None:
-    context = elf(tmp_path, ["-nostdlib", *GOOD, "-Wl,--no-as-needed", "-lc"])
-    data = bytearray(context.library.read_bytes())
-    with open_elf(context.library) as file:
-        section = file.get_section_by_name(".dynamic")
-        start, tags = section["sh_offset"], [tag.entry.d_tag for tag in section.iter_tags()]
-    struct.pack_into("<Q", data, start + 16 * tags.index("DT_NEEDED") + 8, 0)
-    context.library.write_bytes(data)
-    assert "" in read_shared_library(context.library).needed
-    assert any(one.status == "failed" and "libx.so: needs " in one.evidence for one in check_elf(context))
 
 
 def test_symbols_as_nm_has_them(tmp_path: Path) -> None:
@@ -129,17 +110,10 @@ def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert bool(build_machine_traces(f"built on {host}.".encode(), tmp_path)) == found
 
 
-def test_the_baseline_of_the_same_feature_release(tmp_path: Path) -> None:
-    for name in ("0.11b", "0.11.1b", "0.12b", "0.10b"):
-        (tmp_path / f"{name}.symbols.xml").touch()
-    assert previous(tmp_path, "0.11.2b") == "0.11.1b"
-    assert previous(tmp_path, "0.11b") == "0.11b"
-    assert previous(tmp_path, "0.13b") is None
-
-
 def test_only_wanted_compilers(tmp_path: Path) -> None:
     for name, reported in (
         ("g++", "g++ (Debian 13.2.0-1) 13.2.0"),
+        ("g++-10", "g++-10 (Debian 10.2.1-6) 10.2.1"),
         ("g++-11", "g++-11 (Debian 11.3.0-12) 11.3.0"),
         ("clang++", "Debian clang version 14.0.6"),
     ):
@@ -147,9 +121,9 @@ def test_only_wanted_compilers(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o755)
     (tmp_path / "g++-9").write_text("#!/nonexistent\n")
     (tmp_path / "g++-9").chmod(0o755)
-    found, missing = find_compilers(str(tmp_path))
-    assert [one.name for one in found] == ["gcc 11", "clang 14"]
-    assert missing == ("gcc 9", "gcc 10", "gcc 12", "clang 11", "clang 12", "clang 13")
+    found = find_compilers(str(tmp_path), every=True)
+    assert [one.name for one in found] == ["gcc 10", "gcc 11", "clang 14"]
+    assert [one.name for one in find_compilers(str(tmp_path))] == ["gcc 11", "clang 14"]
 
 
 CODE = 'extern "C" __declspec(dllexport) int one() { return 1; }\nextern "C" __declspec(dllexport) int two() { return 2; }\n'
@@ -192,18 +166,9 @@ def forwarding(folder: Path) -> bytes:
     return dll(folder, "x.def")
 
 
-def redirected(folder: Path) -> bytes:
-    """A manifest among its resources names the file that the loader takes for an import."""
-    require_mingw()
-    (folder / "x.manifest").write_text('<assembly manifestVersion="1.0"><file name="msvcrt.dll"/></assembly>')
-    (folder / "x.rc").write_text('2 24 "x.manifest"\n')
-    subprocess.run(["x86_64-w64-mingw32-windres", "x.rc", "rc.o"], cwd=folder, check=True)
-    return dll(folder, "rc.o")
-
-
 @pytest.mark.parametrize(
     ("make", "reported"),
-    [(dll, []), (forwarding, ["evil.dll"]), (redirected, ["has data directory 2"])],
+    [(dll, []), (forwarding, ["evil.dll"])],
 )
 def test_libraries_that_a_windows_library_loads_besides_its_imports(
     tmp_path: Path, make: Callable[[Path], bytes], reported: list[str]
@@ -224,13 +189,12 @@ def test_libraries_that_a_windows_library_loads_besides_its_imports(
 )
 def test_names_like_those_of_windows_libraries(name: str, status: str) -> None:
     module = Module(imports=(name,), exports=(), tables=(), link_time=0, characteristics=0xFFFF)
-    assert [one.status for one in _hardening("x.dll", module)] == [status, *["passed"] * 3]
+    assert [one.status for one in _hardening("x.dll", module)] == [status, *["passed"] * 2]
 
 
 def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     members = {"aotriton/lib/aotriton_v2.dll": dll(tmp_path), "readme.txt": b"built in /home/me/src"}
-    members |= {"aotriton/bin/dropin.exe": b"MZ", "aotriton/bin/other.exe": b"MZ"}
     write_zip(path, members, epoch=0)
     compat = load_matrix(ROOT)
     context = SimpleNamespace(
@@ -242,7 +206,6 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     reported = "\n".join(f.evidence for f in findings if f.status == "failed")
     for text in (
         "top entries aotriton, readme.txt",
-        "aotriton/bin/other.exe",
         "aotriton_v2.lib is missing",
         "/home/me/src",
         "v3::flash::attn_fwd is not exported",

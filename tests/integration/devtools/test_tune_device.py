@@ -19,11 +19,11 @@ from aotforge.devtools.tune.sources import _Image, open_folder
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import DeviceError, ReportError, UnsupportedError
 from aotforge.verify.device.watchdog import Limits
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 from tests.integration.deliver.hardware.test_check import endless, wild
 from tests.integration.release.real import CACHE
 from tests.integration.verify.test_verify import faulty
 from tests.support.families import PROJECT
+from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 
 pytestmark = pytest.mark.compiler
 NOW = {

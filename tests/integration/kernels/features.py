@@ -1,6 +1,6 @@
 """Attention problems with every feature, small enough for the interpreter, and faults planted in the kernels' sources.
 
-The problems are those of the acceptance cases in docs/attention-tests.md; the comparison is the verifier's.
+The problems are those of the acceptance cases in docs/planted-faults.md; the comparison is the verifier's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 
 from aotforge.errors import AccessError
 from aotforge.rules import Scalar
+from aotforge.verify.interpreter.dispatch import select
+from aotforge.verify.interpreter.machine import run_launch
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.tensors import Layout
-from aotforge.virtual_gpu.interpreter.dispatch import select
-from aotforge.virtual_gpu.interpreter.machine import run_launch
 from kernels.flash.call import BOTTOM_RIGHT, TOP_LEFT, Bias, Case, Dropout
 from kernels.flash.cases import invocation_of
 from kernels.flash.rules import FAMILY

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from aotforge.virtual_gpu.interpreter.number_formats import DType
+from aotforge.verify.interpreter.number_formats import DType
 from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import (

@@ -14,7 +14,7 @@ from aotforge.errors import UnsupportedError
 from aotforge.plan.model import CompileJob, Plan, PlannedChoice, PlannedKernel
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Kernel
-from aotforge.virtual_gpu.interpreter.dispatch import select
+from aotforge.verify.interpreter.dispatch import select
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 from tests.integration.kernels.attention_call import GFX908

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from aotforge.errors import AccessError
+from aotforge.verify.interpreter.number_formats import decode, encode
 from aotforge.verify.tensors import Float, Guarded
-from aotforge.virtual_gpu.interpreter.number_formats import decode, encode
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Case, tensor_of, values_of
 from kernels.flash.rules import FAMILY

@@ -18,16 +18,16 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
+from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
+from aotforge.verify.interpreter.number_formats import DType, decode, encode
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, launch_of, uses_of
-from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 from kernels.flash.call import Bias, Case
 from kernels.flash.cases import invocation_of
 from tests.integration.kernels.features import KERNELS, is_found, planted, violations
 from tests.support.runtime import CACHE, ROOT
+from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.program import Emulator
 
 ATTENTION = [name for name in KERNELS if name != "attn_dropout_mask"]
 

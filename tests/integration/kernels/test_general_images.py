@@ -16,8 +16,8 @@ from aotforge.plan.selection import Only
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import image_tasks, load_interpreters
-from aotforge.virtual_gpu.emulator.interpreter_library import use_library
 from tests.support.runtime import CACHE, ROOT
+from vgpu.emulator.interpreter_library import use_library
 
 pytestmark = pytest.mark.compiler
 WINDOW = "flash.attn_fwd:gfx908:dtype=fp16,mask=window:general"

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, UnsupportedError
-from aotforge.virtual_gpu.interpreter.machine import Opaque, execute
-from aotforge.virtual_gpu.interpreter.memory import Memory
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.machine import Opaque, execute
+from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     DType,
     bf16_bits,

@@ -13,7 +13,7 @@ import pytest
 from aotforge.pack.dispatch import decode_dispatch
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.rules import ValueType
-from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of, rungs_below
+from aotforge.verify.interpreter.dispatch import Use, launch_of, rungs_below
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, files, write

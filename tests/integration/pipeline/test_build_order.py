@@ -83,7 +83,7 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
 def test_an_arch_without_a_virtual_gpu_is_reported_before_anything_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aotforge.virtual_gpu.emulator.targets.emulated_targets", dict)
+    monkeypatch.setattr("vgpu.emulator.targets.emulated_targets", dict)
     request = BuildRequest(root=ROOT, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path, jobs=1)
     with pytest.raises(VerifyError, match="images for gfx908 cannot be verified") as caught:
         require_executors(make_plans(request), request.cache)

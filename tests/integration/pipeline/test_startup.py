@@ -10,7 +10,7 @@ import pytest
 from tests.support.families import PROJECT
 
 HEAVY = (
-    *("numpy", "triton", "rich", "docker", "boto3", "tuf", "aotforge.virtual_gpu.emulator.program"),
+    *("numpy", "triton", "rich", "docker", "boto3", "tuf", "vgpu.emulator.program"),
     *("auditwheel", "elftools", "urllib.request", "aotforge.pipeline.shards.merge"),
     *("distributed", "dask", "aotforge.pipeline.cluster"),
 )

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, find_compiler
 from tests.support.runtime import ROOT, Objects
+from vgpu.hip.build_hip import VirtualHip, find_compiler
 
 from .kept import kept
 from .wheel import FIXTURES, flags, installed

@@ -23,9 +23,9 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.plan.planner import make_plan
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 from kernels.flash.call import DTYPE_KEY
 from tests.support.runtime import CACHE, ROOT, Objects
+from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 
 from .grids import Case, minor_of
 from .wheel import FIXTURES, compile_with_pytorch

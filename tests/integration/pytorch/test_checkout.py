@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from aotforge.base.architectures import load_profiles
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip
 from tests.support.runtime import CACHE, ROOT, build_objects
+from vgpu.hip.build_hip import build_virtual_hip
 
 from .checkout import Build, prepare
 from .grids import minor_of

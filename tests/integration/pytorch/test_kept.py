@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.virtual_gpu.hip.build_hip import find_compiler
+from vgpu.hip.build_hip import find_compiler
 
 from .kept import kept
 

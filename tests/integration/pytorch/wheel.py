@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from aotforge.virtual_gpu.hip.build_hip import find_compiler
 from tests.support.runtime import CACHE, ROOT
+from vgpu.hip.build_hip import find_compiler
 
 FIXTURES = ROOT / "tests" / "fixtures" / "pytorch"
 

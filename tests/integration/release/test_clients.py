@@ -26,9 +26,9 @@ from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, Release
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import LICENCE, MANIFEST, records
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
 ROCM = "7.1"

@@ -20,11 +20,11 @@ from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
-from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.integration.pytorch.stack import plan_of
 from tests.integration.pytorch.test_acceptance import FUNCTIONALS
 from tests.integration.release.real import CACHE, ROOT
 from tests.integration.release.standin import LICENCE, MANIFEST, records
+from vgpu.hip.build_hip import build_virtual_hip, environment
 
 pytestmark = pytest.mark.compiler
 CLIENTS = ROOT / "tests" / "fixtures" / "clients"

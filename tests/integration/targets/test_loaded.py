@@ -18,9 +18,9 @@ from aotforge.pack.reader import OpenPack
 from aotforge.pipeline.image_texts import check_texts
 from aotforge.targets.amd.backend import AMD
 from aotforge.verify.verdict import ImageTask
-from aotforge.virtual_gpu.emulator.assembly import assemble, link
-from tests.integration.virtual_gpu.emulator.handwritten import assembly_text
+from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.unit.verify.test_verdicts import RESOURCES
+from vgpu.emulator.assembly import assemble, link
 
 pytestmark = pytest.mark.compiler
 

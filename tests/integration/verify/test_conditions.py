@@ -18,9 +18,9 @@ from aotforge.verify import executors
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import image_tasks
-from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
+from vgpu.emulator.launch import LaunchReport, LaunchRequest
 
 pytestmark = pytest.mark.compiler
 

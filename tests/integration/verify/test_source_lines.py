@@ -15,12 +15,9 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.plan.model import CompileJob, with_line_info
 from aotforge.plan.planner import plan_project
+from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.verify_plan import source_map
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
-from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.interpreter.memory import Memory
-from tests.integration.virtual_gpu.emulator.attention_images import Images
+from tests.integration.vgpu.emulator.attention_images import Images
 from tests.support.families import (
     HEADER,
     KERNEL,
@@ -30,6 +27,9 @@ from tests.support.families import (
     write_family,
 )
 from tests.support.runtime import CACHE
+from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.lines import LineMap, read_lines
+from vgpu.emulator.program import Emulator
 
 pytestmark = pytest.mark.compiler
 _TEXT = HEADER + KERNEL

@@ -23,10 +23,10 @@ from aotforge.verify import verify_plan as run
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import VerifyEvent
 from aotforge.verify.verify_plan import verify_images
-from aotforge.virtual_gpu.emulator.assembly import assemble
 from tests.e2e.checkouts import share_interpreter
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
+from vgpu.emulator.assembly import assemble
 
 pytestmark = pytest.mark.compiler
 FORWARD = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=full,width=32:1"

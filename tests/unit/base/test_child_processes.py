@@ -30,7 +30,7 @@ _STARTERS = {
     "aotforge/base/child_processes.py": "starts every child",
     "aotforge/sandbox/executors/agent.py": "starts a step inside its sandbox, with the step's own environment",
     "aotforge/compile/worker.py": "forks a compile worker for each job, with the worker's environment",
-    "aotforge/targets/cpu/launch.py": "forks to repeat a launch that may fault, with the program's environment",
+    "ttcpu/launch.py": "forks to repeat a launch that may fault, with the program's environment",
     "aotforge/verify/native/child.py": "forks for each launch of an image, with the environment of its worker",
 }
 """The only modules that may start processes themselves, and why."""
@@ -108,6 +108,7 @@ def _direct_starts(tree: ast.Module) -> list[str]:
 
 
 def test_only_one_module_starts_processes() -> None:
-    paths = [*(ROOT / "aotforge").rglob("*.py"), ROOT / "tasks.py"]
+    packages = ("aotforge", "vgpu", "ttcpu")
+    paths = [*(path for name in packages for path in (ROOT / name).rglob("*.py")), ROOT / "tasks.py"]
     found = {path.relative_to(ROOT).as_posix(): _direct_starts(ast.parse(path.read_text())) for path in paths}
     assert {path for path, starts in found.items() if starts} == _STARTERS.keys()

@@ -8,61 +8,66 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.source_groups import EFFECTS, GROUPS, PACKAGE, group_digest, group_files
+from aotforge.base.source_groups import EFFECTS, GROUPS, ROOT, group_digest, group_files
 from aotforge.errors import ToolchainError
 from tests.support.families import PROJECT
+
+
+def _copy_sources(folder: Path) -> None:
+    for name in ("aotforge", "vgpu", "ttcpu", "manifests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 @pytest.mark.parametrize("group", sorted(GROUPS))
 def test_every_pattern_matches_and_renaming_any_file_group_is_an_error(group: str, tmp_path: Path) -> None:
     assert group_files(group)
-    package = tmp_path / "aotforge"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(PROJECT / "manifests", tmp_path / "manifests")
-    before = group_digest(group, package)
+    _copy_sources(tmp_path)
+    before = group_digest(group, tmp_path)
     assert before == group_digest(group)
     for pattern in GROUPS[group]:
-        folder = package / pattern.removeprefix("!").split("/*")[0]
+        folder = tmp_path / pattern.removeprefix("!").split("/*")[0]
         folder.rename(tmp_path / "renamed")
         with pytest.raises(ToolchainError, match="matches no file"):
-            group_digest(group, package)
+            group_digest(group, tmp_path)
         (tmp_path / "renamed").rename(folder)
-    assert group_digest(group, package) == before
+    assert group_digest(group, tmp_path) == before
 
 
 @pytest.mark.parametrize("package", ["compile", "formats", "pack", "release"])
 def test_the_stamp_of_a_release_covers_each_package_that_makes_its_bytes(package: str) -> None:
     """A stale release would otherwise be found made already."""
-    modules = {str(path.relative_to(PACKAGE)) for path in (PACKAGE / package).glob("*.py")}
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "aotforge" / package).glob("*.py")}
     assert modules and modules <= set(group_files("release"))
 
 
 @pytest.mark.parametrize(
     ("group", "seen", "unseen"),
     [
-        ("verifier", "virtual_gpu/emulator/native/run.h", "verify/report.py"),
-        ("verifier", "virtual_gpu/interpreter/memory.py", "virtual_gpu/emulator/debugger/shell.py"),
-        ("verifier", "verify/compare.py", "verify/report.py"),
-        ("verifier", "formats/code_object.py", "compile/scheduler.py"),
-        ("verifier", "../manifests/architectures.yaml", "../manifests/profiles.yaml"),
-        ("release", "pipeline/build_release.py", "cli/build.py"),
-        ("release", "release/licences/zstd.txt", "verify/report.py"),
-        ("shards", "pipeline/shards/split.py", "pipeline/ci_jobs/jobs.py"),
-        ("virtual HIP", "virtual_gpu/hip/blob.py", "verify/compare.py"),
-        ("compile worker", "toolchain/native/heap.c", "compile/../cli/build.py"),
+        ("verifier", "vgpu/emulator/native/run.h", "aotforge/verify/report.py"),
+        ("verifier", "vgpu/emulator/launch.py", "vgpu/emulator/debugger/shell.py"),
+        ("verifier", "aotforge/verify/interpreter/memory.py", "aotforge/verify/interpreter/breakpoints.py"),
+        ("verifier", "aotforge/verify/compare.py", "aotforge/verify/report.py"),
+        ("verifier", "aotforge/formats/code_object.py", "aotforge/compile/scheduler.py"),
+        ("verifier", "manifests/architectures.yaml", "manifests/profiles.yaml"),
+        ("native verifier", "ttcpu/image.py", "ttcpu/lowering.py"),
+        ("CPU compiler", "ttcpu/lowering.py", "ttcpu/driver.py"),
+        ("release", "aotforge/pipeline/build_release.py", "aotforge/cli/build.py"),
+        ("release", "aotforge/release/licences/zstd.txt", "aotforge/verify/report.py"),
+        ("shards", "aotforge/pipeline/shards/split.py", "aotforge/pipeline/ci_jobs/jobs.py"),
+        ("virtual HIP", "vgpu/hip/blob.py", "aotforge/verify/compare.py"),
+        ("compile worker", "aotforge/toolchain/native/heap.c", "aotforge/cli/build.py"),
+        ("compile worker", "ttcpu/lowering.py", "vgpu/emulator/launch.py"),
     ],
 )
 def test_a_digest_changes_with_its_group_only(group: str, seen: str, unseen: str, tmp_path: Path) -> None:
-    package = tmp_path / "aotforge"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(PROJECT / "manifests", tmp_path / "manifests")
-    before = group_digest(group, package)
-    with (package / unseen).open("a") as file:
+    _copy_sources(tmp_path)
+    before = group_digest(group, tmp_path)
+    with (tmp_path / unseen).open("a") as file:
         file.write("\n")
-    assert group_digest(group, package) == before
-    with (package / seen).open("a") as file:
+    assert group_digest(group, tmp_path) == before
+    with (tmp_path / seen).open("a") as file:
         file.write("\n")
-    assert group_digest(group, package) != before
+    assert group_digest(group, tmp_path) != before
 
 
 def test_every_pattern_of_the_ci_scope_matches_a_file() -> None:
@@ -78,6 +83,8 @@ def test_every_pattern_of_the_ci_scope_matches_a_file() -> None:
             "manifests",
             "kernels",
             "aotforge",
+            "vgpu",
+            "ttcpu",
         )
         for path in (PROJECT / folder).rglob("*")
     ] + ["CMakeLists.txt", "README.md"]

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aotforge.conformance.candidate import (
     Candidate,
@@ -22,7 +21,6 @@ from aotforge.conformance.candidate import (
     open_candidate,
     unpack,
 )
-from aotforge.conformance.check_release import write_baselines
 from aotforge.conformance.findings import (
     CheckReport,
     failed,
@@ -33,7 +31,7 @@ from aotforge.conformance.findings import (
     report_lines,
     require_ok,
 )
-from aotforge.errors import CompatError, ReleaseError, SignatureError
+from aotforge.errors import CompatError, ReleaseError
 from aotforge.formats.archive import Link, Member, write_tar_gz
 from aotforge.formats.sums import sums_bytes
 
@@ -187,17 +185,6 @@ def test_what_the_manifest_lists_is_there(tmp_path: Path) -> None:
     assert (
         _tar_violations(cast(Candidate, release))[0] == "a.tar.gz holds another tar than MANIFEST.json lists"
     )
-
-
-def test_no_baseline_is_written_of_an_altered_release(tmp_path: Path) -> None:
-    """A library in place of the published one would be what later releases are compared with."""
-    (tmp_path / "file").write_bytes(b"altered")
-    (tmp_path / "SHA256SUMS").write_text(f"{hashlib.sha256(b'file').hexdigest()}  file\n")
-    with pytest.raises(ReleaseError, match="is missing or not the file that SHA256SUMS names"):
-        write_baselines(tmp_path, checkout=tmp_path, key=None)
-    (tmp_path / "file").write_bytes(b"file")
-    with pytest.raises(SignatureError, match=r"has no SHA256SUMS\.sig"):
-        write_baselines(tmp_path, checkout=tmp_path, key=Ed25519PrivateKey.generate().public_key())
 
 
 def test_a_report_collects_everything_before_it_fails() -> None:

@@ -15,7 +15,7 @@ import pytest
 import tasks
 from aotforge.base import source_groups
 from aotforge.base.architectures import load_architectures
-from aotforge.base.source_groups import PACKAGE, group_files
+from aotforge.base.source_groups import ROOT, group_files
 from aotforge.base.tuning import Found, load_tuning, tuning
 from aotforge.cli.program import main as cli
 from aotforge.deliver.hardware import device
@@ -158,19 +158,19 @@ def test_stored_estimates_hold_for_the_occupancy_rules_that_made_them(
     covered = set(group_files("verifier")) | set(group_files("cost model"))
     taken = {
         found.replace(".", "/") + ".py"
-        for path in (PACKAGE / "devtools" / "cost").glob("*.py")
+        for path in (ROOT / "aotforge" / "devtools" / "cost").glob("*.py")
         for found in re.findall(
-            r"^from aotforge\.((?:targets|compile)\.[\w.]+)", path.read_text(), re.MULTILINE
+            r"^from (aotforge\.(?:targets|compile)\.[\w.]+)", path.read_text(), re.MULTILINE
         )
     }
     # where they only call the compiler, or name a type, an estimate does not change
-    assert taken - covered <= {"compile/cache.py", "compile/compile_plan.py", "compile/model.py"}
+    assert taken - covered <= {f"aotforge/compile/{name}.py" for name in ("cache", "compile_plan", "model")}
     before = tool.model_digest()
-    changed = group_files("cost model") | {"targets/amd/occupancy.py": Path(__file__)}
+    changed = group_files("cost model") | {"aotforge/targets/amd/occupancy.py": Path(__file__)}
     monkeypatch.setattr(
         source_groups,
         "group_files",
-        lambda group, package: changed if group == "cost model" else group_files(group),
+        lambda group, root: changed if group == "cost model" else group_files(group),
     )
     assert tool.model_digest() != before
 

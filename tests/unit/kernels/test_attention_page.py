@@ -1,4 +1,4 @@
-"""docs/attention-tests.md: the tests and problems that it names exist."""
+"""docs/planted-faults.md: the tests and problems that it names exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
-PAGE = (TESTS.parent / "docs" / "attention-tests.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs" / "planted-faults.md").read_text(encoding="utf-8")
 
 
 def test_the_page_names_tests_that_exist() -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, RulesError, UnsupportedError
 from aotforge.rules import Kernel, Target
-from aotforge.virtual_gpu.interpreter.dispatch import select
-from aotforge.virtual_gpu.interpreter.memory import Memory
-from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
+from aotforge.verify.interpreter.dispatch import select
+from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
 
 GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)

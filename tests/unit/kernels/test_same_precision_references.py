@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
+from aotforge.verify.interpreter.number_formats import EPSILON, DType
 from kernels.flash import same_precision_reference as same_precision
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Bias, Case, Dropout

@@ -49,7 +49,7 @@ def test_our_own_unless_the_user_chooses(tmp_path: Path) -> None:
 def test_the_pin_of_the_page_is_that_of_the_manifest() -> None:
     pin = original_manifest().dlfcn_win32
     assert pin is not None
-    assert f"sha256: {pin.sha256}\n" in (ROOT / "docs" / "dl.md").read_text(encoding="utf-8")
+    assert f"sha256: {pin.sha256}\n" in (ROOT / "docs" / "windows.md").read_text(encoding="utf-8")
 
 
 def test_the_commented_pin_is_a_valid_choice(tmp_path: Path) -> None:

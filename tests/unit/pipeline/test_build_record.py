@@ -14,7 +14,7 @@ import pytest
 
 from aotforge.base.progress import SILENT
 from aotforge.compile.model import CompileEvent
-from aotforge.devtools.build_report import build_page
+from aotforge.devtools.build_report import build_trace
 from aotforge.errors import CompileError
 from aotforge.pipeline.build_record import KEPT, BuildRecord, TimedJob, read_records, recorded
 from aotforge.verify.verdict import VerifyEvent
@@ -123,13 +123,25 @@ def test_a_cache_that_cannot_be_written_does_not_stop_a_build(tmp_path: Path) ->
     assert read_records(tmp_path) == []
 
 
-def test_the_page_of_a_build(tmp_path: Path) -> None:
-    page = build_page(build(tmp_path))
-    assert page == build_page(read_records(tmp_path)[0])
-    for text in ("compiling", "add.&lt;kernel&gt;:1", "2.5 s", "7.5 s", "66.7%", "50.0%", "a note", "3 MiB"):
-        assert text in page, text
-    assert "<script" not in page
-    assert "http" not in page
+def test_the_trace_of_a_build(tmp_path: Path) -> None:
+    record = build(tmp_path)
+    text = build_trace(record)
+    assert text == build_trace(read_records(tmp_path)[0])
+    trace = json.loads(text)
+    bars = {event["name"]: event for event in trace["traceEvents"] if event["ph"] == "X"}
+    assert list(bars)[:3] == ["planning", "compiling", "verifying"]
+    assert bars[COMPILED.label]["dur"] == 2_500_000 and bars[COMPILED.label]["args"] == {"peak_mib": 3}
+    assert {event["pid"] for event in trace["traceEvents"]} == {1, 2, 3}
+    assert trace["otherData"]["state"] == "finished"
+
+
+def test_jobs_at_the_same_time_are_in_threads_of_their_own() -> None:
+    times = [(0.0, 10.0), (1.0, 2.0), (2.9, 4.0), (3.5, 1.0), (9.0, 5.0), (11.0, 1.0)]
+    jobs = [TimedJob(label=str(n), seconds=s, began=b) for n, (b, s) in enumerate(times)]
+    record = BuildRecord(name="n", command=[], folder="", pid=1, started=0, ended=20, compiled=jobs)
+    events = json.loads(build_trace(record))["traceEvents"]
+    threads = {event["name"]: event["tid"] for event in events if event["ph"] == "X"}
+    assert threads == {"0": 0, "1": 1, "2": 1, "3": 2, "4": 1, "5": 0}
 
 
 class Clock:
@@ -180,7 +192,7 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(fields))
     (found,) = read_records(tmp_path)
     assert [one.began for one in (*found.compiled, *found.executed)] == [None, None]
-    assert "2 jobs are not drawn: the record does not have their begin." in build_page(found)
+    assert json.loads(build_trace(found))["traceEvents"]
 
 
 def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.architectures import load_architectures
-from aotforge.conformance.recommend import pack_serves
+from aotforge.conformance.matrix import pack_serves
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.shared_library import read_shared_library
 from aotforge.release import attention_package as package

@@ -17,7 +17,6 @@ from aotforge.compile.model import Resources
 from aotforge.conformance.candidate import _unpack_all
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.windows import check_windows
-from aotforge.conformance.matrix import load_matrix
 from aotforge.deliver.extract import unpack
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import parse_artifact_name
@@ -246,27 +245,6 @@ def test_a_file_that_has_the_name_of_a_pack_is_none(tmp_path: Path) -> None:
     held = {name: data for name, data in PACKED.items() if "/amd-b/" not in name}
     write_zip(tmp_path / WINDOWS, {**held, "aotriton/lib/aotriton.images/amd-b": b""}, epoch=0)
     assert "amd-b is not in it" in findings_about_names(tmp_path, WINDOWS)
-
-
-@pytest.mark.parametrize(
-    ("name", "start", "found"),
-    [
-        ("include/aotriton/evil.dll", b"MZ", True),
-        ("include/aotriton/evil.h", b"\x7fELF", True),
-        ("lib/aotriton.images/amd-a/evil", b"!<arch>\n", True),
-        ("lib/dl.lib", b"!<arch>\n", False),
-        ("lib/aotriton_v2.dll", b"MZ", False),
-        ("include/aotriton/flash.h", b"// MZ", False),
-    ],
-)
-def test_other_libraries_in_a_windows_archive(tmp_path: Path, name: str, start: bytes, found: bool) -> None:
-    write_zip(tmp_path / WINDOWS, {f"aotriton/{name}": start}, epoch=0)
-    candidate = SimpleNamespace(name="0.11.2b-r1", windows=(tmp_path / WINDOWS,), packs=dict)
-    checked = cast(
-        CheckContext, SimpleNamespace(candidate=candidate, checkout=ROOT, compat=load_matrix(ROOT))
-    )
-    (others,) = [one for one in check_windows(checked) if one.what.startswith("no other library")]
-    assert (others.status == "failed" and name in others.evidence) == found
 
 
 def test_other_archives_of_a_release(tmp_path: Path) -> None:

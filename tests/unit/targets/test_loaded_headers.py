@@ -15,4 +15,4 @@ def test_tables_beyond_what_a_file_has(segments: int, sections: int) -> None:
     counts = (0, 64, 56, int(segments > 64), 64, 1, 0)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01", 3, 224, 1, 0, segments, sections, *counts)
     with pytest.raises(CodeObjectError, match="truncated or damaged"):
-        check_loaded(header)
+        check_loaded(header, {})

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from aotforge.errors import RulesError
 from aotforge.verify.compare import Bounded, Comparison, Expected, unit_in_last_place
+from aotforge.verify.interpreter.number_formats import DType, decode, encode
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 DTYPES: tuple[DType, ...] = ("fp16", "bf16", "fp32")
 

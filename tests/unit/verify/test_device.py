@@ -16,9 +16,9 @@ from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel, PlannedP
 from aotforge.targets.installed import find_device
 from aotforge.targets.nvidia.driver import cuda_devices
 from aotforge.verify import check_image, executors
+from aotforge.verify.interpreter.dispatch import Use
 from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import verify_tasks
-from aotforge.virtual_gpu.interpreter.dispatch import Use
 from tests.support.fake_cubin import fake_cubin
 from tests.support.families import PROJECT
 from tests.unit.verify.test_verdicts import RESOURCES

@@ -9,8 +9,8 @@ import pytest
 from aotforge.errors import RulesError, UnsupportedError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
+from aotforge.verify.interpreter.dispatch import Use, Values, launch_of, select, uses_of
 from aotforge.verify.invocation import load_cases
-from aotforge.virtual_gpu.interpreter.dispatch import Use, Values, launch_of, select, uses_of
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, plan_of
 
 ROOT = PROJECT / "kernels"

@@ -8,8 +8,7 @@ import pytest
 from aotforge.errors import RulesError
 from aotforge.verify.calls import Calls, Tensor
 from aotforge.verify.compare import Bounded, Exact, Expected
-from aotforge.verify.tensors import Guarded, Layout, dtype_of
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.number_formats import (
     DTYPES,
     EPSILON,
     SMALLEST,
@@ -18,6 +17,7 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     encode,
     is_exact,
 )
+from aotforge.verify.tensors import Guarded, Layout, dtype_of
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

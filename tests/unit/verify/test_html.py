@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import Verdict
-from aotforge.virtual_gpu.emulator.classes import InstructionClass
 from tests.unit.verify.test_verdicts import FAILED, OUT, PASSED, UNVERIFIED, report
+from vgpu.emulator.classes import InstructionClass
 
 _VOID = {"meta", "br"}
 

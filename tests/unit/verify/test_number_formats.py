@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.plan.checks import ELEMENT_TYPES
 from aotforge.rules import DTYPE_NUMBERS, dtypes
-from aotforge.virtual_gpu.interpreter.number_formats import (
+from aotforge.verify.interpreter.number_formats import (
     DTYPES,
     EPSILON,
     SMALLEST,

@@ -13,10 +13,10 @@ from aotforge.verify import check_image
 from aotforge.verify.check_image import _LISTED, _PRINTED, Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
 from aotforge.verify.executors import EmulatedImage
+from aotforge.verify.interpreter.dispatch import Launch
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
-from aotforge.virtual_gpu.emulator.host_calls import PrintedText
-from aotforge.virtual_gpu.interpreter.dispatch import Launch
+from vgpu.emulator.host_calls import PrintedText
 
 
 def compared(error: float, *, element: float = 0.0, tile: float = 0.0) -> Comparison:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aotforge.verify.interpreter.number_formats import DType, decode, encode
 from aotforge.verify.tensors import Guarded, Layout
-from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 SHAPE = (1, 1, 1, 5)
 

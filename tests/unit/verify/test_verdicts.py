@@ -12,12 +12,12 @@ from aotforge.compile.model import Resources
 from aotforge.errors import AotforgeError, CacheError, DecodeError, UnsupportedError, VerifyError
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
 from aotforge.verify.check_image import check_image
+from aotforge.verify.interpreter.dispatch import Use
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
-from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.interpreter.dispatch import Use
 from tests.support.families import PROJECT
+from vgpu.emulator.program import Emulator
 
 RESOURCES = Resources(
     registers=32, accumulation_registers=0, scalar_registers=16, spilled_registers=0, spilled_scalar_registers=0, scratch_bytes=0,

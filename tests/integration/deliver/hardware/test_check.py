@@ -31,13 +31,13 @@ from aotforge.release.reader import read_release
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verify_plan import image_tasks
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 from tests.e2e.checkouts import invoke
 from tests.integration.release.real import CACHE
 from tests.integration.verify.test_verify import faulty, scaled
 from tests.integration.verify.test_verify_release import released
 from tests.support.families import PROJECT, architectures, plan_of
 from tests.support.publishing import NOW, make_keys
+from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 
 pytestmark = pytest.mark.compiler
 MI100 = ShownDevice(

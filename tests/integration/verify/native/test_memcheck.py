@@ -19,15 +19,15 @@ from aotforge.plan.families import load_families
 from aotforge.targets.backends import unexecutable
 from aotforge.verify import executors
 from aotforge.verify.check_image import check_image
+from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.native import executor
 from aotforge.verify.verdict import ImageTask
 from aotforge.verify.verify_plan import image_tasks
-from aotforge.virtual_gpu.emulator.host_calls import OnPrint
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
 from tests.integration.release.real import CACHE, ROOT
 from tests.integration.verify.native.test_faults import ARCH, fault_tasks
 from tests.support.families import architectures, plan_of
+from vgpu.emulator.host_calls import OnPrint
 
 KERNELS = ROOT / "kernels"
 DRIVER = ROOT / "tests" / "fixtures" / "native" / "run_image.cpp"

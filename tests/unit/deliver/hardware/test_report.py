@@ -13,9 +13,14 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aotforge.base.hardware import load_hardware_runs
-from aotforge.conformance.matrix import load_matrix
-from aotforge.conformance.matrix_show import NO_HARDWARE, matrix_fields, matrix_html, matrix_text
-from aotforge.conformance.recommend import recommend, recommendation_text
+from aotforge.conformance.matrix import load_matrix, recommend
+from aotforge.conformance.matrix_show import (
+    NO_HARDWARE,
+    matrix_fields,
+    matrix_html,
+    matrix_text,
+    recommendation_text,
+)
 from aotforge.deliver.dropin.install_dropin import caution
 from aotforge.deliver.hardware.import_report import import_report
 from aotforge.deliver.hardware.report import write_report

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from aotforge.devtools.cost.candidates import changed
 from aotforge.devtools.cost.model import Estimate, estimate
 from aotforge.devtools.cost.rates import (
-    RATES,
     matrix_cycles,
     matrix_shape,
     model_of,
+    models,
     vector_cycles,
     vector_kind,
 )
@@ -23,9 +23,9 @@ from aotforge.devtools.cost.timeline import Timeline
 from aotforge.devtools.cost.work import KINDS, Traffic, Work, add_up, traffic_kind
 from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Setting
-from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.measure import MeasuredLine, Measurement
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.measure import MeasuredLine, Measurement
 
 NAMES = (
     "v_add_f32", "v_exp_f32", "v_cvt_f16_f32", "v_mul_lo_u32", "v_add_f64", "s_add_u32", "s_branch", "s_load_dword",
@@ -60,7 +60,7 @@ def estimated(made: Work, arch: str = "gfx908", *, wave: float = 0.0, workgroup:
 # ---- rates ----
 
 
-@pytest.mark.parametrize("arch", RATES)
+@pytest.mark.parametrize("arch", models())
 def test_the_best_matrix_instruction_reaches_the_published_peak(arch: str) -> None:
     """Cycles are from LLVM and AMD's calculator, peaks from AMD's tables: two sources that have to agree."""
     model = model_of(arch)
@@ -73,7 +73,7 @@ def test_the_best_matrix_instruction_reaches_the_published_peak(arch: str) -> No
             continue
         shape = matrix_shape(name)
         assert shape is not None
-        per_cu = shape.flops / matrix_cycles(shape, arch) * 4 / model.cus_per_unit
+        per_cu = shape.flops / matrix_cycles(shape, model) * 4 / model.cus_per_unit
         best[shape.kind] = max(best.get(shape.kind, 0), per_cu)
     if "f8f6f4" in best:
         del best["fp8"], best["bf8"]
@@ -182,7 +182,7 @@ def test_the_longest_pipe_decides_unless_waves_take_much_longer() -> None:
 # ---- properties ----
 
 counts = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 10**6))
-archs = st.sampled_from(sorted(RATES))
+archs = st.sampled_from(sorted(models()))
 
 
 def _sample(names: Mapping[str, int]) -> Work:

@@ -10,8 +10,8 @@ from aotforge.devtools.cost.paths import Paths, block_starts
 from aotforge.devtools.cost.simd import durations
 from aotforge.devtools.cost.steps import LOCAL, MATRIX, MEMORY, NONE, SCALAR, VECTOR, Step
 from aotforge.devtools.cost.timeline import timeline
-from aotforge.virtual_gpu.emulator import waits
-from aotforge.virtual_gpu.emulator.decoded import Line
+from vgpu.emulator import waits
+from vgpu.emulator.decoded import Line
 
 ADD = Step(unit=VECTOR, issue=4, busy=4)
 EXP = Step(unit=VECTOR, issue=16, busy=16)

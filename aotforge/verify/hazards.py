@@ -1,0 +1,130 @@
+"""Hazards in an image's code that its execution in order cannot show (`manifests/hazards.yaml`)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+
+from aotforge.base.hazards import Hazard, HazardName, Hazards
+from vgpu.emulator import waits
+from vgpu.emulator.decoded import Line, Listing, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.targets import EmulatedTarget
+
+_LISTED = 3
+_ENDS = ("s_endpgm", "s_branch", "s_setpc_b64")
+_BARRIERS = ("s_barrier", "s_barrier_signal")
+_STORED: frozenset[int] = frozenset([-1])
+"""State of a program point behind a store; other states are the VGPRs that a DPP or permute instruction wrote last."""
+State = frozenset[int]
+Finder = Callable[[Listing, EmulatedTarget], Iterator[Line]]
+
+
+def find_hazards(listing: Listing, target: EmulatedTarget, hazards: Hazards) -> list[str]:
+    """A text for each hazard of the arch that the code has, with its first places. Raises DecodeError."""
+    found = []
+    for name, hazard in hazards.of(target.arch).items():
+        if lines := list(_FINDERS[name](listing, target)):
+            found.append(_text(name, hazard, lines))
+    return found
+
+
+def _text(name: HazardName, hazard: Hazard, lines: Sequence[Line]) -> str:
+    places = "; ".join(line.location for line in lines[:_LISTED])
+    more = f"; and {len(lines) - _LISTED} more places" if len(lines) > _LISTED else ""
+    return f"hazard {name}: {hazard.fault} ({hazard.source}): {places}{more}"
+
+
+def _same_parity(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
+    for line in listing.lines:
+        if line.partner is None:
+            continue
+        pairs = zip_longest(_sources(line), _sources(line.partner))
+        if any(
+            one and other and {one.space, other.space} == {"vector"} and one.index % 2 == other.index % 2
+            for one, other in pairs
+        ):
+            yield line
+
+
+def _after_dpp(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
+    states = _states(listing, _cross_lane)
+    for line, state in zip(listing.lines, states, strict=True):
+        if line.partner and state & (_reads(line) | _reads(line.partner)):
+            yield line
+
+
+def _store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
+    def outstanding(line: Line, state: State) -> State:
+        if waits.waited(line, target).get(waits.STORES, 1) == 0:
+            return frozenset()
+        # scratch is a lane's own: no other wave reads it
+        counted = waits.counted(line.name, target, returns=bool(line.modifiers.keys() & {"glc", "th"}))
+        stores = counted == waits.STORES and not line.name.startswith("scratch_")
+        return _STORED if stores else state
+
+    for line, state in zip(listing.lines, _states(listing, outstanding), strict=True):
+        if line.name in _BARRIERS and state:
+            yield line
+
+
+_FINDERS: Mapping[HazardName, Finder] = {
+    "dual-issue-parity": _same_parity,
+    "dual-issue-after-dpp": _after_dpp,
+    "store-before-barrier": _store_at_barrier,
+}
+
+
+def _states(listing: Listing, transfer: Callable[[Line, State], State]) -> list[State]:
+    """The state before each instruction, joined over all paths from the first one."""
+    states: list[State | None] = [None] * len(listing.lines)
+    work: list[tuple[int, State]] = [(0, frozenset())]
+    work += [(start, frozenset()) for name, start in listing.labels.items() if not name.startswith(".L")]
+    while work:
+        at, state = work.pop()
+        while at < len(states):
+            before = states[at]
+            merged = state if before is None else before | state
+            if merged == before:
+                break
+            states[at] = merged
+            line = listing.lines[at]
+            state = transfer(line, merged)
+            work += [(listing.labels[o.text], state) for o in line.operands if o.space == "label"]
+            if line.name in _ENDS:
+                break
+            at += 1
+    return [state or frozenset() for state in states]
+
+
+def _cross_lane(line: Line, state: State) -> State:
+    for half in (line, line.partner):
+        if half is not None:
+            written = _writes(half)
+            crosses = half.encoding.endswith("dpp") or half.name.startswith("v_permlane")
+            state = state | written if crosses else state - written
+    return state
+
+
+def _writes(line: Line) -> State:
+    """VGPRs that an instruction certainly writes: the first operand of vector arithmetic and of loads."""
+    loads = "_load_" in line.name or line.name.startswith("ds_read")
+    if not line.operands or not (line.name.startswith("v_") or loads):
+        return frozenset()
+    return _registers(line.operands[0])
+
+
+def _reads(line: Line) -> State:
+    """VGPRs that one half of a pair reads."""
+    own = line.operands[:1] if INSTRUCTIONS[line.name].reads_d else ()
+    return frozenset[int]().union(*(_registers(one) for one in (*own, *_sources(line))))
+
+
+def _sources(line: Line) -> tuple[Operand, ...]:
+    """The first and the second source in order; `fmamk` has its constant between them."""
+    sources = line.operands[1:]
+    return (sources[0], sources[2]) if line.name.startswith("v_fmamk") else sources
+
+
+def _registers(operand: Operand) -> State:
+    if operand.space != "vector":
+        return frozenset()
+    return frozenset(range(operand.index, operand.index + operand.words))

@@ -1,0 +1,124 @@
+"""Features of the Triton language on the virtual GPU: a sample by default, all of them and the page among the slow tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import triton
+
+from aotforge.errors import AotforgeError, ExecutionError
+from tests.integration.vgpu.coverage.catalogue import FEATURES
+from tests.integration.vgpu.coverage.execute import (
+    PASSED,
+    WRONG,
+    CompileError,
+    compiled,
+    difference,
+    execute,
+    load,
+    run,
+    run_all,
+)
+from tests.integration.vgpu.coverage.feature import elementwise, given
+from tests.integration.vgpu.coverage.formats import FP8, decode, encode, storage
+from tests.integration.vgpu.coverage.page import ARCHS, PAGE, counts, image_folder, measure, page
+from tests.support.disassembly import OBJDUMP, disagreements, disassemble, find_objdump
+from vgpu.emulator.assembly import assemble, link
+from vgpu.emulator.listing import functions
+
+pytestmark = pytest.mark.compiler
+SAMPLE = (
+    "i32 << >>",
+    "fp16 tl.minimum(a, b)",
+    "libdevice.asin fp32",
+    "masked copy i8",
+    "atomic_add i32",
+    "tl.sort(t) fp32",
+    "tl.join(x, y) fp16",
+    "while",
+    "randn",
+    "dot fp16, 32x32x32",
+)
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1100"])
+def test_a_sample_of_features(arch: str, tmp_path: Path) -> None:
+    outcomes = list(run_all([(FEATURES[name], arch) for name in SAMPLE], tmp_path))
+    assert len(outcomes) == len(SAMPLE)
+    assert [one for one in outcomes if one.verdict != PASSED] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_page_is_what_the_virtual_gpu_does() -> None:
+    outcomes = measure()
+    for arch in ARCHS:
+        passed, all_ = counts(one for one in outcomes.values() if one.arch == arch)
+        assert passed >= 0.97 * all_, f"{arch}: {passed} of {all_}"
+    assert PAGE.read_text(encoding="utf-8") == page(outcomes, triton.__version__)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
+    folder, different = image_folder(tmp_path), []
+    images = instructions = 0
+    for feature in FEATURES.values():
+        try:
+            image = compiled(feature, arch, folder)
+            listing = load(image, arch).listing
+        except (CompileError, AotforgeError):  # the page has these
+            continue
+        second = disassemble(image.binary, listing.kernel, arch, functions(image.asm))
+        different += [(feature.name, one) for one in disagreements(listing, second)]
+        images, instructions = images + 1, instructions + len(listing.lines)
+    print(f"{arch}: {images} images, {instructions} instructions, {len(different)} decoded differently")  # noqa: T201 - shown with -s
+    assert images > 600
+    assert different == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "arch"), [("fp8e5", "gfx1100"), ("fp32", "gfx1100"), ("fp32", "gfx1030")])
+def test_the_missing_wait_is_all_that_a_race_needs(kind: str, arch: str, tmp_path: Path) -> None:
+    """docs/virtual-gpu.md: a wait that the compiler drops. The kernel is run as it is, and with the wait put back."""
+    feature = FEATURES[f"loop {kind}, 2 stages"]
+    image = compiled(feature, arch, tmp_path)
+    with pytest.raises(ExecutionError, match="data race in LDS") as found:
+        execute(feature, load(image, arch), image)
+    assert "which had not been waited for at the barrier" in (found.value.cause or "")
+    text = image.asm.replace("\ts_barrier\n", "\ts_waitcnt lgkmcnt(0)\n\ts_barrier\n")
+    repaired = replace(image, asm=text, binary=link(assemble(text, arch)))
+    assert difference(feature, execute(feature, load(repaired, arch), repaired)) == ""
+
+
+def test_a_wrong_reference_is_reported(tmp_path: Path) -> None:
+    numbers = {"x": given("i32", range(256))}
+    feature = elementwise("wrong", "test", "x + 1", "i32", numbers, lambda x: np.where(x == 7, 0, x + 1))
+    outcome = run(feature, "gfx908", tmp_path)
+    assert outcome.verdict == WRONG
+    assert outcome.reason == "o[7] is 8, not 0 (1 of 256 elements differ)"
+
+
+def test_an_expected_fault_that_does_not_happen_is_wrong(tmp_path: Path) -> None:
+    numbers = {"x": given("i32", range(256))}
+    feature = elementwise("calm", "test", "x + 1", "i32", numbers, lambda x: x + 1, expects="a fault")
+    assert run(feature, "gfx908", tmp_path).verdict == WRONG
+
+
+@pytest.mark.parametrize("kind", ["bf16", *FP8])
+def test_formats_round_to_the_nearest_number(kind: str) -> None:
+    patterns = np.arange(2 ** (8 * storage(kind).itemsize), dtype=storage(kind))
+    numbers = decode(patterns, kind)
+    kept = np.isfinite(numbers)
+    assert np.array_equal(decode(encode(numbers, kind), kind)[kept], numbers[kept])
+    ordered = np.unique(numbers[kept])
+    middle = (ordered[1:] + ordered[:-1]) / 2
+    below, above = encode(np.nextafter(middle, -np.inf), kind), encode(np.nextafter(middle, np.inf), kind)
+    assert np.array_equal(decode(below, kind), ordered[:-1])
+    assert np.array_equal(decode(above, kind), ordered[1:])
+    assert np.all(encode(middle, kind) % 2 == 0), "a tie goes to the even pattern"

@@ -1,0 +1,64 @@
+"""The interpreter is compiled by parts: what programs use, once; handlers that a library lacks are null."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.vgpu.emulator.handwritten import kernel
+from vgpu.emulator.generate import OPCODES
+from vgpu.emulator.interpreter_library import build_library, load_library
+from vgpu.emulator.listing import instruction_names, parse_line
+
+pytestmark = pytest.mark.compiler
+FIRST, SECOND = ("s_endpgm", "v_add_f32", "global_load_dword"), ("s_endpgm", "v_mul_f32", "global_load_dword")
+
+
+def _objects(cache: Path, kind: str) -> list[Path]:
+    return sorted((cache / "emulator-1").glob(f"*.{kind}"))
+
+
+def test_only_missing_handlers_are_compiled(tmp_path: Path) -> None:
+    library = load_library(64, tmp_path, "plain", FIRST)
+    assert all(library.handler(OPCODES[name]) for name in FIRST)
+    assert not library.handler(OPCODES["v_mul_f32"])
+    assert load_library(64, tmp_path, "plain", FIRST[:1]) is library
+    before = _objects(tmp_path, "set")
+    stages: list[str] = []
+    second = build_library(64, tmp_path, "plain", SECOND, stages.append)
+    assert stages == ["compiling the virtual GPU's interpreter: 3 instructions, 64 lanes"]
+    (new,) = set(_objects(tmp_path, "set")) - set(before)
+    assert [line.split()[0] for line in (new / "names").read_text().splitlines()] == ["v_mul_f32"]
+    assert build_library(64, tmp_path, "plain", SECOND, stages.append) == second
+    assert len(stages) == 1  # nothing was compiled
+    # another variant has its own handlers of what touches memory, and no others
+    build_library(64, tmp_path, "checks", FIRST)
+    (checked,) = set(_objects(tmp_path, "set")) - {*before, new}
+    assert [line.split()[0] for line in (checked / "names").read_text().splitlines()] == ["global_load_dword"]
+
+
+def test_names_of_texts_are_those_of_the_decoder() -> None:
+    text = """
+\tv_dual_add_f32 v0, v1, v2 :: v_dual_mul_f32 v3, v4, v5
+\tv_cmp_gt_f32_e64 s[0:1], v1, v2
+\tds_read_b32 v1, v2
+\t.loc 1 2 3
+\ts_made_up 0
+"""
+    assert instruction_names([text]) == {"v_add_f32", "v_mul_f32", "v_cmp_gt_f32", "ds_read_b32", "v_mov_b32"}
+    assert parse_line("v_cmp_gt_f32_e64 s[0:1], v1, v2").name in instruction_names([text])
+
+
+def test_a_program_has_the_handlers_of_its_instructions() -> None:
+    program = kernel("v_mov_b32_e32 v1, v0", threads=64)
+    library = program.code("plain").library
+    assert all(library.handler(OPCODES[line.name]) for line in program.lines)
+
+
+def test_a_truncated_library_is_linked_again(tmp_path: Path) -> None:
+    """Also one without handlers, which only shows that the compiler works."""
+    for names in ((), FIRST):
+        library = build_library(64, tmp_path, "plain", names)
+        size = library.stat().st_size
+        assert build_library(64, tmp_path, "plain", names) == library
+        library.write_bytes(b"")
+        assert build_library(64, tmp_path, "plain", names).stat().st_size == size

@@ -1,0 +1,164 @@
+"""Which images are loaded: those whose text is found, and is the image."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from ctypes import byref, c_void_p
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aotforge.compile.model import KernelImage
+from aotforge.deliver.extract import unpack
+from aotforge.errors import DecodeError, OutputError
+from aotforge.formats.elf import read_elf
+from tests.integration.release.real import CACHE
+from tests.integration.vgpu.hip.conftest import Play
+from tests.support.virtual_hip import Hip
+from vgpu.emulator.program import Emulator
+from vgpu.hip.blob import program_file
+from vgpu.hip.prepare import MissingAssemblyError, find_assembly, prepare
+
+pytestmark = pytest.mark.compiler
+
+INVALID_IMAGE, NO_BINARY, FILE_NOT_FOUND, INIT_FAILED, NOT_SUPPORTED = 200, 209, 301, 303, 801
+
+
+def load(hip: Hip, image: bytes) -> int:
+    return int(hip.library.hipModuleLoadData(byref(c_void_p()), image))
+
+
+def archive(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_path: Path) -> None:
+    name = f"aotriton/share/aotriton/asm/amd-gfx908/{add.digest}.s"
+    packed = archive(tmp_path / "asm.tar.gz", {"aotriton/other.s": b"", name: add.asm.encode()})
+    assert load(play(texts=str(packed)), add.binary) == 0
+    unpack([packed], tmp_path / "folder")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.binary) == 0
+    assert find_assembly(add.digest, [empty, packed]) == add.asm
+    with pytest.raises(MissingAssemblyError):
+        find_assembly("0" * 64, [empty, packed])
+
+
+def test_archives_of_other_forms_are_refused(tmp_path: Path) -> None:
+    """tarfile reads a long name of any size into memory: an archive of a megabyte took two gigabytes."""
+    path = tmp_path / "asm.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("a" * 300))
+    with pytest.raises(OutputError, match="is a GNU long name"):
+        find_assembly("0" * 64, [path])
+
+
+def test_an_unknown_image_is_refused_with_its_digest(play: Play, add: KernelImage, tmp_path: Path) -> None:
+    hip = play(texts=str(tmp_path))
+    assert load(hip, add.binary) == FILE_NOT_FOUND
+    assert add.digest in hip.report() and str(tmp_path) in hip.report() and "AOTFORGE_ASM" in hip.report()
+    hip = play(texts=str(tmp_path / "nothing.tar.gz"))
+    assert load(hip, add.binary) == FILE_NOT_FOUND
+    assert "nothing.tar.gz" in hip.report()
+
+
+def test_an_altered_text_is_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
+    assert load(play(texts=str(texts)), add.binary) == 0  # kept in the cache from now on
+    altered = add.asm.replace("v_pk_add_f16", "v_pk_mul_f16")
+    assert altered != add.asm
+    (tmp_path / f"{add.digest}.s").write_text(altered)
+    hip = play(texts=str(tmp_path))
+    assert load(hip, add.binary) == INVALID_IMAGE
+    assert "is not the image" in hip.report()
+    (tmp_path / f"{add.digest}.s").write_bytes(b"\xff")
+    with pytest.raises(DecodeError):
+        find_assembly(add.digest, [tmp_path])
+
+
+def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts))
+    flipped = bytearray(add.binary)
+    flipped[flipped.index(b"add.kd") + 1] ^= 1
+    assert load(hip, bytes(flipped)) == FILE_NOT_FOUND  # another digest: no text
+    assert load(hip, b"\x7fELF" + bytes(200)) == INVALID_IMAGE
+    assert load(hip, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(200)) == INVALID_IMAGE
+
+
+def test_an_image_that_a_gpu_would_enter_elsewhere_is_refused(
+    play: Play, add: KernelImage, tmp_path: Path
+) -> None:
+    """The emulator begins at the text's first instruction, a GPU where the descriptor points."""
+    altered = bytearray(add.binary)
+    altered[read_elf(add.binary).section(".rodata").offset + 17] ^= 1
+    (tmp_path / f"{hashlib.sha256(altered).hexdigest()}.s").write_text(add.asm)
+    hip = play(texts=str(tmp_path))
+    assert load(hip, bytes(altered)) == INVALID_IMAGE
+    assert "256 bytes from the kernel" in hip.report()
+
+
+def test_files_cut_short_are_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
+    hip = play(texts=str(texts))
+    file = tmp_path / "cut.hsaco"
+    for size in (0, 5, 63, 64, 200, len(add.binary) // 2, len(add.binary) - 1):
+        file.write_bytes(add.binary[:size])
+        assert hip.library.hipModuleLoad(byref(c_void_p()), str(file).encode()) == INVALID_IMAGE, size
+    file.write_bytes(add.binary + b"behind")
+    assert hip.library.hipModuleLoad(byref(c_void_p()), str(file).encode()) == 0
+    assert hip.library.hipModuleLoad(byref(c_void_p()), b"/nothing/here") == FILE_NOT_FOUND
+
+
+def test_damaged_program_files_are_made_again(add: KernelImage, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "emulator-1").symlink_to(
+        CACHE / "emulator-1"
+    )  # the interpreter need not be compiled for this
+    made = prepare(add.binary, "gfx908", places=[texts], cache=tmp_path)
+    complete = made.program.read_bytes()
+    damaged = bytearray(complete)
+    damaged[len(complete) // 2] ^= 1
+    for spoiled in (bytes(damaged), complete[:-1], b""):
+        made.program.write_bytes(spoiled)
+        assert prepare(add.binary, "gfx908", places=[texts], cache=tmp_path) == made
+        assert made.program.read_bytes() == complete
+    made.lines.write_text("[1]")
+    assert prepare(add.binary, "gfx908", places=[texts], cache=tmp_path) == made
+
+
+def test_every_process_makes_the_same_program_file(add: KernelImage) -> None:
+    program = Emulator("gfx908", cache=CACHE).load(add.binary, add.asm)
+    segments = [np.zeros(program.descriptor.kernarg_bytes, dtype=np.uint8) for _ in range(2)]
+    files = []
+    for segment in segments:  # each process has its arguments elsewhere
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("vgpu.hip.blob.np.zeros", lambda *_, kept=segment, **__: kept)
+            files.append(program_file(program, add.digest))
+    assert files[0] == files[1]
+
+
+def test_an_image_for_another_arch(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play("gfx90a,gfx1201", texts=str(texts))
+    assert load(hip, add.binary) == NO_BINARY
+    assert "for gfx908" in hip.report()
+    hip.hipSetDevice(1)
+    assert load(hip, add.binary) == NO_BINARY
+
+
+def test_without_its_python_side(
+    play: Play, add: KernelImage, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hip = play(texts=str(texts))
+    monkeypatch.setenv("AOTFORGE_PREPARE", "/nothing/here")
+    assert load(hip, add.binary) == INIT_FAILED
+    assert "/nothing/here" in hip.report() and "./dev virtual-hip" in hip.report()
+    monkeypatch.setenv("AOTFORGE_PREPARE", "/bin/false")
+    assert load(hip, add.binary) == INIT_FAILED
+    monkeypatch.delenv("AOTFORGE_PREPARE")
+    assert load(hip, add.binary) == 0

@@ -1,0 +1,267 @@
+"""Kernels launched through HIP's module interface compute, in streams, threads and several devices; faults are errors that stay."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import threading
+from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_void_p
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aotforge.compile.model import KernelImage
+from tests.integration.vgpu.hip.conftest import Play
+from tests.support.virtual_hip import Array, Hip, HipError, linked
+
+pytestmark = pytest.mark.compiler
+
+INVALID_VALUE, INVALID_CONFIGURATION, NOT_FOUND, INVALID_HANDLE, ILLEGAL_ADDRESS, TIME_OUT = (
+    1,
+    9,
+    500,
+    400,
+    700,
+    702,
+)
+LAUNCH_FAILURE = 719
+N, THREADS, BLOCK = 5000, 256, 2048
+GRID = (-(-N // BLOCK), 1, 1)
+
+
+def numbers(seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(N).astype(np.float16), rng.standard_normal(N).astype(np.float16)
+
+
+def added(hip: Hip, function: c_void_p, seed: int, stream: c_void_p | None = None) -> bool:
+    x, y = numbers(seed)
+    buffers = [hip.upload(v) for v in (x, y, np.zeros_like(x))]
+    hip.launch(function, GRID, THREADS, [*buffers, c_int64(N), c_void_p(), c_void_p()], stream=stream)
+    hip.hipStreamSynchronize(stream)
+    right = bool((hip.download(buffers[2], x) == x + y).all())
+    for buffer in buffers:
+        hip.hipFree(buffer)
+    return right
+
+
+def test_add(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    hip = play(texts=str(texts), record=str(record))
+    assert added(hip, hip.function(add.binary, "add"), 1)
+    load, launch = map(json.loads, record.read_text().splitlines())
+    assert (load["event"], load["image"], load["kernel"]) == ("load", add.digest, "add")
+    assert (launch["event"], launch["grid"], launch["ok"]) == ("launch", [3, 1, 1], True)
+    # one device, one schedule or another: the same sums
+    hip = play(texts=str(texts), schedule="5", seed="7", threads="1")
+    assert added(hip, hip.function(add.binary, "add"), 2)
+
+
+def test_packed_arguments_files_and_host_memory(
+    play: Play, add: KernelImage, texts: Path, tmp_path: Path
+) -> None:
+    hip = play(texts=str(texts))
+    file = tmp_path / "add.hsaco"
+    file.write_bytes(add.binary)
+    module, function = c_void_p(), c_void_p()
+    hip.hipModuleLoad(byref(module), str(file).encode())
+    hip.hipModuleGetFunction(byref(function), module, b"add")
+    assert hip.library.hipModuleGetFunction(byref(c_void_p()), module, b"sub") == NOT_FOUND
+    x, y = numbers()
+    out = np.full(N, 9, dtype=np.float16)
+    hip.hipHostRegister(out.ctypes.data_as(c_void_p), c_size_t(out.nbytes), 0)
+    packed = np.array([hip.upload(x).value, hip.upload(y).value, out.ctypes.data, N, 0, 0], dtype=np.uint64)
+    size = c_size_t(packed.nbytes)
+    extra = (c_void_p * 5)(1, packed.ctypes.data, 2, ctypes.addressof(size), 3)
+    hip.hipModuleLaunchKernel(function, *GRID, THREADS, 1, 1, 0, None, None, extra)
+    hip.hipDeviceSynchronize()
+    assert (out == x + y).all()
+    hip.hipModuleUnload(module)
+    with pytest.raises(HipError, match="98"):
+        hip.launch(function, GRID, THREADS, [c_void_p()] * 6)
+
+
+def test_streams_events_and_threads(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts))
+    function = hip.function(add.binary, "add")
+    results: list[bool] = []
+
+    def work(seed: int) -> None:
+        stream, start, end, took = c_void_p(), c_void_p(), c_void_p(), c_float()
+        hip.hipStreamCreateWithFlags(byref(stream), 1)
+        for event in (start, end):
+            hip.hipEventCreate(byref(event))
+        hip.hipEventRecord(start, stream)
+        right = all(added(hip, function, seed * 10 + i, stream) for i in range(3))
+        hip.hipEventRecord(end, stream)
+        hip.hipEventSynchronize(end)
+        hip.hipEventElapsedTime(byref(took), start, end)
+        hip.hipStreamDestroy(stream)
+        results.append(
+            right and took.value > 0 and hip.library.hipStreamSynchronize(stream) == INVALID_HANDLE
+        )
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
+    for default in (None, c_void_p(1), c_void_p(2)):
+        assert added(hip, function, 50, default)
+
+
+@pytest.mark.parametrize("order", ["eager", "lazy"])
+def test_times_of_events_can_count_instructions(
+    play: Play, add: KernelImage, texts: Path, tmp_path: Path, order: str
+) -> None:
+    """A nanosecond each, on every machine the same: of two launches between events, and of none."""
+    record = tmp_path / "record"
+    hip = play(texts=str(texts), record=str(record), clock="instructions", order=order)
+    function = hip.function(add.binary, "add")
+    added(hip, function, 0)  # not between the events
+    events = [c_void_p() for _ in range(3)]
+    for event in events:
+        hip.hipEventCreate(byref(event))
+    hip.hipEventRecord(events[0], None)
+    hip.hipEventRecord(events[1], None)
+    assert added(hip, function, 1) and added(hip, function, 2)
+    hip.hipEventRecord(events[2], None)
+    hip.hipEventSynchronize(events[2])
+    took = [c_float(), c_float()]
+    for one, begin, end in zip(took, events, events[1:], strict=False):
+        hip.hipEventElapsedTime(byref(one), begin, end)
+    executed = [json.loads(line).get("instructions", 0) for line in record.read_text().splitlines()]
+    assert took[0].value == 0
+    assert took[1].value == pytest.approx(sum(executed[-2:]) / 1e6) and executed[-1] > 100
+
+
+def test_shapes_that_hip_refuses(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts))
+    function = hip.function(add.binary, "add")
+    arguments = [c_void_p(), c_void_p(), c_void_p(), c_int64(0), c_void_p(), c_void_p()]
+    for grid, threads, lds in (
+        ((0, 1, 1), 256, 0),
+        ((1, 65537, 1), 256, 0),
+        ((1, 1, 1), 512, 0),
+        ((1, 1, 1), 256, 65537),
+    ):
+        with pytest.raises(HipError) as error:
+            hip.launch(function, grid, threads, arguments, lds=lds)
+        assert error.value.code == INVALID_CONFIGURATION
+    with pytest.raises(HipError, match="801"):
+        hip.launch(function, GRID, 128, arguments)
+    assert "workgroups of 256" in hip.report()
+    assert (
+        hip.library.hipModuleLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, None, None, None) == INVALID_VALUE
+    )
+
+
+def test_a_fault_is_an_error_that_stays_with_its_device(
+    play: Play, add: KernelImage, texts: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hip = play("gfx908,gfx908", texts=str(texts), log="error")
+    function = hip.function(add.binary, "add")
+    x, y = numbers()
+    short = hip.upload(np.zeros(N - 8, dtype=np.float16))
+    hip.launch(
+        function, GRID, THREADS, [hip.upload(x), hip.upload(y), short, c_int64(N), c_void_p(), c_void_p()]
+    )
+    assert hip.library.hipDeviceSynchronize() == ILLEGAL_ADDRESS
+    report = hip.report()
+    assert (
+        "writes" in report and "outside its buffers" in report and "_store_" in report and "line " in report
+    )
+    assert f"allocation #0, which has {2 * (N - 8)} bytes" in report
+    assert report in capfd.readouterr().err
+    assert hip.library.hipMalloc(byref(c_void_p()), c_size_t(4)) == ILLEGAL_ADDRESS
+    assert hip.library.hipStreamSynchronize(None) == ILLEGAL_ADDRESS
+    hip.hipSetDevice(1)  # another device is not concerned
+    assert added(hip, hip.function(add.binary, "add"), 3)
+    hip.hipSetDevice(0)
+    hip.hipDeviceReset()
+    assert added(hip, hip.function(add.binary, "add"), 3)
+
+
+def test_memory_of_another_device_and_freed_memory_are_out_of_reach(
+    play: Play, add: KernelImage, texts: Path
+) -> None:
+    x, y = numbers()
+    for spoil in ("other", "freed"):
+        hip = play("gfx908,gfx908", texts=str(texts))
+        hip.hipSetDevice(1)
+        other = hip.upload(x)
+        hip.hipSetDevice(0)
+        mine = hip.upload(x)
+        bad = other if spoil == "other" else mine
+        out, last = hip.upload(y), hip.upload(y)
+        if spoil == "freed":
+            hip.hipFree(mine)
+        function = hip.function(add.binary, "add")
+        hip.launch(function, GRID, THREADS, [bad, last, out, c_int64(N), c_void_p(), c_void_p()])
+        assert hip.library.hipDeviceSynchronize() == ILLEGAL_ADDRESS, spoil
+        assert "reads" in hip.report()
+
+
+def test_an_endless_kernel_times_out(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts), limit="20")
+    function = hip.function(add.binary, "add")
+    with pytest.raises(HipError) as error:
+        added(hip, function, 1)
+    assert error.value.code == TIME_OUT
+
+
+def test_injected_failures(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts), fail="hipMalloc:2:2,hipModuleGetFunction:1:500")
+    found = c_void_p()
+    assert [hip.library.hipMalloc(byref(found), c_size_t(8)) for _ in range(3)] == [0, 2, 0]
+    assert hip.library.hipGetLastError() == 2
+    with pytest.raises(HipError, match="500"):
+        hip.function(add.binary, "add")
+    function = hip.function(add.binary, "add")
+    hip.library.aotforge_virtual_fail(b"hipModuleLaunchKernel:0:719")
+    for _ in range(2):
+        with pytest.raises(HipError, match="719"):
+            added(hip, function, 1)
+    hip.library.aotforge_virtual_fail(b"")
+    assert added(hip, function, 1)
+    assert hip.library.hipGetDevice(byref(c_int())) == 0
+
+
+def test_checks_find_a_wait_that_allows_too_much(play: Play, add: KernelImage, tmp_path: Path) -> None:
+    """A new image, text and all: one load less is waited for, which plain execution cannot see."""
+    text = add.asm.replace("s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(1)")
+    assert text != add.asm
+    image = linked(text, "gfx908", tmp_path)
+    (tmp_path / f"{hashlib.sha256(image).hexdigest()}.s").write_text(text)
+    plain = play(texts=str(tmp_path))
+    assert added(plain, plain.function(image, "add"), 1)
+    checking = play(texts=str(tmp_path), checks="1")
+    with pytest.raises(HipError) as error:
+        added(checking, checking.function(image, "add"), 1)
+    assert error.value.code == LAUNCH_FAILURE
+    assert "before the load into it has been waited for" in checking.report()
+    assert "buffer_load_dwordx4" in checking.report()
+
+
+def test_checks_find_device_memory_that_was_not_written(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts), checks="1")
+    function = hip.function(add.binary, "add")
+    x, y = numbers()
+    half = 2 * N // 2  # bytes
+    source, copied, out = hip.upload(y), c_void_p(), c_void_p()
+    for buffer in (copied, out):
+        hip.hipMalloc(byref(buffer), c_size_t(2 * N))
+    arguments = [hip.upload(x), copied, out, c_int64(N), c_void_p(), c_void_p()]
+    hip.hipMemcpy(copied, source, c_size_t(half), 3)
+    hip.hipMemset(c_void_p((copied.value or 0) + half), 0, c_size_t(half))
+    hip.launch(function, GRID, THREADS, arguments)
+    hip.hipDeviceSynchronize()
+    assert (hip.download(out, x)[: N // 2] == (x + y)[: N // 2]).all()
+    hip.hipMalloc(byref(source), c_size_t(2 * N))
+    hip.hipMemcpy(copied, source, c_size_t(2), 3)  # one element, copied from memory that was not written
+    hip.launch(function, GRID, THREADS, arguments)
+    assert hip.library.hipDeviceSynchronize() == LAUNCH_FAILURE
+    assert "stores uninitialised data to global memory" in hip.report()

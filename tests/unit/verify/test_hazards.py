@@ -1,0 +1,108 @@
+"""Hazards in code: each is found where it is, on the archs that have it, along every path."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotforge.base.hazards import Hazards
+from aotforge.verify.hazards import find_hazards
+from tests.support.families import hazards
+from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.targets import emulated_target
+
+PARITY = "v_dual_add_f32 v19, v24, v23 :: v_dual_add_f32 v20, v30, v28"
+DPP = "v_add_f32_dpp v4, v4, v4 row_shr:1 row_mask:0xf bank_mask:0xf"
+READER = "v_dual_mov_b32 v1, v4 :: v_dual_mov_b32 v2, v5"
+STORE = "global_store_b32 v0, v1, s[2:3]"
+WAIT = "s_waitcnt_vscnt null, 0x0"
+
+
+def found(*lines: str, arch: str = "gfx1150") -> list[str]:
+    """Names of the hazards of a kernel's text, and the lines that are reported."""
+    code = "\n".join(line if line.endswith(":") else f"\t{line}" for line in lines)
+    text = f'\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n\t.text\nk:\n{code}\n\ts_endpgm\n\t.section .rodata\n\t.amdhsa_kernel k\n'
+    return [
+        one.removeprefix("hazard ")
+        for one in find_hazards(parse_listing(text), emulated_target(arch), hazards())
+    ]
+
+
+def names(*lines: str, arch: str = "gfx1150") -> list[str]:
+    return [one.partition(":")[0] for one in found(*lines, arch=arch)]
+
+
+def test_sources_of_one_parity() -> None:
+    report = found(PARITY, "s_nop 0", PARITY, arch="gfx1100")
+    assert len(report) == 1
+    assert "dual-issue-parity: " in report[0] and "line 4: " in report[0] and "line 6: " in report[0]
+    assert "https://github.com/llvm/llvm-project/pull/220348" in report[0]
+    assert names(PARITY, arch="gfx1201") == []
+    assert names(PARITY.replace("v30", "v31"), arch="gfx1100") == []
+    second = "v_dual_fmamk_f32 v19, v24, 0x3f000000, v23 :: v_dual_add_f32 v20, v31, v29"
+    assert names(second) == ["dual-issue-parity"] and names(second.replace("v23", "v22")) == []
+
+
+def test_many_places_are_counted() -> None:
+    assert "; and 2 more places" in found(*[PARITY] * 5)[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((DPP, READER), True),
+        ((READER, DPP), False),
+        ((DPP, "v_mov_b32_e32 v4, v9", READER), False),
+        ((DPP, "v_mov_b32_e32 v3, v9", READER), True),
+        ((DPP, "global_load_b32 v4, v0, s[2:3]", READER), False),
+        (("v_permlanex16_b32 v4, v6, s0, s1", READER), True),
+        # over a jump, and around a loop
+        ((DPP, "s_cbranch_scc1 .LBB0_1", "v_mov_b32_e32 v4, v9", ".LBB0_1:", READER), True),
+        ((".LBB0_1:", READER, DPP, "s_cbranch_scc1 .LBB0_1"), True),
+        ((DPP, "s_branch .LBB0_1", READER, ".LBB0_1:"), False),
+        # a pair that accumulates reads its result
+        ((DPP, "v_dual_fmac_f32 v4, v10, v11 :: v_dual_mov_b32 v1, v5"), True),
+        ((DPP, "v_dual_mul_f32 v4, v10, v11 :: v_dual_mov_b32 v1, v5"), False),
+    ],
+)
+def test_pairs_behind_dpp(lines: tuple[str, ...], *, expected: bool) -> None:
+    assert names(*lines) == ["dual-issue-after-dpp"] * expected
+    assert names(*lines, arch="gfx1100") == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((STORE, "s_barrier"), True),
+        ((STORE, WAIT, "s_barrier"), False),
+        ((STORE, "s_waitcnt_vscnt null, 0x1", "s_barrier"), True),
+        ((STORE, "s_waitcnt vmcnt(0)", "s_barrier"), True),
+        ((WAIT, STORE, "s_barrier"), True),
+        (("s_barrier", STORE), False),
+        ((".LBB0_1:", "s_barrier", STORE, "s_cbranch_scc1 .LBB0_1"), True),
+        ((STORE, "s_cbranch_scc1 .LBB0_1", WAIT, ".LBB0_1:", "s_barrier"), True),
+        (("scratch_store_b32 off, v1, off", "s_barrier"), False),
+        (("buffer_store_b32 v1, v0, s[0:3], 0 offen", "s_barrier"), True),
+        (("global_atomic_add_f32 v0, v1, s[2:3]", "s_barrier"), True),
+        (("global_load_b32 v1, v0, s[2:3]", "s_barrier"), False),
+    ],
+)
+def test_stores_before_barriers(lines: tuple[str, ...], *, expected: bool) -> None:
+    assert names(*lines, arch="gfx1100") == ["store-before-barrier"] * expected
+
+
+def test_stores_before_the_barriers_of_gfx12() -> None:
+    store, signal = "global_store_b32 v0, v1, s[2:3]", ("s_barrier_signal -1", "s_barrier_wait -1")
+    assert names(store, *signal, arch="gfx1201") == ["store-before-barrier"]
+    assert names(store, "s_wait_storecnt 0x0", *signal, arch="gfx1201") == []
+    assert names(store, "s_wait_storecnt_dscnt 0x0", *signal, arch="gfx1201") == []
+
+
+def test_gfx9_waits_for_stores_with_its_loads() -> None:
+    assert names("global_store_dword v0, v1, s[2:3]", "s_barrier", arch="gfx908") == []
+
+
+def test_every_hazard_is_in_the_manifest() -> None:
+    rows = {name: one.model_dump() for name, one in hazards().hazards.items()}
+    del rows["store-before-barrier"]
+    with pytest.raises(ValueError, match="at least 3 items"):
+        Hazards.model_validate({"schema": 1, "hazards": rows})

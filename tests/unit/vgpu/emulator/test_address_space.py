@@ -1,0 +1,73 @@
+"""Addresses that kernels see: fixed, far apart, and the host's bytes behind them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from aotforge.errors import UnsupportedError
+from aotforge.verify.interpreter.memory import Memory
+from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.descriptor import SCRATCH_TAG
+
+FAR = 1 << 36
+
+
+def buffers(*sizes: int) -> dict[str, np.ndarray]:
+    return {f"b{i}": np.arange(size, dtype=np.uint8) for i, size in enumerate(sizes)}
+
+
+def test_addresses_depend_on_order_and_sizes_only() -> None:
+    first, held, second = buffers(100, 5000, 8), np.zeros(1000), buffers(100, 5000, 8)
+    assert held.size
+    a, b = AddressSpace(Memory(first)), AddressSpace(Memory(second))
+    assert a.spans() == b.spans()
+    assert [name for name, *_ in a.spans()] == ["b0", "b1", "b2"]
+    backwards = AddressSpace(Memory(dict(reversed(first.items()))))
+    assert backwards.spans()[0][0] == "b2"
+    assert backwards.address(first["b2"].ctypes.data) - FAR < a.address(first["b1"].ctypes.data)
+
+
+def test_buffers_are_far_apart_and_cross_a_multiple_of_4_gib() -> None:
+    spans = AddressSpace(Memory(buffers(200, 1 << 20, 300))).spans()
+    for _, low, high, _ in spans:
+        assert low >> 32 < high >> 32
+        assert low % 16 == 0 and high < SCRATCH_TAG
+    lows = sorted(low for _, low, *_ in spans)
+    gaps = [after - before for before, after in pairwise(lows)]
+    assert min(gaps) > FAR and all(gap & (gap - 1) for gap in gaps)
+
+
+def test_pointers_lead_to_their_bytes() -> None:
+    made = buffers(64, 256)
+    space = AddressSpace(Memory(made))
+    for name, low, high, writable in space.spans():
+        host = made[name].ctypes.data
+        assert writable and high - low == made[name].nbytes
+        assert space.address(host) == low and space.address(host + 5) == low + 5
+        assert space.read(low + 3, low + 7) == bytes([3, 4, 5, 6])
+        assert space.read(high - 1, high + 1) is None
+    assert space.address(0) == 0 and space.address(64) == 64
+
+
+def test_an_unaligned_view_keeps_what_it_is_off() -> None:
+    block = np.zeros(64, dtype=np.uint8)
+    ((_, low, *_),) = AddressSpace(Memory({"x": block[4:20]})).spans()
+    assert low % 16 == (block.ctypes.data + 4) % 16
+
+
+def test_buffers_that_share_bytes_share_addresses() -> None:
+    block = np.zeros(1000, dtype=np.uint8)
+    apart = np.zeros(8, dtype=np.uint8)
+    parts = {"all": block, "tail": block[900:], "again": block, "apart": apart}
+    spans = {name: (low, high) for name, low, high, _ in AddressSpace(Memory(parts)).spans()}
+    assert spans["again"] == spans["all"]
+    assert spans["tail"] == (spans["all"][0] + 900, spans["all"][1])
+    assert spans["apart"][0] > spans["all"][1] + FAR // 2
+
+
+def test_more_buffers_than_addresses_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="a launch with 513 buffers: at most 512"):
+        AddressSpace(Memory({str(i): np.zeros(4) for i in range(513)}))

@@ -1,0 +1,249 @@
+"""Views of registers and memory, line tables and conditions, without a kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotforge.devtools.emulator_arguments import parse_argument, parse_grid
+from aotforge.devtools.emulator_cli import _save, _tracer, main
+from aotforge.errors import DecodeError, UnsupportedError
+from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.number_formats import bf16_bits
+from vgpu.emulator import native
+from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.debugger.session import Quit, Reporter, Stop
+from vgpu.emulator.debugger.shell import Shell, parse_lanes
+from vgpu.emulator.debugger.source import source_lines
+from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.listing import parse_listing
+
+TEXT = """
+	.amdgcn_target "amdgcn-amd-amdhsa--gfx908"
+k:
+	.file	1 "/home/me" "k.py"
+	.file	2 "other.py"
+	.loc	1 7 3
+	s_nop 0
+.Ltmp0:
+	s_nop 1
+	.loc	2 9 1
+	v_mov_b32_e32 v0, v1
+	.loc	1 0 1
+	s_nop 2
+	s_endpgm
+	.section	.rodata
+	.amdhsa_kernel k
+"""
+
+
+@pytest.fixture
+def context() -> ViewContext:
+    wave = native.WAVES[64]()
+    for lane in range(64):
+        wave.v[3][lane] = lane
+        wave.v[256][lane] = struct.unpack("<I", struct.pack("<f", lane / 2))[0]
+    wave.s[0], wave.s[1] = 0x3C00_C000, 7
+    wave.s[106], wave.s[107] = 1, 0x80000000
+    wave.s[126] = 0xFFFFFFFE
+    wave.scc = 1
+    lds = ctypes.create_string_buffer(bytes(range(64)), 64)
+    scratch = ctypes.create_string_buffer(bytes(range(8)) * 64, 512)
+    wave.lds, wave.lds_bytes = ctypes.addressof(lds), 64
+    wave.scratch, wave.scratch_bytes = ctypes.addressof(scratch), 8
+    wave.keep = (lds, scratch)
+    x = np.arange(8, dtype=np.float32)
+    space = AddressSpace(Memory({"x": x}))
+    return ViewContext(
+        wave=wave,
+        lanes=range(64),
+        registers=(4, 1),
+        memory=space,
+        arguments={"x": space.address(x.ctypes.data), "scale": 0.5},
+        width=64,
+    )
+
+
+def shown(text: str, context: ViewContext) -> str:
+    return "\n".join(line for view in parse_views(text) for line in format_view(view, context))
+
+
+def test_registers(context: ViewContext) -> None:
+    lines = shown("v3", context).splitlines()
+    assert lines[0] == "v3"
+    assert lines[1].split(": ")[1].split() == ["~00000000", *(f"{n:08x}" for n in range(1, 8))]
+    assert "lane 56: ~00000038" in lines[8]  # EXEC has lanes 1 to 31 only
+    assert "0.5" in shown("a0:f32", context)
+    assert shown("s[0:1]", context) == "s[0:1] = 3c00c000 00000007"
+    assert shown("s0-s1:u32", context) == "s0-s1 = 1006682112 7"
+    assert shown("s0:f16", context) == "s0 = -2 1"
+    assert shown("vcc,scc", context) == "vcc = 8000000000000001\nscc = 1"
+
+
+def test_memory(context: ViewContext) -> None:
+    assert shown("lds[4:12]", context).split() == ["lds[4:12]", "0x0004:", "07060504", "0b0a0908"]
+    assert shown("lds[0:4]:u8", context).split()[-4:] == ["00", "01", "02", "03"]
+    assert shown("x[4:12]:f32", context).split()[-2:] == ["1", "2"]
+    at = int(context.arguments["x"])
+    assert shown(f"memory[{at:#x}:{at + 4:#x}]:f32", context).split()[-1] == "0"
+    rows = shown("scratch[0:8]:u8", context)
+    assert rows.count("lane") == 64 and rows.count("04 05 06 07") == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("v4", "no v4"),
+        ("a1", "no a1"),
+        ("lds[0:68]", "beyond the 64 bytes"),
+        ("lds[8:8]", "not a valid range"),
+        ("scratch[0:9]", "beyond the 8 bytes"),
+        ("x[0:33]", "outside of the buffers"),
+        ("y[0:4]", "no argument y"),
+        ("scale[0:4]", "not a pointer"),
+        ("memory[0:4]", "outside of the buffers"),
+        ("v0:q", "unknown format"),
+        ("v[0", "not a register"),
+        ("1.0", "not a register"),
+        ("scc[", "not a register"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(context: ViewContext, text: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        shown(text, context)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5))
+def test_formats_show_the_bits_they_are_given(values: list[int]) -> None:
+    words = np.array(values, dtype=np.uint32)
+    assert [int(text, 16) for text in FORMATS["x"](words)] == values
+    assert [int(text) & 0xFFFFFFFF for text in FORMATS["i32"](words)] == values
+    halves = [int(text) for text in FORMATS["u16"](words)]
+    assert [low | high << 16 for low, high in zip(halves[::2], halves[1::2], strict=True)] == values
+    assert [int(text, 16) for text in FORMATS["u8"](words)] == list(words.tobytes())
+
+
+@given(st.floats(width=16, allow_nan=False), st.floats(-(2.0**100), 2.0**100, width=32))
+def test_floats_are_shown_as_numbers(half: float, single: float) -> None:
+    word = np.array([half, 1.0], dtype=np.float16).view(np.uint32)
+    assert [float(t) for t in FORMATS["f16"](word)] == [pytest.approx(half, rel=1e-5), 1.0]
+    rounded = bf16_bits(np.array([single, 2.0], dtype=np.float32))
+    assert float(FORMATS["bf16"](rounded.view(np.uint32))[0]) == pytest.approx(single, rel=2**-8, abs=1e-37)
+
+
+def test_line_tables() -> None:
+    listing = parse_listing(TEXT)
+    found = {
+        line.text: str(source)
+        for line in listing.lines
+        if (source := source_lines(TEXT, listing).get(line.number))
+    }
+    assert found == {"s_nop 0": "k.py:7", "s_nop 1": "k.py:7", "v_mov_b32_e32 v0, v1": "other.py:9"}
+    bare = "\n".join(line for line in TEXT.splitlines() if ".loc" not in line)
+    assert not source_lines(bare, parse_listing(bare))
+    moved = source_lines(bare, parse_listing(bare), lines_from=TEXT)
+    assert sorted(map(str, moved.values())) == ["k.py:7", "k.py:7", "other.py:9"]
+    with pytest.raises(DecodeError, match="another kernel"):
+        source_lines(bare, parse_listing(bare), lines_from=TEXT.replace("s_nop 1", "s_nop 5"))
+    with pytest.raises(DecodeError, match="6 instructions instead of 5"):
+        source_lines(bare, parse_listing(bare), lines_from=TEXT.replace("s_endpgm", "s_endpgm\n\ts_endpgm"))
+
+
+def test_small_texts() -> None:
+    assert parse_grid("3") == (3, 1, 1)
+    assert parse_grid("3, 4,5") == (3, 4, 5)
+    assert list(parse_lanes("3", 64)) == [3]
+    assert list(parse_lanes("2-4", 64)) == [2, 3, 4]
+    assert parse_argument("n=0x10").value == 16
+    assert parse_argument("n=0x10").name == "n"
+    for wrong in ("a", "1,2,3,4", ""):
+        with pytest.raises(UnsupportedError):
+            parse_grid(wrong)
+    with pytest.raises(UnsupportedError):
+        parse_lanes("4-2", 64)
+
+
+def test_arrays_of_files(tmp_path: Path) -> None:
+    array = np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4))
+    np.save(tmp_path / "x.npy", array)
+    read = parse_argument(f"in:{tmp_path / 'x.npy'}").buffer
+    both = parse_argument(f"y=inout:{tmp_path / 'x.npy'}:{tmp_path / 'y.npy'}").buffer
+    assert read is not None and both is not None
+    assert (read == array).all() and (read.flags.writeable, both.flags.writeable) == (False, True)
+    assert read.strides == array.strides
+
+
+@pytest.mark.parametrize("kind", ["zip", "text", "empty", "objects", "folder", "missing"])
+def test_files_without_an_array(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.npy"
+    if kind == "zip":
+        with path.open("wb") as file:
+            np.savez(file, x=np.zeros(3))
+    elif kind == "text":
+        path.write_text("text")
+    elif kind == "empty":
+        path.touch()
+    elif kind == "objects":
+        np.save(path, np.array([None]))
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(UnsupportedError, match="is not a valid argument: "):
+        parse_argument(f"in:{path}")
+
+
+@pytest.mark.parametrize("count", [1 << 50, 10**30])
+def test_buffers_larger_than_memory(count: int) -> None:
+    with pytest.raises(UnsupportedError, match="is not a valid argument: "):
+        parse_argument(f"zero:fp32:{count}:out.npy")
+
+
+ESCAPES = "\x1b[2J"
+
+
+def test_no_escapes_of_a_text_reach_the_terminal(
+    context: ViewContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of a release may be a stranger's: its lines, file names and labels in output, errors, stops and traces."""
+    (text := tmp_path / "k.s").write_text(TEXT.replace("s_nop 1", f"{ESCAPES}"))
+    assert main(["show", str(text)]) != 0
+    line = Line(number=1, name="s_nop", encoding="", operands=(), text=f"s_nop {ESCAPES}")
+    step = SimpleNamespace(wave=SimpleNamespace(number=0, s=[0] * 128, scc=0), line=line)
+    with _tracer("-", 0) as trace:
+        assert trace
+        trace(step)  # type: ignore[arg-type]
+    event = SimpleNamespace(wave=SimpleNamespace(number=0), group=(0, 0, 0))
+    info = SimpleNamespace(source_of=lambda _: f"{ESCAPES}.py:1")
+    stop = Stop(reason="breakpoint 1", event=event, line=line)  # type: ignore[arg-type]
+    Reporter(context, info, views="", out=sys.stdout).on_stop(stop)  # type: ignore[arg-type]
+    shell = Shell(context, stdin=io.StringIO(""), stdout=sys.stdout)
+    shell.session = SimpleNamespace(info=info)  # type: ignore[assignment]
+    with pytest.raises(Quit):
+        shell.on_stop(stop)
+    shown = "".join(capsys.readouterr())
+    assert "\x1b" not in shown and shown.count(r"\x1b[2J") == 6
+
+
+def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "victim.npy").write_bytes(b"mine")
+    (tmp_path / "out.npy").symlink_to("victim.npy")
+    _save(tmp_path / "out", np.arange(3))
+    assert (tmp_path / "victim.npy").read_bytes() == b"mine"
+    assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]
+
+
+def test_a_text_without_end_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aotforge.devtools.emulator_arguments._FILE_LIMIT", 1000)
+    assert main(["show", "/dev/zero"]) != 0
+    assert "/dev/zero is larger than 1000 bytes" in capsys.readouterr().err

@@ -1,0 +1,171 @@
+"""x86-64 processors as a vendor of images: shared libraries, each for one level."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotforge.base.source_groups import group_digest
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.rules import Target, ValueType, Vendor
+from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy, kernarg_layout
+from aotforge.toolchain.backend_options import BackendOptions
+from ttcpu.image import imported, read_description
+from ttcpu.levels import level_named
+
+if TYPE_CHECKING:
+    from aotforge.base.architectures import Architecture
+
+PREFIX = "cpu-"
+"""Of an arch's name, before the level's."""
+_PRINTS = frozenset({"printf"})
+_COMPILERS = re.compile(r"mem(cpy|move|set)|__(trunc|extend)[a-z]{2}f[a-z]{2}f2|__gnu_[fh]2[fh]_ieee")
+"""Functions that LLVM itself calls: of memory, and conversions of float16 and bfloat16."""
+_MATHEMATICS = re.compile(
+    r"(acosh?|asinh?|atan[2h]?|cbrt|ceil|copysign|cosh?|erfc?|exp2?|exp10|expm1|fabs|fdim|floor|fma|fmax|fmin|fmod|frexp|hypot|ilogb"
+    r"|j[01n]|ldexp|lgamma|ll?rint|ll?round|log(10|1p|2|b)?|modf|nearbyint|nextafter|pow|remainder|rint|round(even)?|scalbn|sinh?|sqrt"
+    r"|tanh?|tgamma|trunc|y[01n])f?"
+)
+"""Functions of libm, for float64 and float32."""
+
+OPTIONS = BackendOptions(
+    maker="CPU",
+    source=str(Path(__file__).with_name("compiler.py")),
+    options_class="CPUOptions",
+    fields=(),
+    not_code={
+        "arch": "the target has it",
+        "warp_size": "the target has it",
+        "backend_name": "it is a name",
+        "allowed_dot_input_precisions": "it is a property of the arch",
+        "supported_fp8_dtypes": "it is a property of the arch",
+        "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
+        "extern_libs": "it is a path of this machine",
+        "ir_override": "it is a path of this machine",
+        "instrumentation_mode": "instrumented images need memory that the library does not pass",
+        "fpsan_homomorphic_casts": "it is part of the instrumentation",
+        "launch_cooperative_grid": "it changes the launch, not the image",
+        "sanitize_overflow": "it adds assertions to debug builds only",
+        **dict.fromkeys(
+            (
+                "num_warps",
+                "num_stages",
+                "num_ctas",
+                "waves_per_eu",
+                "matrix_instr_nonkdim",
+                "kpack",
+                "maxnreg",
+            ),
+            "it describes a GPU; images for CPUs do not depend on it",
+        ),
+        "max_num_imprecise_acc_default": "it describes a GPU; images for CPUs do not depend on it",
+    },
+)
+
+
+class CpuBackend:
+    """`Backend` of x86-64's levels."""
+
+    vendor: Vendor = "cpu"
+    executed_by: ExecutedBy = "processor"
+    triton_name = "cpu"
+    archs = re.compile(r"cpu-x86-64-v[234](-[a-z0-9]+)?")
+    text_stage = "asm"
+    options = OPTIONS
+    framework = "cpu"
+    cuts_sums_off = False
+
+    def triton_target(self, target: Target) -> tuple[str, str | int, int]:
+        """Arguments of Triton's GPUTarget."""
+        return self.triton_name, target.arch.removeprefix(PREFIX), target.warp_size
+
+    def compiler_digest(self) -> str:
+        """Of the lowering to LLVM IR, which this project does itself."""
+        return group_digest("CPU compiler")
+
+    def check_toolchain(self, target: Target) -> None:
+        """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler does not know."""
+        level_named(target.arch.removeprefix(PREFIX))
+
+    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
+        """No pass has an alias."""
+        return nullcontext()
+
+    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+        """No hazard is known."""
+        return assembly
+
+    def read(self, binary: bytes) -> CodeObject:
+        """What the image's description states; the runtime library takes arguments one by one, as in its packs."""
+        found = read_description(binary)
+        arguments = kernarg_layout(parameter.kind for parameter in found.parameters)
+        return CodeObject(symbol=found.symbol, arguments=arguments, threads=1)
+
+    def check(
+        self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
+    ) -> None:
+        """Parameters, level, and nothing imported but mathematics and what compilers call."""
+        found = read_description(binary)
+        have, want = self.read(binary).arguments, kernarg_layout(types)
+        if have != want:
+            raise CodeObjectError(
+                f"takes {', '.join(p.kind for p in found.parameters)}, the plan passes {', '.join(types)}"
+            )
+        if PREFIX + found.level != target.arch:
+            raise CodeObjectError(f"is for {PREFIX}{found.level}, the target is {target.arch}")
+        if found.symbol != metadata["name"]:
+            raise CodeObjectError(f"exports {found.symbol}, the compiler named {metadata['name']}")
+        unknown = [name for name in imported(binary) if not _is_known(name)]
+        if unknown:
+            raise CodeObjectError(f"needs the functions {', '.join(unknown)}, which images must not call")
+
+    def check_loaded(self, binary: bytes) -> None:
+        """Verification executes the library itself."""
+
+    def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
+        """The memory of a thread is in `static_shared_bytes`; registers are not counted."""
+        return CodeObjectStats(
+            registers=0,
+            accumulation_registers=0,
+            scalar_registers=0,
+            spilled_registers=0,
+            spilled_scalar_registers=0,
+            scratch_bytes=0,
+            static_shared_bytes=read_description(binary).scratch,
+            dynamic_shared_bytes=0,
+            warp_size=1,
+            num_warps=1,
+        )
+
+    def makes_host_calls(self, binary: bytes) -> bool:
+        """Whether the image calls printf or can fail an assertion."""
+        try:
+            return bool(read_description(binary).messages) or not _PRINTS.isdisjoint(imported(binary))
+        except CodeObjectError:
+            return False  # another vendor's
+
+    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
+        """None."""
+        return {}
+
+    def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
+        """One."""
+        return ("cpu",)
+
+    def framework_arch(self, arch: str) -> str:
+        """None."""
+        return ""
+
+    def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
+        """A processor executes one program at a time."""
+        return 1
+
+
+def _is_known(name: str) -> bool:
+    return name in _PRINTS or any(names.fullmatch(name) for names in (_MATHEMATICS, _COMPILERS))
+
+
+CPU = CpuBackend()

@@ -1,0 +1,211 @@
+"""Round-trip check: a text, assembled again, must have the image's machine code, byte for byte.
+
+A copy of the text gets labels around each instruction and a section that lists their addresses and those of the text's own labels;
+labels add no code. One run of the assembler (Triton's own LLVM) thus gives both the check and every address.
+"""
+
+import re
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.errors import DecodeError, ToolchainError
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.formats.elf import read_elf
+from vgpu.emulator.listing import LABEL, functions, instruction_lines
+
+_SECTION = ".aotforge_addresses"
+_BEGIN, _END = ".Laotforge{}", ".Laotforge{}e"
+_DIRECTIVE = re.compile(
+    r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|section|type|size|globl|weak|protected|hidden|file|loc"
+    r"|cfi_\w+|ident|addrsig|addrsig_sym|ascii|asciz|string|byte|short|long|quad|[248]byte|uleb128|sleb128)"
+)
+_PADDING = re.compile(
+    r"\.p2alignl? +1?\d(?:,.*)?|\.(?:zero|skip|space) +\d{1,6}|\.fill +\d{1,6}, *[1248](?:,.*)?"
+)
+_SET = re.compile(r"\.set +[\w.$]+\.[\w.$]+, *[\w.$ ,+()]+")
+"""Of counts that compilers write: `.set kernel.num_vgpr, max(23, .Lcalled.num_vgpr)`. Others could name the location or registers."""
+_INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: [^=]*)?")
+"""With `=` it would be an assignment."""
+_METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
+_METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Bytes from the kernel's first one on: where each instruction of a text begins and ends, in the text's order, and each label is.
+
+    `memory` is the loaded image, `kernel` the kernel's place in it.
+    """
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    labels: Mapping[str, int]
+    memory: bytes
+    kernel: int
+
+    def between(self, end: int, start: int) -> bytes:
+        """The bytes from one place to another."""
+        return self.memory[self.kernel + end : self.kernel + start]
+
+
+def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
+    """Check that a text is the image's, in machine code, constants and descriptor. Returns the places of its code.
+
+    Raises DecodeError when the code differs, ToolchainError without Triton.
+    """
+    assembled = _placed(text, kernel, arch)
+    try:
+        made, shipped = (
+            b"".join(read_elf(data).section(name).data for name in (".text", ".rodata"))
+            for data in (assembled, hsaco)
+        )
+    except CodeObjectError as error:
+        raise DecodeError(f"the image of {kernel} cannot be read: {error}") from error
+    if made != shipped:
+        pairs = enumerate(zip(made, shipped, strict=False))
+        first = next((i for i, (a, b) in pairs if a != b), min(len(made), len(shipped)))
+        raise DecodeError(
+            f"the assembly text of {kernel} is not the image's: machine code or constants differ from byte {first:#x} on",
+            cause="the text belongs to another build of this kernel, or the image was altered",
+            hint="take text and image from the same compilation",
+        )
+    return _places(assembled, text, kernel)
+
+
+def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
+    """Addresses, from the kernel's first byte, of a text's instructions in order, then of the first byte after them.
+
+    The text is not compared with any image. Raises DecodeError, ToolchainError.
+    """
+    places = _places(_placed(text, kernel, arch), text, kernel)
+    return (*places.starts, places.ends[-1])
+
+
+def _placed(text: str, kernel: str, arch: str) -> bytes:
+    """The image of a text with the section of addresses."""
+    return link(assemble(_instrumented(text, kernel), arch))
+
+
+def _places(assembled: bytes, text: str, kernel: str) -> Places:
+    """The section's numbers count from the beginning of their functions."""
+    elf = read_elf(assembled)
+    section = elf.section(_SECTION).data
+    marks = list(_marks(text, kernel))
+    names = list(_listed(marks))
+    if len(section) != 4 * len(names):
+        raise DecodeError(f"the assembly text of {kernel} has a section {_SECTION} of its own")
+    start = elf.symbol(kernel).value
+    values = {
+        name: value + elf.symbol(owner).value - start
+        for (name, owner), value in zip(names, struct.unpack(f"<{len(names)}I", section), strict=True)
+    }
+    count = sum(not mark.label for mark in marks)
+    return Places(
+        starts=tuple(values[_BEGIN.format(i)] for i in range(count)),
+        ends=tuple(values[_END.format(i)] for i in range(count)),
+        labels={mark.label: values[mark.label] for mark in marks if mark.label},
+        memory=elf.memory,
+        kernel=start,
+    )
+
+
+def check_text(text: str) -> None:
+    """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat.
+
+    LLVM's assembler would include any file of this user. Every line is checked as if a statement began there, so no comment or string of
+    several lines can hide one.
+    """
+    metadata = False
+    for line in text.splitlines():
+        content = line.split(";")[0].split("//")[0].replace("\t", " ").strip()
+        if content in {_METADATA_BEGIN, _METADATA_END}:
+            metadata = content == _METADATA_BEGIN
+            continue
+        if not content:
+            continue
+        valid = _METADATA.fullmatch(content) if metadata else _is_written(content)
+        quoted = re.sub(r"\\.", "", line)
+        if not valid or "/*" in line or quoted.count('"') % 2:
+            raise DecodeError(
+                f"the text has a line that compilers do not write: {content[:80]}",
+                cause="it was altered, or an assembler's directives were added to it",
+                hint="pass what Triton calls asm['amdgcn'], unchanged",
+            )
+
+
+def _is_written(content: str) -> bool:
+    """Whether compilers write a line outside of the metadata."""
+    first = content.split(maxsplit=1)[0]
+    complete = any(pattern.fullmatch(content) for pattern in (_PADDING, _SET, _INSTRUCTION))
+    return content == ".text" or complete or bool(_DIRECTIVE.fullmatch(first) or LABEL.match(content))
+
+
+def assemble(text: str, arch: str) -> bytes:
+    """An object file, by Triton's assembler. Raises DecodeError when the text is refused, ToolchainError without Triton."""
+    check_text(text)
+    try:
+        from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here
+        from triton.backends.amd.compiler import assemble_amdgcn  # noqa: PLC0415 - triton: 0.3 s
+    except ImportError as error:
+        raise ToolchainError(
+            "Triton is needed to check that an assembly text is its image's",
+            cause=str(error),
+            hint="install requirements/build.txt",
+        ) from error
+    llvm.init_targets()
+    try:
+        return bytes(assemble_amdgcn(text, arch, ""))
+    except RuntimeError as error:
+        raise DecodeError(f"the assembler refuses the text for {arch}: {error}") from error
+
+
+def link(objects: bytes) -> bytes:
+    """An object file as a code object, by Triton's linker."""
+    from triton._C.libtriton import amd  # noqa: PLC0415 - triton: 0.3 s
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.o", Path(folder) / "out.hsaco"
+        source.write_bytes(objects)
+        amd.link_hsaco(str(source), str(target))
+        return target.read_bytes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """The line of an instruction, or of a label, and the function that it belongs to."""
+
+    number: int
+    owner: str
+    label: str = ""
+
+
+def _marks(text: str, kernel: str) -> Iterator[_Mark]:
+    known, owner = functions(text), kernel
+    for number, content in instruction_lines(text, kernel):
+        label = content[:-1] if content.endswith(":") else ""
+        owner = label if label in known else owner
+        yield _Mark(number=number, owner=owner, label=label)
+
+
+def _listed(marks: Iterable[_Mark]) -> Iterator[tuple[str, str]]:
+    """Names of the section of addresses in order, each with its function."""
+    count = 0
+    for mark in marks:
+        if mark.label:
+            yield mark.label, mark.owner
+            continue
+        yield _BEGIN.format(count), mark.owner
+        yield _END.format(count), mark.owner
+        count += 1
+
+
+def _instrumented(text: str, kernel: str) -> str:
+    marks = list(_marks(text, kernel))
+    lines = text.splitlines()
+    for count, mark in enumerate(mark for mark in marks if not mark.label):
+        lines[mark.number - 1] = f"{_BEGIN.format(count)}:\n{lines[mark.number - 1]}\n{_END.format(count)}:"
+    table = "\n".join(f"\t.long {name}-{owner}" for name, owner in _listed(marks))
+    return "\n".join(lines) + f'\n\t.section {_SECTION},"",@progbits\n{table}\n'

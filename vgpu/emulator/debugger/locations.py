@@ -1,0 +1,170 @@
+"""Locations of instructions as the user writes them.
+
+Forms: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label), `forward.py:61` (source).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from vgpu.emulator.debugger.source import SourceLine
+from vgpu.emulator.decoded import Line
+from vgpu.emulator.program import Program
+
+_SOURCE = re.compile(r"(.+):(\d+)")
+_CONDITION = re.compile(r"wave\s+\d+|group\s+\d+(,\d+){0,2}|hit\s+\d+|count\s+\d+")
+
+
+def is_debug_label(name: str) -> bool:
+    """Whether the compiler made a label for line tables only."""
+    return name.startswith((".Ltmp", ".Lfunc_"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakpoint:
+    """A location with conditions. `indices` of `Program.lines`; `wave` and `group` None: any.
+
+    It stops `count` times (0: always), from the `hit`-th time on that the conditions are true.
+    """
+
+    text: str = ""
+    indices: tuple[int, ...] = ()
+    wave: int | None = None
+    group: tuple[int, int, int] | None = None
+    hit: int = 1
+    count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugInfo:
+    """A program with the source lines of its text's lines. It is the SourceMap of fault reports."""
+
+    program: Program
+    source: Mapping[int, SourceLine]
+
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """Indices at which an instruction begins: a dual-issue pair is several lines with one address."""
+        lines = self.program.lines
+        return tuple(i for i, line in enumerate(lines) if i == 0 or line.address != lines[i - 1].address)
+
+    @cached_property
+    def index_at(self) -> Mapping[int, int]:
+        """Byte address to the index of the instruction that begins there."""
+        return {self.program.lines[i].address: i for i in self.firsts}
+
+    @property
+    def labels(self) -> Mapping[int, Sequence[str]]:
+        """Byte address to the labels there, without those that only debug information uses."""
+        found: dict[int, list[str]] = {}
+        listing = self.program.listing
+        for name, index in listing.labels.items():
+            if not is_debug_label(name) and index < len(listing.lines):
+                found.setdefault(listing.lines[index].address, []).append(name)
+        return found
+
+    def at(self, address: int) -> str | None:
+        """The source line of the instruction at a byte."""
+        index = self.index_at.get(address)
+        return None if index is None else self.source_of(self.program.lines[index]) or None
+
+    def source_of(self, line: Line) -> str:
+        """`file:line`, or ''."""
+        return str(self.source.get(line.number, ""))
+
+
+def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = None) -> Breakpoint:
+    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`; `default` has conditions that the text does not name.
+
+    Raises UnknownNameError for a location that the kernel does not have, UnsupportedError for anything else in the text.
+    """
+    location, _, rest = text.strip().partition(" ")
+    words = rest.split()
+    fields: dict[str, Any] = {}
+    for pair in (" ".join(words[i : i + 2]) for i in range(0, len(words), 2)):
+        if not _CONDITION.fullmatch(pair):
+            raise UnsupportedError(
+                f"{pair!r} is not a valid condition of a breakpoint",
+                hint="PLACE [wave N] [group X,Y,Z] [hit N] [count N]",
+            )
+        name, value = pair.split()
+        fields[name] = parse_group(value) if name == "group" else int(value)
+    indices = tuple(resolve_location(location, info))
+    return replace(default or Breakpoint(), text=location, indices=indices, **fields)
+
+
+def parse_group(text: str) -> tuple[int, int, int]:
+    """`X`, `X,Y` or `X,Y,Z`. Raises UnsupportedError."""
+    parts = text.split(",")
+    if len(parts) > 3 or not all(part.isdigit() for part in parts):
+        raise UnsupportedError(f"{text!r} is not a valid workgroup", hint="X, X,Y or X,Y,Z")
+    x, y, z = [*map(int, parts), 0, 0][:3]
+    return x, y, z
+
+
+def resolve_location(text: str, info: DebugInfo) -> Sequence[int]:
+    """Indices of `Program.lines`, at least one. Raises UnknownNameError."""
+    labels = info.program.listing.labels
+    if re.fullmatch(r"0[xX][0-9a-fA-F]+", text):
+        return _at_address(text, info)
+    if text.isdigit():
+        return _at_line(int(text), info)
+    if text in labels:
+        return [info.index_at[info.program.listing.lines[labels[text]].address]]
+    if m := _SOURCE.fullmatch(text):
+        return _at_source(m[1], int(m[2]), info)
+    known = [*labels, *{source.file for source in info.source.values()}]
+    raise UnknownNameError(
+        f"unknown location: {text}",
+        cause="a location is a line of the assembly text, a byte address (0x..), a label, or FILE.py:LINE",
+        hint=suggest(text, known),
+    )
+
+
+def _at_line(number: int, info: DebugInfo) -> list[int]:
+    """The first instruction on a line of the text or after it."""
+    lines = info.program.lines
+    following = [i for i in info.firsts if lines[i].number >= number]
+    if not following or number < lines[0].number:
+        raise UnknownNameError(
+            f"no instruction on line {number} or after it",
+            hint=f"the kernel is on lines {lines[0].number} to {lines[-1].number}",
+        )
+    return following[:1]
+
+
+def _at_address(text: str, info: DebugInfo) -> list[int]:
+    address = int(text, 16)
+    if address in info.index_at:
+        return [info.index_at[address]]
+    before = max((known for known in info.index_at if known < address), default=0)
+    hint = f"the one before begins at {before:#x}"
+    raise UnknownNameError(f"no instruction begins at byte {text}", hint=hint)
+
+
+def _at_source(file: str, number: int, info: DebugInfo) -> list[int]:
+    """The first instruction of each run of them that belongs to a source line."""
+    if not info.source:
+        raise UnknownNameError(
+            f"unknown location: {file}:{number}",
+            cause="the assembly text has no line numbers",
+            hint="compile without TRITON_DISABLE_LINE_INFO, or give such a text with --lines",
+        )
+    own = {text_line for text_line, s in info.source.items() if s.line == number and _same_file(s, file)}
+    inside = [info.program.lines[i].number in own for i in info.firsts]
+    pairs = zip(info.firsts, inside, [False, *inside], strict=False)
+    runs = [index for index, now, before in pairs if now and not before]
+    if runs:
+        return runs
+    sources = info.source.values()
+    near = sorted({s.line for s in sources if _same_file(s, file)}, key=lambda line: abs(line - number))[:4]
+    nearest = f"the nearest lines with code: {', '.join(map(str, sorted(near)))}"
+    files = f"the kernel comes from {', '.join(sorted({s.file for s in sources}))}"
+    raise UnknownNameError(f"no instruction comes from {file}:{number}", hint=nearest if near else files)
+
+
+def _same_file(source: SourceLine, file: str) -> bool:
+    return f"{source.folder}/{source.file}".endswith(f"/{file}") or source.file == file

@@ -1,0 +1,128 @@
+"""Effects of instructions on registers, memory and counters, for the checking interpreter.
+
+Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from aotforge.errors import DecodeError
+from vgpu.emulator import native, waits
+from vgpu.emulator.decoded import Line, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.isa.entry import Entry
+from vgpu.emulator.targets import EmulatedTarget
+
+VECTOR0 = native.SCALARS
+SCC = VECTOR0 + native.VECTORS
+_SPACE = {number: name for name, number in native.SPACES.items() if name != "label"}
+_NULL = 124
+_WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
+_READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
+_SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
+_PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
+_M0 = 125
+_MEMORY, _TO_LDS = 1, 2
+_NARROW_STORE = re.compile(r"_(store|write)_(b16|b8|short|byte|d16_hi)")
+_BARRIER_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
+Spans = list[tuple[int, int]]
+
+
+def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) -> native.Effects:
+    """Effects of a bound instruction. Raises DecodeError for a wait with unknown operands."""
+    entry = INSTRUCTIONS[line.name]
+    returning = bool(bound.flags) and "atomic" in line.name
+    effects = native.Effects(kind=waits.counted(line.name, target, returns=returning))
+    effects.in_order = effects.kind == waits.LOCAL or (effects.kind == waits.LOADS and target.generation < 12)
+    effects.wait[:] = [waits.NO_WAIT] * len(effects.wait)
+    for kind, most in waits.waited(line, target).items():
+        effects.wait[kind] = min(most, waits.NO_WAIT)
+        effects.waits = 1
+    reads, writes = _registers(bound, line, entry)
+    effects.scalar = entry.form == "scalar" or line.name.startswith("s_")
+    selected = bound.write or bound.dpp or bound.dst_sel
+    effects.partial = bool(selected or "_d16" in line.name or line.name in _PARTIAL)
+    _set_memory(effects, bound, line)
+    effects.role = _BARRIER_ROLES.get(line.name, 0)
+    own = line.operands[:1] if bound.d.words else ()
+    read = _halves([*_sources(line, entry, len(own)), *(own if entry.reads_d else ())], target)
+    written = _halves(own, target)
+    if written and "_load_" in line.name and "d16" in line.name:
+        written = dict.fromkeys(written, 2 if "d16_hi" in line.name else 1)
+    _set_spans(effects, reads, read, writes, written)
+    return effects
+
+
+def _registers(bound: native.Instruction, line: Line, entry: Entry) -> tuple[Spans, Spans]:
+    reads = [span for source in bound.s for span in _operand(source)]
+    writes = _operand(bound.d) + _operand(bound.sd)
+    if entry.reads_d or line.name in _SWAPS:
+        reads += _operand(bound.d)
+    if line.name in _SWAPS:
+        writes += _operand(bound.s[0])
+    if "returns_to_data" in entry.rules and bound.flags:
+        size = 2 if "cmpswap" in line.name else 1  # the compared value is not overwritten
+        writes += [(first, words // size) for first, words in _operand(bound.s[1])]
+    if line.name.startswith("global_load_lds_"):
+        reads.append((_M0, 1))
+    if "VCC_LO" in entry.code:
+        reads.append((native.VCC_LO, 2))
+    writes += [(SCC, 1)] * bool(_WRITES_SCC.search(entry.code))
+    reads += [(SCC, 1)] * bool(_READS_SCC.search(entry.code))
+    return reads, writes
+
+
+def _operand(operand: native.Operand) -> Spans:
+    space = _SPACE[operand.space]
+    if space == "vector":
+        return [(VECTOR0 + operand.index, operand.words)]
+    if space == "scalar" and operand.index != _NULL:
+        return [(operand.index, operand.words)]
+    if space == "status":
+        return {0: [(SCC, 1)], 1: [(native.VCC_LO, 2)]}.get(operand.index, [])
+    return []
+
+
+def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
+    """Data of a store or atomic, and which half of a register it uses. Permutes are counted as LDS operations but touch none."""
+    name = line.name
+    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
+        return
+    effects.memory = _TO_LDS if name.startswith("global_load_lds_") else _MEMORY
+    effects.high = "d16_hi" in name
+    moves = re.match(r"ds_(read|write|load|store)", name)
+    effects.atomic = "atomic" in name or (name.startswith("ds_") and not moves)
+    if effects.atomic or re.search(r"_(store|write)", name):
+        effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
+
+
+def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:
+    """Operands that are read. A store of 8 or 16 bits reads only one half of its data register."""
+    found = list(line.operands[first:])
+    if _NARROW_STORE.search(line.name):
+        data = [slot.name for slot in entry.slots].index("S1")
+        found[data] = replace(found[data], half=int("d16_hi" in line.name))
+    return found
+
+
+def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, int]:
+    """Halves of registers that these operands mean. Not for gfx9: with ECC its 16-bit loads write all of a register."""
+    found: dict[int, int] = {}
+    for operand in operands if target.keeps_high_half else ():
+        if operand.space == "vector":
+            register = VECTOR0 + operand.index
+            found[register] = found.get(register, 0) | (3 if operand.half is None else 1 << operand.half)
+    return found
+
+
+def _set_spans(
+    effects: native.Effects, reads: Spans, read: dict[int, int], writes: Spans, written: dict[int, int]
+) -> None:
+    if len(reads) + len(writes) > len(effects.spans):
+        raise DecodeError("the instruction has more operands than the checks support")
+    effects.reads, effects.writes = len(reads), len(writes)
+    parts = [(span, read) for span in reads] + [(span, written) for span in writes]
+    for span, ((first, count), halves) in zip(effects.spans, parts, strict=False):
+        span.first, span.count = first, count
+        span.halves = halves.get(first, 3) if count == 1 else 3

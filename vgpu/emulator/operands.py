@@ -1,0 +1,151 @@
+"""Operands of AMDGPU assembly: text to `Operand`, and the bits of constants.
+
+Source of constants: the guides' chapters on inline constants and literals. Integers from -16 to 64 and a few reals are inline and
+take the operand's type; all others are 32-bit literals. The assembler has already checked that the instruction can hold the constant.
+"""
+
+import re
+import struct
+from dataclasses import replace
+from functools import lru_cache
+
+from aotforge.errors import DecodeError
+from vgpu.emulator.decoded import Operand, Space
+
+_PAIRS = {"vcc": 106, "exec": 126}
+"""Without flat_scratch and xnack_mask: on gfx9 they are SGPRs with other numbers."""
+_SPECIAL = {
+    "m0": (125, 1),
+    "null": (124, 1),
+    **{name: (index, 2) for name, index in _PAIRS.items()},
+    **{f"{name}_lo": (index, 1) for name, index in _PAIRS.items()},
+    **{f"{name}_hi": (index + 1, 1) for name, index in _PAIRS.items()},
+}
+_STATUS = {"scc": 0, "src_scc": 0, "vccz": 1, "src_vccz": 1, "execz": 2, "src_execz": 2}
+_DECIMAL = r"(?:0|[1-9][0-9]*)"
+_REGISTER = re.compile(rf"(v|s|a|ttmp)(?:({_DECIMAL})|\[({_DECIMAL})(?::({_DECIMAL}))?\])(?:\.([lh]))?$")
+_INTEGER = re.compile(rf"(?:0x[0-9a-f]+|-?{_DECIMAL})$")
+_REAL = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
+_RELATIVE = re.compile(r"[\w.$]+@rel32@(lo|hi)(\+\d+)?$")
+_HARDWARE = re.compile(rf"hwreg\((\w+)(?:,\s*({_DECIMAL}),\s*({_DECIMAL}))?\)$")
+_HARDWARE_REGISTERS = {"HW_REG_MODE": 1, "HW_REG_WAVE_MODE": 1}
+_WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$|-([a-z|].*)$|\|(.+)\|$")
+_INLINE_REALS = {0.0, 0.5, 1.0, 2.0, 4.0, 0.15915494}
+_BASE: dict[str, tuple[Space, int, int]] = {
+    "v": ("vector", 0, 256),
+    "a": ("vector", 256, 256),
+    "s": ("scalar", 0, 106),
+    "ttmp": ("scalar", 108, 16),
+}
+
+
+def integer(text: str) -> int:
+    """A number as LLVM prints it. Raises DecodeError for another: in others, such as 010, an assembler may see an octal number."""
+    if not _INTEGER.match(text):
+        raise DecodeError(f"{text!r} is not a number as the compiler writes them")
+    return int(text, 0)
+
+
+@lru_cache(maxsize=4096)
+def operand(text: str) -> Operand:
+    """Parse one operand. Raises DecodeError."""
+    inner, flags = _unwrapped(text)
+    found = _register(inner) or _named(inner) or _number(inner)
+    if found is None:
+        cause = "the decoder does not know this register or number"
+        raise DecodeError(f"unknown operand {text!r}", cause=cause)
+    return replace(found, text=text, neg="neg" in flags, abs="abs" in flags, sext="sext" in flags)
+
+
+def _unwrapped(text: str) -> tuple[str, list[str]]:
+    """The operand without its modifiers: -x, |x|, neg(x), abs(x), sext(x). Only -|x| nests."""
+    flags: list[str] = []
+    while wrapped := _WRAPPED.match(text):
+        name, inner, negated, magnitude = wrapped.groups()
+        flags.append(name or ("neg" if negated else "abs"))
+        text = inner or negated or magnitude or ""
+    if flags not in ([], ["neg"], ["abs"], ["sext"], ["neg", "abs"]):
+        raise DecodeError(f"unknown combination of operand modifiers in {text!r}")
+    return text, flags
+
+
+def _register(text: str) -> Operand | None:
+    match = _REGISTER.match(text)
+    if match is None:
+        return None
+    file, one, low, high, half = match.groups()
+    first = int(one or low)
+    last = int(high or first)
+    space, base, size = _BASE[file]
+    if last < first or last >= size:
+        raise DecodeError(f"{text} is not a valid register")
+    part = None if half is None else int(half == "h")
+    return Operand(text=text, space=space, index=base + first, words=last - first + 1, half=part)
+
+
+def _named(text: str) -> Operand | None:
+    if text in _SPECIAL:
+        index, words = _SPECIAL[text]
+        return Operand(text=text, space="scalar", index=index, words=words)
+    if text in _STATUS:
+        return Operand(text=text, space="status", index=_STATUS[text])
+    if text == "off":
+        return Operand(text=text, space="none", words=0)
+    return None
+
+
+def _number(text: str) -> Operand | None:
+    if _INTEGER.match(text):
+        return Operand(text=text, space="constant", integer=integer(text), hexadecimal="0x" in text)
+    if _REAL.match(text):
+        return Operand(text=text, space="constant", real=float(text))
+    if _RELATIVE.match(text):
+        return Operand(text=text, space="constant", hexadecimal=True, symbol=True)
+    if match := _HARDWARE.match(text):
+        return Operand(text=text, space="constant", integer=_hardware_register(text, *match.groups()))
+    return None
+
+
+def _hardware_register(text: str, name: str, offset: str | None, size: str | None) -> int:
+    """The encoding of `hwreg(NAME, offset, size)`: number, offset and size - 1 of the field."""
+    if name not in _HARDWARE_REGISTERS:
+        raise DecodeError(f"{text}: the hardware register {name} is not supported by the virtual GPU")
+    return _HARDWARE_REGISTERS[name] | int(offset or "0") << 6 | int(size or "32") - 1 << 11
+
+
+def constant_bits(operand: Operand, kind: str) -> int:
+    """The operand's bits as the instruction sees them: all 64 bits of 64-bit types, others in the low 32 bits. Raises DecodeError."""
+    if operand.real is not None:
+        return _real_bits(operand, operand.real, kind)
+    value = operand.integer
+    if not -(1 << 31) <= value < 1 << 32:
+        if kind in {"u64", "i64"} and -(1 << 63) <= value < 1 << 64:
+            return value & 0xFFFFFFFFFFFFFFFF
+        raise DecodeError(f"the constant {operand.text} does not fit")
+    if kind in {"u64", "i64", "f64"} and operand.hexadecimal == (-16 <= value <= 64) and not operand.symbol:
+        # inline constants are decimal, literals are not: an assembler extends others by rules of its own
+        raise DecodeError(f"the constant {operand.text} of 64 bits is not as the compiler writes them")
+    if kind in {"u64", "i64"}:
+        # of unsigned operands zeros: Philox kernels for gfx1201 multiply by such a literal of s_mov_b64
+        if kind == "i64" and operand.hexadecimal and value >> 31:
+            raise DecodeError(f"the literal {operand.text} could be extended with zeros or signs")
+        return value & 0xFFFFFFFFFFFFFFFF
+    if kind == "f64" and operand.hexadecimal:
+        return (value & 0xFFFFFFFF) << 32
+    return value & (0xFFFFFFFFFFFFFFFF if kind == "f64" else 0xFFFFFFFF)
+
+
+def _real_bits(operand: Operand, real: float, kind: str) -> int:
+    if abs(real) not in _INLINE_REALS:
+        raise DecodeError(f"the constant {operand.text} is not an inline constant")
+    if kind in {"f64", "u64", "i64"}:
+        if abs(real) == 0.15915494:  # 1 / (2 pi) has more digits in double
+            raise DecodeError(f"the constant {operand.text} as a double is not supported")
+        return int(struct.unpack("<Q", struct.pack("<d", real))[0])
+    if kind in {"i16", "u16"}:
+        raise DecodeError(
+            f"the constant {operand.text} as an integer: packed instructions have 32 bits of it, others 16"
+        )
+    if kind == "f16":
+        return int(struct.unpack("<H", struct.pack("<e", real))[0])
+    return int(struct.unpack("<I", struct.pack("<f", real))[0])
