@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from aotforge.base.printable import printable
 from aotforge.base.progress_events import EventLines, Unit
@@ -101,7 +101,7 @@ def progress(
     elif not where.isatty() or environment.get("TERM") == "dumb":
         shown = _Plain(where)
     else:
-        shown = _Terminal(where, color=not environment.get("NO_COLOR"))
+        shown = _Terminal(where)
     if title:
         shown.begin(title)
     return shown
@@ -136,15 +136,15 @@ def byte_progress(*, quiet: bool, events: bool = False) -> Iterator[OnProgress]:
 
 
 class _Plain:
+    """Notes only."""
+
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
-    def __enter__(self) -> _Plain:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         return None
 
     def stage(self, text: str) -> None:
@@ -158,7 +158,7 @@ class _Plain:
         return None
 
     def job(self, outcome: str, label: str, detail: str = "") -> None:
-        self.note(_job_line(outcome, label, detail))
+        self.note(": ".join(part for part in (outcome, label, detail) if part))
 
     def note(self, text: str) -> None:
         if self._stream is not None:
@@ -166,34 +166,26 @@ class _Plain:
             self._stream.flush()
 
 
-class _Terminal:
-    """Starts the display with the first update that has something to wait for: a build that finds everything shows nothing."""
+class _Terminal(_Plain):
+    """Starts rich's display with the first update that has something to wait for: a build that finds everything
+    shows nothing, and does not import rich.
+    """
 
-    def __init__(self, stream: TextIO, *, color: bool) -> None:
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
         self._work = ""
         self._unit: Unit = "jobs"
-        self._stream = stream
-        self._color = color
         self._bar: rich.progress.Progress | None = None
-        self._task: rich.progress.TaskID | None = None
         self._before = 0
 
-    def __enter__(self) -> _Terminal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
-    def stage(self, text: str) -> None:
-        self.note(f"-- {text}")
-
     def begin(self, work: str, unit: Unit = "jobs") -> None:
         if work != self._work:
-            self.__exit__(None, None, None)
+            self.__exit__()
             self._work, self._unit = work, unit
 
     def update(self, done: int, total: int) -> None:
@@ -202,46 +194,31 @@ class _Terminal:
         if self._bar is None:
             if done >= total:
                 return
-            self._start()
+            self._bar = self._start()
             self._before = done  # what was there before must not make the rest look quick
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done - self._before, total=total - self._before)
-
-    def job(self, outcome: str, label: str, detail: str = "") -> None:
-        self.note(_job_line(outcome, label, detail))
+        task = self._bar.task_ids[0]
+        self._bar.update(task, completed=done - self._before, total=total - self._before)
 
     def note(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        if self._bar is None:
+            super().note(text)
         else:
-            self._stream.write(f"{printable(text)}\n")
+            self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
-    def _start(self) -> None:
-        # rich takes a tenth of a second to import, which a build with nothing to do must not spend
-        from rich.console import Console  # noqa: PLC0415 - rich: 16 ms, for progress bars only
-        from rich.progress import (  # noqa: PLC0415 - as above
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bar  # noqa: PLC0415 - as above
+    def _start(self) -> rich.progress.Progress:
+        import rich.progress as bars  # noqa: PLC0415 - 0.1 s, which a build with nothing to do must not spend
+        from rich.console import Console  # noqa: PLC0415 - as above
 
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
-            console=Console(file=self._stream, no_color=not self._color, force_terminal=True),
+        bar = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeElapsedColumn(),
+            bars.TextColumn("left:"),
+            bars.TimeRemainingColumn(),
+            console=Console(file=self._stream, force_terminal=True),
             transient=True,
         )
-        title = f"{self._work}, MiB" if self._unit == "bytes" else self._work
-        self._task = self._bar.add_task(title, total=None)
-        self._bar.start()
-
-
-def _job_line(outcome: str, label: str, detail: str) -> str:
-    return ": ".join(part for part in (outcome, label, detail) if part)
+        bar.add_task(f"{self._work}, MiB" if self._unit == "bytes" else self._work, total=None)
+        bar.start()
+        return bar

@@ -99,39 +99,36 @@ class EventLines:
 
 
 class _Work:
-    """Counts of one kind of work, and its rate over the latest events; what was done before does not count as quick work."""
+    """Counts of one kind of work, and its rate over the latest events."""
 
     def __init__(self, name: str, unit: Unit) -> None:
         self.name, self.unit = name, unit
         self.pending = False
         self._done = self._total = 0
-        self._shown = -INTERVAL, 0  # when an event was written, with which total
+        self._shown = -INTERVAL
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
     def moved(self, done: int, total: int, now: float) -> bool:
-        """Keeps the counts; True where an event is due."""
-        if (done, total) == (self._done, self._total) and self._samples and not self.pending:
-            return False
-        shown, shown_total = self._shown
-        last = self._done < total <= done and total == shown_total
+        """Keeps the counts; True where an event is due: after the interval, and at the end of a known total."""
+        last = self._done < total <= done and total == self._total
         if done < self._done or total != self._total:  # another piece of the same kind of work
             self._samples.clear()
-        self._done, self._total, self.pending = done, total, True
-        return last or now - shown >= INTERVAL
+        if (done, total) != (self._done, self._total) or not self._samples:
+            self._done, self._total, self.pending = done, total, True
+        return self.pending and (last or now - self._shown >= INTERVAL)
 
     def written(self, now: float) -> dict[str, object]:
         """Fields of an event with the present counts."""
-        self.pending = False
-        self._shown = now, self._total
+        self.pending, self._shown = False, now
         self._samples.append((now, self._done))
         began, before = self._samples[0]
         rate = (self._done - before) / (now - began) if now > began else 0.0
         left = max(self._total - self._done, 0)
-        known = bool(self._total)
+        seconds = left / rate if rate else None if left else 0.0
         return {
             "unit": self.unit,
             "done": self._done,
-            "total": self._total if known else None,
-            "rate": round(rate, 3) if rate else None,
-            "seconds_left": round(left / rate, 1) if known and rate else 0.0 if known and not left else None,
+            "total": self._total or None,
+            "rate": round(rate, 3) or None,
+            "seconds_left": round(seconds, 1) if self._total and seconds is not None else None,
         }

@@ -41,6 +41,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/base/machine.py",
         "aotforge/base/object_cache.py",
         "aotforge/base/source_groups.py",
+        "aotforge/base/workers.py",
         "aotforge/formats/__init__.py",
         "aotforge/formats/code_object.py",
         "aotforge/formats/elf.py",

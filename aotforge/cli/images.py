@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -105,7 +104,7 @@ def cache(
     ] = None,
     cache_root: Annotated[
         str | None,
-        "root of trust of the shared cache, a file (default: AOTFORGE_CACHE_ROOT, else releases/cache-root.json)",
+        "root of trust of the shared cache, a file (default: AOTFORGE_CACHE_ROOT)",
     ] = None,
     cache_keys: Annotated[
         str | None, "with --prune: folder of the keys of the shared cache (default: AOTFORGE_CACHE_KEYS)"
@@ -135,12 +134,10 @@ def cache(
             root=cache_root,
             keys=absolute(cache_keys),
             limit=int((prune or 0) * 2**30),
-            checkout=ROOT,
-            memory=folder,
             environment=os.environ,
         )
         if prune is not None:
-            print_report(prune_shared(places, datetime.now(UTC)), json=json)
+            print_report(prune_shared(places), json=json)
             return
     kinds, now = tool.usage(folder), time.time()
     lines = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from aotforge.cli.flags import command
 from aotforge.cli.output import Json, Output, print_report, print_result
 from aotforge.cli.settings import ROOT
-from aotforge.cli.values import absolute, cache_folder, pairs
+from aotforge.cli.values import absolute, cache_folder
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,11 +56,6 @@ def publish(
     renew: Annotated[
         bool, "instead sign the index again, before it expires or after a key was rotated"
     ] = False,
-    entries: Annotated[
-        str | None,
-        "with --renew after a rotation of the key for targets: NAME=DIGEST,... that the new key may sign; the "
-        "others leave the index",
-    ] = None,
     keys: Keys = None,
     dry_run: Annotated[bool, "check everything, list what would be sent, write nothing"] = False,
     allow_development: Annotated[bool, "publish a development build; the index marks it as one"] = False,
@@ -85,10 +80,9 @@ def publish(
             copied = mirror(reader, trusted, store, on_progress=on_progress)
         output.report(copied, copied.notes)
         return
-    store, signing = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
+    store, signing = open_publisher(to, absolute(keys), os.environ)
     if renew:
-        chosen = None if entries is None else pairs(entries)
-        output.report(renew_index(store, signing, now=datetime.now(UTC), entries=chosen))
+        output.report(renew_index(store, signing, now=datetime.now(UTC)))
         return
     with byte_progress(quiet=output.silent, events=output.events) as on_progress:
         done = publish_release(
@@ -119,7 +113,7 @@ def yank(
     from aotforge.publish.maintenance import yank_release
     from aotforge.publish.session import open_publisher
 
-    place = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
+    place = open_publisher(to, absolute(keys), os.environ)
     index = yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)
     print_report(index, json=json)
 

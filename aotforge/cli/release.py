@@ -27,7 +27,7 @@ def make(request: ReleaseRequest, output: Output) -> None:
     # store and keys first: what is missing is reported in a second instead of after an hour
     place = None
     if request.to:
-        place = open_publisher(request.to, absolute(request.keys), request.environment, request.cache)
+        place = open_publisher(request.to, absolute(request.keys), request.environment)
     with observed(request, output) as observer:
         report = release(request, observer=observer)
         observer.end("finished")

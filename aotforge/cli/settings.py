@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from aotforge.base.machine import user_home
 from aotforge.errors import ManifestError, suggest
+from vgpu.cache import user_home
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
 INSTALLED = _DATA.is_dir()

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from aotforge.base.cache_trust import check_cache, check_cache_name
+from aotforge.base.cache_trust import check_cache_name
 from aotforge.cli.output import print_status
 from aotforge.cli.settings import HOME, ROOT
 from aotforge.errors import UnsupportedError, UsageError
 from aotforge.pipeline.requests import ONLY
+from vgpu.cache import check_cache
 
 Arch = Annotated[
     str, "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs"

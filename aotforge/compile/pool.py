@@ -1,28 +1,19 @@
-"""Worker processes seen from their parent: number, limits, start, messages, memory, end.
-
-Messages are frames of a JSON object and bytes, over a socket or a pipe.
-"""
+"""Compile workers seen from their parent: number, limits, environment, attempts; and frames of a byte stream."""
 
 import json
 import os
-import signal
-import socket
 import struct
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.child_processes import ChildEnvironment, fixed_environment, start_child
-from aotforge.base.machine import GIB, available_cpus, available_memory, resident_bytes
-from aotforge.errors import CacheError, ToolchainError
+from aotforge.base.child_processes import ChildEnvironment, fixed_environment
+from aotforge.base.machine import GIB, available_cpus, available_memory
+from aotforge.base.workers import WorkerEnded, WorkerPool, WorkerProcess, import_path
+from aotforge.errors import CacheError
 from aotforge.plan.model import CompileJob
 
-_LOG_TAIL = 4096
 _HEAD = struct.Struct("<II")
 _TEXT_LIMIT, _PAYLOAD_LIMIT = 1 << 24, 1 << 28
 
@@ -40,7 +31,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[dict[str, Any], bytes]]:
-        """Frames that this piece completes. Raises ValueError for one that is too large or without a JSON object."""
+        """Frames that this piece completes. Raises ValueError for one that is too large or has no JSON object."""
         self._buffer += piece
         complete = []
         while len(self._buffer) >= _HEAD.size:
@@ -74,158 +65,66 @@ def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) 
     return max(1, min(wanted or available_cpus(), by_memory, jobs))
 
 
-class WorkerProcess:
-    """A child process in a session of its own, with its output in memory: Ctrl-C reaches the parent only, which kills its workers."""
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """The end of one attempt: the encoded entry in `data`, or the reason in `failure` and the worker's `output`."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        environment: ChildEnvironment,
-        pass_fds: tuple[int, ...] = (),
-    ) -> None:
-        """Start a child with `environment`. Raises ToolchainError when that is impossible."""
-        self._log = os.memfd_create("aotforge-worker-log")
+    data: bytes = b""
+    failure: str = ""
+    output: str = ""
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+class CompileWorkers:
+    """Compiles jobs of one toolchain in worker processes, one per thread that asks."""
+
+    def __init__(self, *, kernels_root: Path, allocator: Path, temporary: Path, limits: WorkerLimits) -> None:
+        """`allocator` is the library of aotforge.toolchain.allocator."""
+        self._kernels_root, self._allocator, self._temporary = kernels_root.resolve(), allocator, temporary
+        self._environment: tuple[tuple[str, str], ...] = ()
+        self.limits = limits
+        self._pool = WorkerPool(
+            self._start,
+            seconds=limits.job_seconds,
+            memory_bytes=limits.memory_bytes,
+            start_seconds=limits.start_seconds,
+        )
+
+    def compile(self, job: CompileJob) -> Attempt:
+        """One attempt. Raises ToolchainError for a worker that does not start, CacheError for a full folder."""
+        began = time.monotonic()
+        self._environment = job.toolchain.environment
         try:
-            self.process = start_child(
-                command,
-                environment=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                cwd="/",
-                pass_fds=pass_fds,
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(self._log)
-            raise ToolchainError(
-                f"a worker cannot be started: {error.strerror}", hint="free memory or processes"
-            ) from error
+            answer: Attempt | CacheError = self._pool.ask(asdict(job))
+        except WorkerEnded as ended:
+            seconds = time.monotonic() - began
+            return Attempt(failure=f"the worker {ended.reason}", output=ended.output, seconds=seconds)
+        if isinstance(answer, CacheError):
+            raise answer
+        if answer.failure:
+            self._pool.restart()  # a fresh worker for the second try: this one's state may be the reason
+        return answer
 
-    @property
-    def pid(self) -> int:
-        """Process ID."""
-        return self.process.pid
+    def close(self) -> None:
+        """Kills every worker."""
+        self._pool.close()
 
-    def kill(self) -> None:
-        """Kill the process and its forks and reap it; the log is lost. Safe to call again."""
-        if self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait()
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
-
-    def death(self) -> str:
-        """The end of a process that closed its connection, in words."""
-        try:
-            code = self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return "closed its connection"
-        if code >= 0:
-            return f"exited with status {code}"
-        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        return f"died of {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
-
-    def log(self) -> str:
-        """The end of the log."""
-        if self._log < 0:
-            return ""
-        start = max(0, os.fstat(self._log).st_size - _LOG_TAIL)
-        return os.pread(self._log, _LOG_TAIL, start).decode("utf-8", "replace").strip("\0\n ")
-
-    def clear_log(self) -> None:
-        """Empty the log; the process continues to write at its start."""
-        os.ftruncate(self._log, 0)
-        os.lseek(self._log, 0, os.SEEK_SET)
-
-
-class Worker(WorkerProcess):
-    """A compile worker. `job` is its present job, `since` when that was sent (or the process started), by the monotonic clock."""
-
-    def __init__(
-        self,
-        kernels_root: Path,
-        environment: tuple[tuple[str, str], ...],
-        temporary: Path,
-        allocator: Path | None = None,
-    ) -> None:
-        """Start it. `allocator` is the library of aotforge.toolchain.allocator, without which a worker does not compile.
-
-        Raises ToolchainError when no process can be started, CacheError when the library cannot be opened.
-        """
-        self._link, theirs = socket.socketpair()
-        self._link.setblocking(False)
-        self._frames = Frames()
+    def _start(self) -> WorkerProcess:
         try:
             # the loader takes no path with spaces or colons in it, but /proc/self/fd it does
-            with theirs, (allocator or Path(os.devnull)).open("rb") as library:
-                preload = f"/proc/self/fd/{library.fileno()}" if allocator else ""
-                module = ("-s", "-P", "-m", f"{__package__}.worker")
-                arguments = (str(theirs.fileno()), str(os.getpid()), str(kernels_root.resolve()))
-                super().__init__(
-                    [sys.executable, *module, *arguments],
-                    environment=worker_environment(environment, temporary, preload=preload),
-                    pass_fds=(theirs.fileno(), library.fileno()),
+            with self._allocator.open("rb") as library:
+                preload = f"/proc/self/fd/{library.fileno()}"
+                return WorkerProcess(
+                    f"{__package__}.worker",
+                    [str(self._kernels_root)],
+                    environment=worker_environment(self._environment, self._temporary, preload=preload),
+                    options=("-s", "-P"),
+                    pass_fds=(library.fileno(),),
                 )
-        except (OSError, ToolchainError) as error:
-            self._link.close()
-            if isinstance(error, OSError):
-                raise CacheError(f"the compile workers' allocator {allocator}: {error.strerror}") from error
-            raise
-        self.ready = False
-        self._job_pid = 0
-        self._garbled = False
-        self.job: CompileJob | None = None
-        self.since = time.monotonic()
-
-    def fileno(self) -> int:
-        """Descriptor for selectors."""
-        return self._link.fileno()
-
-    def send(self, job: CompileJob) -> None:
-        """Send a job. Raises OSError when the process has ended."""
-        self._job_pid = 0  # the last job's fork has ended, and its number may be another process' by now
-        self._link.setblocking(True)
-        try:
-            self._link.sendall(frame(asdict(job)))
-        finally:
-            self._link.setblocking(False)
-        self.job = job
-        self.since = time.monotonic()
-
-    def receive(self) -> tuple[list[tuple[dict[str, Any], bytes]], bool]:
-        """Complete messages, and whether the connection is still usable: not after a damaged message."""
-        messages: list[tuple[dict[str, Any], bytes]] = []
-        try:
-            while piece := self._link.recv(1 << 20):
-                for message, data in self._frames.feed(piece):
-                    if "job_pid" in message:
-                        self._job_pid = int(message["job_pid"])
-                    else:
-                        messages.append((message, data))
-        except BlockingIOError:
-            return messages, True
-        except (ValueError, TypeError):
-            self._garbled = True
-        except OSError:
-            pass
-        return messages, False
-
-    def memory(self) -> int:
-        """Resident bytes now, of the process or of the fork that has the job."""
-        return max(resident_bytes(self.pid), resident_bytes(self._job_pid) if self._job_pid else 0)
-
-    def kill(self) -> None:
-        """Kill the process and its fork and reap it. Safe to call again."""
-        super().kill()
-        self._link.close()
-
-    def death(self) -> str:
-        """The end of a worker that closed its connection, in words."""
-        return f"the worker {'sent a damaged message' if self._garbled else super().death()}"
+        except OSError as error:
+            what = f"the compile workers' allocator {self._allocator}: {error.strerror}"
+            raise CacheError(what, hint="build again: it is compiled anew") from error
 
 
 def worker_environment(
@@ -249,9 +148,3 @@ def worker_environment(
     if preload:
         own["LD_PRELOAD"] = preload
     return fixed_environment(fixed | own | dict(pinned), "LD_LIBRARY_PATH")
-
-
-def import_path() -> list[str]:
-    """Folders in which this interpreter finds modules, for a worker to find the same ones; this package first."""
-    own = str(Path(__file__).resolve().parents[2])
-    return list(dict.fromkeys([own, *(entry for entry in sys.path if entry and Path(entry).is_dir())]))

@@ -1,32 +1,28 @@
 """The build loop: sends missing jobs to workers, stores results, retries failures once.
 
-One thread, so that workers exit with it (PR_SET_PDEATHSIG goes by thread) and nothing needs a lock.
+Threads wait for workers; claims, results and reports are those of one thread.
 """
 
 import math
-import selectors
-import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache_entry import Entry, Summary, decode
 from aotforge.compile.model import EventKind
-from aotforge.compile.pool import Worker, WorkerLimits, worker_count
-from aotforge.errors import CacheError, ToolchainError
+from aotforge.compile.pool import Attempt, CompileWorkers, WorkerLimits, worker_count
 from aotforge.plan.model import CompileJob, JobKey
 
 ATTEMPTS = 2
 POLL_SECONDS = 0.1
-_STARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of one attempt at a job: the `summary` of its image, or the reason in `detail` and the end of its `output`."""
+    """The end of an attempt at a job: the `summary` of its image, or the reason in `detail` and the end of its `output`."""
 
     kind: EventKind
     job: CompileJob
@@ -38,7 +34,7 @@ class Outcome:
 
 
 def cost(job: CompileJob) -> float:
-    """Rough order of compile time: the sizes of a tile (BLOCK_*) multiply the code that is generated, and so does its depth.
+    """Rough order of compile time: sizes of a tile (BLOCK_*) multiply the code that is generated, and so does its depth.
 
     The depth is the smallest other size: a wide row is walked in pieces, whose code is there once.
     """
@@ -49,7 +45,7 @@ def cost(job: CompileJob) -> float:
 
 
 def longest_first(jobs: Iterable[CompileJob]) -> list[CompileJob]:
-    """Jobs by falling cost, so that no long job starts when the others are done; the sort is stable, the order known."""
+    """Jobs by falling cost, so that no long job starts when the others are done; the sort is stable."""
     return sorted(jobs, key=cost, reverse=True)
 
 
@@ -63,7 +59,7 @@ class Store(Protocol):
         """Unlock an entry."""
 
     def load(self, key: JobKey) -> Entry | None:
-        """An entry, if another build has stored it meanwhile. Raises DamagedObjectError."""
+        """An entry, if another build has stored it. Raises DamagedObjectError."""
 
     def store(self, key: JobKey, data: bytes) -> None:
         """Store an encoded entry."""
@@ -74,7 +70,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CompileSettings:
-    """Settings of a scheduler: at most `workers` workers, or as many as there are CPUs; `report` receives every outcome."""
+    """Settings of a scheduler: at most `workers` workers, or one per CPU; `report` receives every outcome."""
 
     store: Store
     allocator: Path
@@ -84,7 +80,7 @@ class CompileSettings:
     report: Callable[[Outcome], None]
 
     def claim(self, job: CompileJob) -> Literal["claimed", "finished", "locked"]:
-        """Lock a job's entry, unless another build is compiling it or has finished it meanwhile, which is reported."""
+        """Lock a job's entry, unless another build is compiling it, or has finished it, which is reported."""
         if not self.store.acquire(job.key):
             return "locked"
         try:
@@ -114,139 +110,66 @@ class Scheduler:
     jobs: list[CompileJob]
     settings: CompileSettings
     failures: list[Outcome] = field(default_factory=list)
-    _locked_elsewhere: list[CompileJob] = field(default_factory=list)
+    _waiting: list[CompileJob] = field(default_factory=list)
     _tries: dict[JobKey, int] = field(default_factory=dict)
-    _workers: list[Worker] = field(default_factory=list)
-    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    _failed_starts: int = 0
-
-    def __post_init__(self) -> None:
-        self._environment = self.jobs[0].toolchain.environment
-        self._waiting = longest_first(self.jobs)
-        self._count = worker_count(len(self.jobs), self.settings.limits, wanted=self.settings.workers)
 
     def run(self) -> None:
         """Work until every job is done or failed. Raises CacheError, ToolchainError; kills its workers in any case."""
+        settings, count = (
+            self.settings,
+            worker_count(len(self.jobs), self.settings.limits, wanted=self.settings.workers),
+        )
+        self._waiting = longest_first(self.jobs)
+        workers = CompileWorkers(
+            kernels_root=settings.kernels_root,
+            allocator=settings.allocator,
+            temporary=settings.store.temporary(),
+            limits=settings.limits,
+        )
+        threads = ThreadPoolExecutor(count)
+        running: dict[Future[Attempt], CompileJob] = {}
         try:
-            while self._waiting or self._locked_elsewhere or any(worker.job for worker in self._workers):
-                self._assign_jobs()
-                self._start_workers()
-                for key, _ in self._selector.select(POLL_SECONDS):
-                    self._receive(key.data)
-                self._enforce_limits()
+            while self._waiting or running:
+                while len(running) < count and (job := self._claim_next()):
+                    running[threads.submit(workers.compile, job)] = job
+                # what another build has locked is looked at again
+                done, _ = wait(running, POLL_SECONDS if self._waiting else None, FIRST_COMPLETED)
+                for future in done:
+                    self._finish(running.pop(future), future.result())
         finally:
-            for worker in self._workers:
-                worker.kill()
-            self._selector.close()
-
-    def _assign_jobs(self) -> None:
-        for worker in list(self._workers):
-            if worker.ready and worker.job is None and (job := self._claim_next()) is not None:
-                try:
-                    worker.send(job)
-                except OSError:  # the worker ended between two jobs: another one gets the job
-                    self.settings.store.release(job.key)
-                    self._waiting.insert(0, job)
-                    self._remove(worker).kill()
-
-    def _start_workers(self) -> None:
-        settings = self.settings
-        starting = sum(not worker.ready for worker in self._workers)
-        unassigned = len(self._waiting) + len(self._locked_elsewhere)
-        for _ in range(min(self._count - len(self._workers), unassigned - starting)):
-            worker = Worker(
-                settings.kernels_root, self._environment, settings.store.temporary(), settings.allocator
-            )
-            self._workers.append(worker)
-            self._selector.register(worker, selectors.EVENT_READ, worker)
+            workers.close()
+            threads.shutdown(cancel_futures=True)
 
     def _claim_next(self) -> CompileJob | None:
-        """The next job that no other build is compiling, with its entry locked."""
-        locked = []
+        """The next job that no other build is compiling, with its entry locked; locked ones are tried again first."""
+        locked: list[CompileJob] = []
         found = None
-        for queue in (self._locked_elsewhere, self._waiting):
-            while queue and found is None:
-                job = queue.pop(0)
-                state = self.settings.claim(job)
-                if state == "locked":
-                    locked.append(job)
-                elif state == "claimed":
-                    found = job
-        self._locked_elsewhere.extend(locked)
+        while self._waiting and found is None:
+            job = self._waiting.pop(0)
+            state = self.settings.claim(job)
+            if state == "locked":
+                locked.append(job)
+            elif state == "claimed":
+                found = job
+        self._waiting[:0] = locked
         return found
 
-    def _receive(self, worker: Worker) -> None:
-        messages, connected = worker.receive()
-        for message, payload in messages:
-            if "ready" in message:
-                worker.ready = True
-                self._failed_starts = 0
-            elif worker.job is not None:
-                self._on_result(worker, worker.job, message, payload)
-        if not connected and worker in self._workers:
-            self._on_worker_died(worker, worker.death())
-
-    def _on_result(self, worker: Worker, job: CompileJob, message: dict[str, Any], payload: bytes) -> None:
-        if message.get("storage"):
-            raise CacheError(
-                f"a worker cannot write its temporary files: {message['storage']}",
-                hint="free space on the cache's file system, or choose another cache folder",
-            )
-        if "error" in message:
-            # a fresh worker for the second try: this one's state may be the reason
-            output = "\n".join(filter(None, (str(message["trace"]), worker.log())))
-            self._remove(worker).kill()
-            self._on_failure(job, str(message["error"]), output)
-            return
-        seconds = time.monotonic() - worker.since
-        worker.job = None
-        try:
-            self.settings.finish(job, payload, seconds=seconds, peak_bytes=int(message["peak_kib"]) * 1024)
-        except DamagedObjectError as error:
-            self._on_failure(job, f"the worker's result is damaged: {error}", "")
-            return
-        if worker.memory() > self.settings.limits.memory_bytes // 2:
-            self._remove(worker).kill()  # what it has kept would count against the next job
-
-    def _enforce_limits(self) -> None:
-        now, limits = time.monotonic(), self.settings.limits
-        for worker in list(self._workers):
-            elapsed = now - worker.since
-            if not worker.ready and elapsed > limits.start_seconds:
-                self._on_worker_died(worker, f"did not start in {limits.start_seconds:g} s")
-            elif worker.ready and worker.job and elapsed > limits.job_seconds:
-                self._on_worker_died(worker, f"no answer in {limits.job_seconds:g} s")
-            elif worker.job and worker.memory() > limits.memory_bytes:
-                self._on_worker_died(
-                    worker, f"used more than {limits.memory_bytes / 2**30:.2g} GiB of memory"
+    def _finish(self, job: CompileJob, attempt: Attempt) -> None:
+        failure = attempt.failure
+        if not failure:
+            try:
+                self.settings.finish(
+                    job, attempt.data, seconds=attempt.seconds, peak_bytes=attempt.peak_bytes
                 )
-
-    def _on_worker_died(self, worker: Worker, reason: str) -> None:
-        log = worker.log()
-        self._remove(worker).kill()
-        if worker.job is not None:
-            self._on_failure(worker.job, reason, log)
-        elif not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= _STARTS:
-                raise ToolchainError(
-                    f"compile workers do not start: {reason}\n{log}".rstrip(),
-                    cause="Triton cannot be imported in a clean environment",
-                    hint="reinstall the pinned environment",
-                )
-
-    def _on_failure(self, job: CompileJob, reason: str, output: str) -> None:
+            except DamagedObjectError as error:
+                failure = f"the worker's result is damaged: {error}"
+            else:
+                return
         self.settings.store.release(job.key)
         self._tries[job.key] = self._tries.get(job.key, 0) + 1
         if self._tries[job.key] < ATTEMPTS:
             self._waiting.append(job)
-            self.settings.report(Outcome(kind="retry", job=job, detail=reason))
+            self.settings.report(Outcome(kind="retry", job=job, detail=failure))
         else:
-            self.failures.append(Outcome(kind="failed", job=job, detail=reason, output=output))
+            self.failures.append(Outcome(kind="failed", job=job, detail=failure, output=attempt.output))
             self.settings.report(self.failures[-1])
-
-    def _remove(self, worker: Worker) -> Worker:
-        self._workers.remove(worker)
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(worker)
-        return worker

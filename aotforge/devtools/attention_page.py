@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _widths(kernels: Mapping[str, Sequence[PlannedKernel]]) -> list[list[str]]:
-    """A row per kernel and functional without the width; widths that every arch has are written once."""
+    """A row per kernel and set of widths; what every arch has is written once."""
     found: dict[tuple[str, str], dict[str, list[int]]] = {}
     for arch, planned in kernels.items():
         for kernel in planned:
@@ -64,16 +65,20 @@ def _widths(kernels: Mapping[str, Sequence[PlannedKernel]]) -> list[list[str]]:
                 width = call.pop("width", 0)
                 row = found.setdefault((kernel.name, _call_text(call)), {})
                 row.setdefault(arch, []).append(width)
-    rows = [["kernel", "call", "widths", "except"]]
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for (name, text), by_arch in sorted(found.items()):
         largest = max(by_arch.values(), key=len)
-        less = [
+        less = "; ".join(
             f"{arch}: {' '.join(str(w) for w in largest if w not in by_arch.get(arch, []))}"
             for arch in kernels
             if by_arch.get(arch) != largest
-        ]
+        )
         widths = " ".join(map(str, largest)) if any(largest) else "any"
-        rows.append([name, text, widths, "; ".join(less) or "-"])
+        groups.setdefault((name, widths, less), []).append(text)
+    sets = Counter(name for name, _, _ in groups)
+    rows = [["kernel", "calls", "widths", "except"]]
+    for (name, widths, less), calls in groups.items():
+        rows.append([name, ", ".join(calls) if sets[name] > 1 else "all", widths, less or "-"])
     return rows
 
 

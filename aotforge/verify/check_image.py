@@ -1,7 +1,7 @@
 """Check of one image on all of its cases: executed and compared, in a worker process.
 
-The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD [LANES=INTERPRETER...]`. Tasks arrive over a
-`multiprocessing` connection on the socket FD, pickled; answers are READY, when it has started, and those of answers.py.
+The worker is `python -m aotforge.verify.check_image FD PARENT KERNELS_ROOT CACHE [LANES=INTERPRETER...]`, started by
+pool.py. It receives tasks and answers with verdicts or errors.
 """
 
 import math
@@ -12,18 +12,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from aotforge.compile.worker import die_with_parent
+from aotforge.base.workers import READY, open_connection
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
-from aotforge.verify.answers import write_answer
 from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
 from aotforge.verify.interpreter.dispatch import Use, launch_of
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
-from aotforge.verify.reader_process import READY
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
 from vgpu.emulator.host_calls import PrintedText
@@ -193,15 +190,14 @@ def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_o
         results.failures += [f"{name}: {text}" for text in found.violations(output)]
 
 
-def main(
-    kernels_root: Path, cache: Path, parent: int, connection: Connection, libraries: Sequence[str]
-) -> None:
-    """Check images until the connection closes or the process `parent` ends."""
-    die_with_parent(parent)
-    for one in libraries:
+def main(arguments: Sequence[str]) -> None:
+    """Check images until the connection closes or the parent ends."""
+    connection, own = open_connection(arguments)
+    kernels_root, cache = map(Path, own[:2])
+    for one in own[2:]:
         lanes, _, path = one.partition("=")
         use_library(Path(path), int(lanes), cache, "checks")
-    connection.send_bytes(READY)
+    connection.send(READY)
     while True:
         try:
             task = connection.recv()
@@ -212,8 +208,8 @@ def main(
             answer = check_image(task, kernels_root=kernels_root, cache=cache)
         except AotforgeError as error:
             answer = error
-        connection.send_bytes(write_answer(answer))
+        connection.send(answer)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Connection(int(sys.argv[4])), sys.argv[5:])
+    main(sys.argv[1:])

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one fault per line
-"""Faults planted in the library's attention, each found by the test of the acceptance case that it concerns (docs/planted-faults.md).
+"""Faults planted in the library's attention, each found by the test of the acceptance case that it concerns.
 
 One build holds all of them; a process has the one that its environment selects.
 """

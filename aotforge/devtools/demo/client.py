@@ -1,5 +1,6 @@
 """The demo's client program: compiled against a release, run on virtual devices, and compared."""
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -8,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.base.files import open_regular
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.formats.untrusted_file import parse_json
 from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
@@ -26,9 +25,6 @@ _CLIENT = Path(__file__).parent / "client.cpp"
 _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}
 _SECONDS = 3600
 _COMPILE_SECONDS = 300
-_LARGEST = 1 << 30
-_RECORD_LIMIT = 1 << 20
-"""Bytes of the record, which has about 200 for each launch."""
 
 
 def build_client(
@@ -77,35 +73,19 @@ class ClientRunner:
             int(p.window_right is not None), p.sm_scale,
         )  # fmt: skip
         command = [str(self.client), str(self.folder / "in"), str(shared / "out"), *map(str, numbers)]
-        output = self._output(command, arch, shared)
-        try:
-            return self._result(problem, inputs, arch, output, shared)
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise ExecutionError(
-                f"attention on the virtual {arch} left results that cannot be read: {type(error).__name__}: {error}",
-                cause="the release's library wrote to the program's output or files",
-            ) from error
-
-    def _result(
-        self, problem: Problem, inputs: Mapping[str, Float], arch: str, output: str, shared: Path
-    ) -> CallResult:
-        """What the client printed and wrote; the release's library is in its process and may have, too."""
-        seconds = dict(line.split() for line in output.splitlines())
-        record = read_regular(shared / "record")
-        if len(record) > _RECORD_LIMIT:
-            raise ValueError(f"a record of {len(record)} bytes")
-        events = [parse_json(line) for line in record.splitlines()]
-        launches = [event for event in events if event["event"] == "launch"]
+        seconds = dict(line.split() for line in self._output(command, arch, shared).splitlines())
+        events = [json.loads(line) for line in (shared / "record").read_text().splitlines()]
         return CallResult(
             arch=arch,
             problem=problem,
-            outputs=_compared(problem, inputs, read_regular(shared / "out")),
+            outputs=_compared(problem, inputs, (shared / "out").read_bytes()),
             forward_seconds=float(seconds["forward"]),
             backward_seconds=float(seconds["backward"]),
-            preparing_seconds=sum(float(e["seconds"]) for e in events if e["event"] == "load"),
+            preparing_seconds=sum(event["seconds"] for event in events if event["event"] == "load"),
             served=tuple(
-                (_line(e["kernel"]), _line(e["image"]), int(e["instructions"]), float(e["seconds"]))
-                for e in launches
+                (event["kernel"], event["image"], event["instructions"], event["seconds"])
+                for event in events
+                if event["event"] == "launch"
             ),
         )
 
@@ -129,22 +109,6 @@ class ClientRunner:
                 cause="the release has no image for this call, or an image accesses what it must not",
             )
         return done.stdout
-
-
-def _line(name: object) -> str:
-    return " ".join(str(name).split())
-
-
-def read_regular(path: Path) -> bytes:
-    """A regular file that the client wrote, not what a link of that name points to. Raises ExecutionError."""
-    try:
-        with open_regular(path) as file:
-            return file.read(_LARGEST)
-    except OSError as error:
-        raise ExecutionError(
-            f"the demo's client left no {path.name}: {error.strerror}",
-            cause="the release's library ended the program, or replaced its files",
-        ) from error
 
 
 def _compared(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[OutputResult, ...]:

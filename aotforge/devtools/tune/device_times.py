@@ -15,7 +15,7 @@ from aotforge.deliver.hardware.device import lost
 from aotforge.devtools.cost.candidates import Candidate, CostRequest
 from aotforge.devtools.tune.rounds import ReferenceEndedError, Rounds, Timing, interleaved
 from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, built
-from aotforge.devtools.tune.sources import Source, reason
+from aotforge.devtools.tune.sources import Compiled, reason
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import CompileJob, JobKey
@@ -62,7 +62,7 @@ class DeviceTimes:
 
     device: ShownDevice
     driver: str | None
-    source: Source
+    source: Compiled
     library: Path
     scratch: Path
     on: TimedOn

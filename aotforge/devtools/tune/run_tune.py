@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,14 +21,13 @@ from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune.device_times import DeviceTimes
 from aotforge.devtools.tune.rounds import Timing
 from aotforge.devtools.tune.search import COMPILED, Estimates, OnTried, TimedOn, changed_setting, search
-from aotforge.devtools.tune.sources import FolderWriter, PreparedFolder, check_new_folder, open_folder
-from aotforge.devtools.tune.space import candidates
+from aotforge.devtools.tune.sources import PreparedFolder, cache_in, open_folder, write_folder
+from aotforge.devtools.tune.space import Values, candidates
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.planner import plan_project
-from aotforge.sandbox.release_programs import check_consent
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
 from aotforge.verify.device.messages import ShownDevice
@@ -50,8 +49,8 @@ class OnDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """`kernel` None: every functional of the profile. `device` None: estimates. `candidates`: a folder of `prepare`, instead of compiling,
-    whose code the user consents to execute `unsandboxed`. `write`: results are kept in manifests/tuning.
+    """`kernel` None: every functional of the profile. `device` None: estimates. `candidates`: a folder of
+    `prepare`, instead of compiling. `write`: results are kept in manifests/tuning.
     """
 
     root: Path
@@ -64,7 +63,6 @@ class TuneRequest:
     profile: str | None = None
     device: OnDevice | None = None
     candidates: Path | None = None
-    unsandboxed: bool = False
     write: bool = False
     shared: SharedObjects = NOT_SHARED
     elsewhere: Estimates | None = None
@@ -104,16 +102,12 @@ def tune(
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
-    Raises ExecutorError for candidates without consent, DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
+    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
     clock drifts, and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError
     and ResourceError are reported.
     """
     began = time.monotonic()
     device = request.device
-    if request.candidates:
-        check_consent(
-            f"the images and the library of {request.candidates}", own=False, unsandboxed=request.unsandboxed
-        )
     shown = (
         choose_device(request.root, arch=request.arch, number=device.number, library=device.driver)
         if device
@@ -232,19 +226,18 @@ def _library(request: TuneRequest, folder: PreparedFolder | None) -> Path:
 
 
 def prepare(request: TuneRequest, folder: Path, *, on_tried: Callable[[int, int], None]) -> list[str]:
-    """Compiles candidates of one functional into `folder` until the time ends, at least one batch, with the library that launches them.
+    """Compiles candidates of one functional into `folder`, which is replaced, until the time ends, at least one batch, with the library
+    that launches them.
 
     Returns lines for people. Raises UnsupportedError without a kernel, OutputError, and what planning and compiling raise.
     """
     if request.kernel is None:
         raise UnsupportedError("--prepare needs a kernel", hint="./dev tune KERNEL --prepare FOLDER")
-    with output_lock(folder):
-        check_new_folder(folder)
-        with staged_folder(folder) as staged:
-            compiled, tried, others = _prepare(request, request.kernel, staged, on_tried)
+    with output_lock(folder), staged_folder(folder, known="candidates.json") as staged:
+        compiled, tried, others = _prepare(request, request.kernel, staged, on_tried)
     return [
         f"{compiled} of {tried} settings compiled into {folder}, of {others}; on a machine with the GPU:",
-        "the same command with --candidates FOLDER --device --unsandboxed instead of --prepare FOLDER",
+        "the same command with --candidates FOLDER --device instead of --prepare FOLDER",
     ]
 
 
@@ -253,26 +246,28 @@ def _prepare(
 ) -> tuple[int, int, int]:
     """Fills a new folder. Returns how many settings were compiled, how many were tried, and how many there are."""
     deadline = time.monotonic() + request.seconds
-    cost = replace(request.of(name, request.keys), restricted=True)
+    cost = replace(request.of(name, request.keys), restricted=True, cache=cache_in(folder))
     _, kernel = find_kernel(request.root, name)
     target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
     offered = kernel.settings(target, choose(kernel, request.keys))
     if not offered:
         raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
     (own,) = COMPILED.find(cost)
-    writer = FolderWriter(folder, cost, own.plan.toolchain)
-    COMPILED.together([replace(own, job=job) for job in own.plan.jobs], cost)
-    if refused := writer.add({}, own, cost):
-        raise UnsupportedError(f"the rules' choice of {kernel.name} has no image: {refused}")
-    others, compiled, tried = candidates(changed_setting(offered), target), 0, 0
+    COMPILED.images(own, cost)
+    others = candidates(changed_setting(offered), target)
+    kept: list[Values] = []
+    tried = 0
     while tried < len(others) and (not tried or time.monotonic() < deadline):
         batch = others[tried : tried + _BATCH]
         settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
         found = COMPILED.find(replace(cost, settings=settings))
         COMPILED.together(found, cost)
         for values, one in zip(batch, found, strict=True):
-            compiled += not writer.add(values, one, cost)
+            with suppress(CompileError, ResourceError):
+                COMPILED.images(one, cost)
+                kept.append(values)
         tried += len(batch)
         on_tried(tried, len(others))
-    writer.save(build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library)
-    return compiled, tried, len(others)
+    library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
+    write_folder(folder, cost, own.plan.toolchain, kept, library)
+    return len(kept), tried, len(others)

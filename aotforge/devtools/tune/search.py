@@ -23,7 +23,7 @@ from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.devtools.tune.sources import Compiled, Source, reason
+from aotforge.devtools.tune.sources import Compiled, reason
 from aotforge.devtools.tune.space import Values, candidates, present, space
 from aotforge.errors import CompileError, ExecutionError, ResourceError, UnsupportedError
 from aotforge.plan.model import JobKey
@@ -219,7 +219,7 @@ def search(
     shared: SharedObjects = NOT_SHARED,
     elsewhere: Estimates | None = None,
     times: Times | None = None,
-    source: Source = COMPILED,
+    source: Compiled = COMPILED,
 ) -> Search:
     """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
 
@@ -283,7 +283,7 @@ def _tried(
     store: EstimateStore,
     others: Sequence[Values],
     elsewhere: Estimates | None,
-    source: Source,
+    source: Compiled,
     *,
     deadline: float,
 ) -> Iterator[Tried]:

@@ -26,8 +26,7 @@ from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.compile.model import Resources
-from aotforge.compile.pool import worker_count
-from aotforge.compile.warm_worker import WarmWorker
+from aotforge.compile.pool import CompileWorkers, worker_count
 from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.pipeline.cluster.messages import (
     ROOT,
@@ -201,7 +200,7 @@ class Tools:
     """Worker processes that this process keeps between jobs."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _compilers: dict[int, WarmWorker] = field(default_factory=dict)
+    _compilers: dict[int, CompileWorkers] = field(default_factory=dict)
     _pool: Pool | None = None
     _cache: Cache | None = None
     _users: int = 0
@@ -247,7 +246,7 @@ class Tools:
         if pool:
             pool.close()
 
-    def compiler(self, session: Session) -> WarmWorker:
+    def compiler(self, session: Session) -> CompileWorkers:
         """The compile worker of the calling thread: the kernel ends it with the thread that started it."""
         folder, thread = default_cache(), threading.get_ident()
         with self._lock:
@@ -257,7 +256,7 @@ class Tools:
             if found is None or found.limits != session.limits:
                 if found:
                     found.close()
-                found = self._compilers[thread] = WarmWorker(
+                found = self._compilers[thread] = CompileWorkers(
                     kernels_root=_KERNELS,
                     allocator=build_allocator(folder),
                     temporary=self._cache.temporary(),

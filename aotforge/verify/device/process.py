@@ -1,7 +1,7 @@
 """The process of one image on a device, which may hang or end at any launch; it also lists devices.
 
-`python -m aotforge.verify.device.process PARENT FD`: values are pickled over a `multiprocessing` connection on the socket FD. The first
-one received selects the work; before and after each launch the process sends a `Progress`, at the end the result or an error.
+The first value received selects the work; before and after each launch the process sends a `Progress`, at the end the
+result or an error.
 """
 
 import math
@@ -13,7 +13,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from aotforge.base.hardware import Outcome
-from aotforge.compile.worker import die_with_parent
+from aotforge.base.workers import open_connection
 from aotforge.errors import AotforgeError, ExecutionError, RulesError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.targets.backends import backend_of_arch
@@ -254,9 +254,9 @@ def _functional(label: str, keys: Mapping[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in keys.items())
 
 
-def main(parent: int, connection: Connection) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Does the work that the parent requests, and ends."""
-    die_with_parent(parent)
+    connection, _ = open_connection(arguments)
     request = connection.recv()
     try:
         if isinstance(request, TimeImages):
@@ -271,4 +271,4 @@ def main(parent: int, connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Connection(int(sys.argv[2])))
+    main(sys.argv[1:])

@@ -6,15 +6,10 @@ Faults and hangs become results that name the image.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
 
 from aotforge.base.child_processes import PRELOADED, child_environment
-from aotforge.compile.pool import WorkerProcess, import_path
+from aotforge.base.workers import WorkerEnded, WorkerProcess, import_path
 from aotforge.errors import AotforgeError, ExecutionError
 from aotforge.verify.device.messages import (
     CheckImage,
@@ -28,7 +23,6 @@ from aotforge.verify.device.messages import (
 from aotforge.verify.verdict import ImageTask
 
 _LIST_SECONDS = 120.0  # a driver's first start may compile or load firmware
-_END_SECONDS = 20.0  # to end after SIGKILL: a process inside a driver that does not answer stays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +35,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ended:
-    """The end of a process without a result. `case`: what the device executed, '' for nothing. `stuck`: the process is still there."""
+    """The end of a process without a result. `case`: what the device executed, '' for nothing.
+
+    `stuck`: the process is still there.
+    """
 
     case: str
     hang: bool
@@ -68,7 +65,7 @@ def shown_devices(library: str | None) -> Devices:
 
 
 def check_on_device(request: CheckImage, limits: Limits) -> tuple[DeviceResult, bool]:
-    """The result of an image, and False when its process cannot be ended. Raises what the process raised: RulesError, CacheError."""
+    """The result of an image, and False when its process cannot be ended. Raises its RulesError, CacheError."""
     answer = _run(request, limits)
     if not isinstance(answer, _Ended):
         assert isinstance(answer, DeviceResult)
@@ -81,11 +78,11 @@ class DeviceSession:
 
     def __init__(self, request: TimeImages, limits: Limits) -> None:
         self._request, self._limits = request, limits
-        self._worker: _Worker | None = _Worker()
+        self._worker: WorkerProcess | None = _start()
         self.free = True
 
     def check(self) -> DeviceResult:
-        """The result of the check; of one that is not `passed` no call can be timed. Raises what the process raised: RulesError."""
+        """The result of the check; of one that is not `passed` no call can be timed. Raises its RulesError."""
         answer = self._request_answer(self._request)
         assert isinstance(answer, DeviceResult)
         return answer
@@ -97,7 +94,7 @@ class DeviceSession:
     def close(self) -> None:
         """End the process. Safe to call again."""
         if self._worker is not None:
-            self.free = self._worker.end() and self.free
+            self.free = self._worker.kill() and self.free
         self._worker = None
 
     def _request_answer(self, request: object) -> object:
@@ -116,17 +113,17 @@ class DeviceSession:
 
 def _run(request: object, limits: Limits) -> object:
     """The process's answer. Raises its error."""
-    worker = _Worker()
+    worker = _start()
     answer = _exchange(worker, request, limits)
     if isinstance(answer, _Ended):
         return answer
-    worker.end()
+    worker.kill()
     if isinstance(answer, AotforgeError):
         raise answer
     return answer
 
 
-def _exchange(worker: _Worker, request: object, limits: Limits) -> object:
+def _exchange(worker: WorkerProcess, request: object, limits: Limits) -> object:
     """The answer of a process, which continues, or how it ended."""
     case = ""
     seconds = limits.between
@@ -136,48 +133,16 @@ def _exchange(worker: _Worker, request: object, limits: Limits) -> object:
             seconds = limits.launch if case or isinstance(request, ListDevices) else limits.between
             answer = worker.receive(seconds)
             if not isinstance(answer, Progress):
-                break
+                return answer
             case = answer.case
-    except TimeoutError:
-        return _Ended(case=case, hang=True, text=f"no end after {seconds:g} s", stuck=not worker.end())
-    except (OSError, EOFError):
-        text = f"the process {worker.death()}"
-        output = worker.log()
-        return _Ended(
-            case=case, hang=False, text=text + (f": {output}" if output else ""), stuck=not worker.end()
-        )
-    return answer
+    except WorkerEnded as ended:
+        text = f"no end after {seconds:g} s" if ended.hang else f"the process {ended.reason}"
+        if ended.output and not ended.hang:
+            text += f": {ended.output}"
+        return _Ended(case=case, hang=ended.hang, text=text, stuck=not worker.kill())
 
 
-class _Worker(WorkerProcess):
-    def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:
-            words = ("-m", "aotforge.verify.device.process", str(os.getpid()), str(theirs.fileno()))
-            modules = {"PYTHONPATH": os.pathsep.join(import_path())}
-            super().__init__(
-                [sys.executable, *words],
-                environment=child_environment(modules, keep=PRELOADED),
-                pass_fds=(theirs.fileno(),),
-            )
-
-    def send(self, request: object) -> None:
-        self._connection.send(request)
-
-    def receive(self, seconds: float) -> object:
-        """Raises TimeoutError, EOFError, OSError."""
-        if not self._connection.poll(seconds):
-            raise TimeoutError
-        return self._connection.recv()
-
-    def end(self) -> bool:
-        """Kill the process; False when it is still there after a while, which a hanging driver can cause."""
-        self._connection.close()
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        try:
-            self.process.wait(timeout=_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            return False
-        self.kill()
-        return True
+def _start() -> WorkerProcess:
+    modules = {"PYTHONPATH": os.pathsep.join(import_path())}
+    environment = child_environment(modules, keep=PRELOADED)
+    return WorkerProcess("aotforge.verify.device.process", environment=environment)

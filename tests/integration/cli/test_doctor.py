@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import mmap
 import os
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from aotforge.devtools import doctor
-from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, _head, examine
+from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, examine
 from aotforge.errors import DoctorError, UnknownNameError, UnsupportedError
 from aotforge.formats.library_alias import library_alias
-from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
 from tests.support.other_user import USER, as_other_user
 from tests.support.torch_lib import make_torch
@@ -66,7 +61,7 @@ def test_a_machine_that_builds_passes(tmp_path: Path) -> None:
     report = examine(request(tmp_path))
     report.require_passed()
     assert {one.name for one in report.findings if one.needed} == {
-        "Python packages", "Triton", "compilers", "memory", "cache", "temporary files", "output"
+        "Triton", "compilers", "memory", "cache", "temporary files", "output"
     }  # fmt: skip
     assert all(one.found for one in report.findings if one.needed)
     assert not (tmp_path / "cache").exists() and list(tmp_path.iterdir()) == []
@@ -98,17 +93,6 @@ def test_no_compiler(tmp_path: Path) -> None:
     )
 
 
-def test_a_compiler_without_the_headers_of_c(tmp_path: Path) -> None:
-    broken = tmp_path / "broken-gcc"
-    real = shutil.which("gcc")
-    broken.write_text(
-        f'#!/bin/sh\ncase "$*" in *program.c*) set -- -nostdinc "$@";; esac\nexec {real} "$@"\n'
-    )
-    broken.chmod(0o755)
-    text = failure("compilers", request(tmp_path, environment=dict(os.environ) | {"CC": str(broken)}))
-    assert "cannot make a program" in text and "apt-get install g++" in text
-
-
 def test_no_windows_compilers(tmp_path: Path) -> None:
     assert "found" in failure("Windows compilers", request(tmp_path, environment={"PATH": str(tmp_path)}))
 
@@ -117,17 +101,6 @@ def test_another_triton_than_the_pinned_one(tmp_path: Path) -> None:
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "build.in").write_text("triton==3.8.0\n")
     assert "Triton 3.9.0 is installed, 3.8.0 is needed" in failure("Triton", request(tmp_path, root=tmp_path))
-
-
-def test_other_packages_than_the_locked_ones(tmp_path: Path) -> None:
-    (tmp_path / "requirements").mkdir()
-    (tmp_path / "requirements" / "build.txt").write_text(
-        "pydantic==1.0.0 \\\n    --hash=sha256:00\nnot-there==1 \\\n    --hash=sha256:00\n"
-        'elsewhere==2 ; sys_platform == "win32" \\\n    --hash=sha256:00\n'
-    )
-    text = failure("Python packages", request(tmp_path, root=tmp_path))
-    assert "pydantic is 2." in text and "not-there is not installed, ==1 is locked" in text
-    assert "elsewhere" not in text and sys.prefix in text
 
 
 def test_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,14 +164,6 @@ def test_a_cache_that_cannot_be_written_or_reached_is_a_line() -> None:
     as_other_user(check, prepare=prepare)
 
 
-def test_a_cache_on_a_file_system_without_execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_arguments: Any, **_options: Any) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(mmap, "mmap", refused)
-    assert "mounted noexec" in failure("cache", request(tmp_path))
-
-
 def test_no_container_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
@@ -206,35 +171,6 @@ def test_no_container_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (
         all(name in text for name in ("docker: ", "podman: ", "bubblewrap: ")) and "--executor local" in text
     )
-    assert failure("sandbox", request(tmp_path))
-
-
-def test_a_package_index_that_does_not_answer(tmp_path: Path) -> None:
-    for host in ("127.0.0.1:9", "127.0.0.1", "127.0.0.1:secret"):
-        environment = {"PIP_INDEX_URL": f"http://user:secret@{host}/simple"}
-        text = failure("package index", request(tmp_path, environment=environment))
-        assert f"{host}/simple does not answer" in text
-        assert "secret" in host or "secret" not in text
-
-
-def test_a_password_of_the_package_index_is_sent_to_it_alone() -> None:
-    sent = _head("https://user:sec%20ret@pypi.example/simple/pip/")
-    assert sent.full_url == "https://pypi.example/simple/pip/"
-    assert sent.unredirected_hdrs == {"Authorization": "Basic dXNlcjpzZWMgcmV0"} and not sent.headers
-    assert not _head("https://pypi.example/simple/pip/").unredirected_hdrs
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "http://user:SEC/RETab@127.0.0.1:9/",
-        "http://user:SEC?RETab@127.0.0.1:9/",
-        "http://user:SEC#RETab@127.0.0.1:9/",
-    ],
-)
-def test_a_password_that_is_not_quoted_is_not_shown(tmp_path: Path, address: str) -> None:
-    text = failure("package index", request(tmp_path, environment={"PIP_INDEX_URL": address}))
-    assert "SEC" not in text and "RET" not in text and "%2F for a slash" in text
 
 
 def test_no_git(tmp_path: Path) -> None:
@@ -244,7 +180,7 @@ def test_no_git(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_no_checkout_and_changed_files(tmp_path: Path) -> None:
-    assert "git rev-parse fails" in failure("checkout", request(tmp_path, root=tmp_path))
+    assert "git fails in" in failure("checkout", request(tmp_path, root=tmp_path))
     subprocess.run(["git", "init", "-q", str(tmp_path / "clone")], check=True)
     clone = ["git", "-C", str(tmp_path / "clone"), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*clone, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
@@ -262,27 +198,6 @@ def test_keys(tmp_path: Path) -> None:
     assert failure("signing key", request(tmp_path, environment=named))
     key.chmod(0o600)
     assert finding("signing key", request(tmp_path, environment=named)).error is None
-    assert "no keys to sign the index" in failure("keys of the index", request(tmp_path, environment={}))
-
-
-@pytest.mark.parametrize("name", ["signing key", "keys of the index"])
-def test_an_environment_for_builds_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`./dev build` installs no package of releases; doctor names that instead of failing to start."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-    text = failure(name, request(tmp_path, environment={}))
-    assert "packages of releases are not installed: cryptography, tuf" in text and "./dev compat" in text
-
-
-def test_modules_of_the_current_folder_are_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The current folder may be /tmp, where another user has put a pip.py."""
-    (tmp_path / "pip.py").write_text("print('http://planted/')")
-    monkeypatch.chdir(tmp_path)
-    environment = {name: value for name, value in os.environ.items() if name != "PIP_INDEX_URL"}
-    assert "planted" not in doctor._index_url(request(tmp_path, environment=environment))
-    failed = run_pip_download("aotforge==0", ["0" * 64], tmp_path, "--no-index", limit=2**20)
-    assert "planted" not in failed
 
 
 @pytest.mark.parametrize(
@@ -306,16 +221,8 @@ def test_an_installed_pytorch_gets_its_name_level_and_images(
     assert found.endswith(shown)
 
 
-def test_a_clock_that_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert "the clock is at 1970-01-01" in failure("clock", request(tmp_path))
-
-
 def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:
-    environment = dict(os.environ) | {
-        "AOTFORGE_CACHE": str(tmp_path / "ca$he"),
-        "PIP_INDEX_URL": "http://127.0.0.1:9/",
-    }
+    environment = dict(os.environ) | {"AOTFORGE_CACHE": str(tmp_path / "ca$he")}
     done = subprocess.run(
         [str(PROJECT / "dev"), "doctor", "--json"],
         env=environment,
@@ -327,8 +234,6 @@ def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     (cache,) = [one for one in found["checks"] if one["name"] == "cache"]
     assert not cache["ok"] and cache["needed"] and cache["error"]["kind"] == "cache"
-    (index,) = [one for one in found["checks"] if one["name"] == "package index"]
-    assert not index["ok"] and not index["needed"]
     assert found["error"]["kind"] == "doctor" and "cache" in found["error"]["what"]
 
 

@@ -74,6 +74,6 @@ def test_libc_settings_and_another_python_do_not_matter(
         return worker_environment(pinned, temporary, preload=preload) | DISTURBANCES
 
     monkeypatch.setattr("aotforge.compile.pool.worker_environment", disturbed)
-    monkeypatch.setattr("aotforge.compile.pool.sys.executable", other_python())
+    monkeypatch.setattr("aotforge.base.workers.sys.executable", other_python())
     monkeypatch.setattr("aotforge.compile.scheduler.cost", lambda job: SENSITIVE.index(job.label))
     assert digests(plan, tmp_path / "disturbed in a place with spaces: and a colon") == calm

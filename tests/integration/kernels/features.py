@@ -1,6 +1,6 @@
 """Attention problems with every feature, small enough for the interpreter, and faults planted in the kernels' sources.
 
-The problems are those of the acceptance cases in docs/planted-faults.md; the comparison is the verifier's.
+The problems are acceptance cases of PyTorch and defects of other libraries; the comparison is the verifier's.
 """
 
 from __future__ import annotations

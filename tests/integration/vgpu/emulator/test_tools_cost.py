@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -23,7 +22,6 @@ from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
 from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.run_cost import Cost, cost
-from aotforge.devtools.cost.sweep import sweep, swept_values
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from aotforge.verify.interpreter.memory import Memory
@@ -405,72 +403,6 @@ def test_the_image_is_the_one_that_the_library_takes_for_the_shape() -> None:
         request("attn_fwd", keys=keys, shape={**SMALL, "seqlen_q": "16"}, settings=({"BLOCK_M": "128"},))
     )
     assert changed.name == "attn_fwd (BLOCK_M=128)"
-
-
-def test_a_sweep_has_every_combination_on_every_shape_next_to_the_rules_choice() -> None:
-    shapes = ({"n": "4096"}, {"n": "100000"})
-    keys = {"dtype": "fp32"}
-    values = swept_values(["BLOCK=256,32768", "num_warps=1,4"])
-    report = sweep(request("add", keys=keys), values, shapes)
-    assert [row.name for row in report.rows] == [
-        "the rules", "BLOCK=256,num_warps=1", "BLOCK=256,num_warps=4", "BLOCK=32768,num_warps=1", "BLOCK=32768,num_warps=4",
-    ]  # fmt: skip
-    for number, shape in enumerate(shapes):
-        alone = cost(request("add", keys=keys, shape=shape, settings=({"BLOCK": "256", "num_warps": "1"},)))
-        assert report.rows[1].costs[number] == alone[0]
-        (chosen,) = cost(request("add", keys=keys, shape=shape))
-        assert report.rows[0].costs[number].digest == chosen.digest
-        best = report.best(number)
-        assert best.costs[number].estimate.launch == min(
-            row.costs[number].estimate.launch for row in report.rows
-        )
-    assert report.rows[3].spills and not report.rows[1].spills
-    text = "\n".join(report.lines())
-    assert "[2] n=100000: add" in text and "bytes spilled" in text
-    assert f"fewest on [1]: {report.best(0).name}" in text
-    made = json.loads(json.dumps(report.fields()))
-    assert made["shapes"] == ["n=4096", "n=100000"] and made["best"] == [
-        report.best(0).name,
-        report.best(1).name,
-    ]
-    assert made["settings"][1]["setting"] == {"BLOCK": "256", "num_warps": "1"}
-
-
-def test_a_setting_that_the_arch_cannot_have_is_a_row_with_its_reason(
-    compared: tuple[Cost, ...], tmp_path: Path
-) -> None:
-    """On an MI100 whose LDS two stages fill: a real one's is exceeded by six, which take 10 s to compile."""
-    for name in ("kernels", "requirements"):
-        (tmp_path / name).symlink_to(PROJECT / name)
-    shutil.copytree(PROJECT / "manifests", tmp_path / "manifests")
-    manifest = tmp_path / "manifests" / "architectures.yaml"
-    head, arch, rest = manifest.read_text().partition("\n  gfx908:\n")
-    most = compared[1].resources.shared_bytes
-    manifest.write_text(head + arch + rest.replace("lds_bytes: 65536", f"lds_bytes: {most}", 1))
-    keys = {"dtype": "fp16", "width": "64"}
-    values = swept_values(["BLOCK_M=128", "num_stages=2,3"])
-    report = sweep(request("attn_fwd", root=tmp_path, keys=keys, shape=SMALL), values, ())
-    assert report.rows[1].costs and not report.rows[1].refused
-    reason = f"has {most} per workgroup"
-    assert not report.rows[2].costs and reason in report.rows[2].refused
-    assert any(line.startswith("BLOCK_M=128,num_stages=3") and reason in line for line in report.lines())
-
-
-@pytest.mark.parametrize(
-    ("texts", "fields", "message"),
-    [
-        (["BLOCK"], {}, "not a sweep"),
-        (["BLOCK=1,x"], {}, "not a sweep"),
-        (["BLOCK=1", "BLOCK=2"], {}, "not a sweep"),
-        ([f"BLOCK={','.join(map(str, range(257)))}"], {}, "257 combinations"),
-        (["BLOK=1"], {}, "no setting BLOK"),
-        (["BLOCK=1"], {"settings": ({"BLOCK": "2"},)}, "of one kernel"),
-        (["BLOCK=1"], {"arch": "gfx1101"}, "no rates"),
-    ],
-)
-def test_mistakes_in_sweeps_are_errors(texts: list[str], fields: dict[str, object], message: str) -> None:
-    with pytest.raises((UnknownNameError, UnsupportedError), match=message):
-        sweep(request("add", **fields), swept_values(texts), ())
 
 
 def test_the_command() -> None:
