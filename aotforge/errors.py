@@ -1,64 +1,54 @@
-"""Errors for users: what failed, the likely cause, the next step, and an exit code.
+"""Errors for users: what failed, the likely cause, the next step, an exit code per kind.
 
-Packages raise; only the command line (`aotforge/cli`) prints and exits.
+Packages raise; only the command line (`aotforge/cli`) prints and exits. The base and the errors of the virtual GPU are
+vgpu's.
 """
 
-import difflib
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from vgpu.errors import (
+    ENVIRONMENT,
+    FAILED,
+    INPUT,
+    USAGE,
+    CacheError,
+    DecodeError,
+    ExecutionError,
+    OutputError,
+    ToolchainError,
+    UnknownNameError,
+    UnsupportedError,
+    listed,
+    suggest,
+)
+from vgpu.errors import UserError as AotforgeError
+
+__all__ = [
+    "BUSY",
+    "ENVIRONMENT",
+    "FAILED",
+    "INPUT",
+    "INTEGRITY",
+    "INTERRUPTED",
+    "UNAVAILABLE",
+    "USAGE",
+    "AotforgeError",
+    "CacheError",
+    "DecodeError",
+    "ExecutionError",
+    "OutputError",
+    "ToolchainError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "listed",
+    "suggest",
+]
 
 
-FAILED, USAGE, ENVIRONMENT, INPUT, BUSY, UNAVAILABLE, INTEGRITY, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
-"""Exit codes besides 0 (docs/errors.md). `kind` in the JSON of an error is finer."""
-
-
-class AotforgeError(Exception):
-    """Base of every error a user can meet. `what` names the thing; `cause` is the likely reason, `hint` the next step."""
-
-    exit_code: ClassVar[int] = FAILED
-    kind: ClassVar[str] = "error"
-
-    def __init_subclass__(cls, *, exit_code: int = FAILED, kind: str = "error") -> None:
-        super().__init_subclass__()
-        cls.exit_code, cls.kind = exit_code, kind
-
-    def __init__(self, what: str, *, cause: str = "", hint: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.cause = cause
-        self.hint = hint
-
-    def __str__(self) -> str:
-        parts = [self.what]
-        if self.cause:
-            parts.append(f"Likely cause: {self.cause}")
-        if self.hint:
-            parts.append(f"Next step: {self.hint}")
-        return "\n".join(parts)
-
-    def fields(self) -> dict[str, str]:
-        """For JSON."""
-        return {"kind": self.kind, "what": self.what, "cause": self.cause, "hint": self.hint}
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # keyword-only arguments do not survive pickling between worker processes by default
-        return (_rebuild, (type(self), self.what, self.cause, self.hint))
-
-
-def _rebuild(cls: type[AotforgeError], what: str, cause: str, hint: str) -> AotforgeError:
-    return cls(what, cause=cause, hint=hint)
+BUSY, UNAVAILABLE, INTEGRITY, INTERRUPTED = 5, 6, 7, 130
+"""Exit codes besides those of vgpu (docs/errors.md)."""
 
 
 class UsageError(AotforgeError, exit_code=USAGE, kind="usage"):
     """A command line that cannot be parsed: an unknown task or flag, a missing or invalid value."""
-
-
-class UnknownNameError(AotforgeError, exit_code=USAGE, kind="unknown-name"):
-    """An arch, profile, kernel or family that does not exist."""
-
-
-class UnsupportedError(AotforgeError, exit_code=USAGE, kind="unsupported"):
-    """A combination that is known and not supported."""
 
 
 class ManifestError(AotforgeError, exit_code=INPUT, kind="manifest"):
@@ -69,20 +59,12 @@ class RulesError(AotforgeError, exit_code=INPUT, kind="rules"):
     """A kernel family whose `rules.py` contradicts itself or its kernel."""
 
 
-class ToolchainError(AotforgeError, exit_code=ENVIRONMENT, kind="toolchain"):
-    """A missing compiler, a wrong Triton version, a missing build tool."""
-
-
 class CompileError(AotforgeError, exit_code=FAILED, kind="compile"):
     """One or more compile jobs failed; the message has the reproduction command of each."""
 
 
 class ResourceError(AotforgeError, exit_code=FAILED, kind="resources"):
     """An image spills or exceeds its arch's shared memory where the rules forbid it."""
-
-
-class OutputError(AotforgeError, exit_code=ENVIRONMENT, kind="output"):
-    """The output cannot be written: read-only, disk full, not a directory."""
 
 
 class OutputBusyError(AotforgeError, exit_code=BUSY, kind="output-busy"):
@@ -97,10 +79,6 @@ class InterfaceError(AotforgeError, exit_code=INPUT, kind="interface"):
     """Library, rules and pack disagree on the operator interface."""
 
 
-class CacheError(AotforgeError, exit_code=ENVIRONMENT, kind="cache"):
-    """The cache folder cannot be used."""
-
-
 class RuntimeBuildError(AotforgeError, exit_code=FAILED, kind="runtime-build"):
     """The C++ library did not build, or the result breaks its contract."""
 
@@ -111,14 +89,6 @@ class ReleaseError(AotforgeError, exit_code=INPUT, kind="release"):
 
 class AccessError(AotforgeError, exit_code=FAILED, kind="access"):
     """An interpreted kernel read or wrote outside the buffers it was given."""
-
-
-class DecodeError(AotforgeError, exit_code=INPUT, kind="decode"):
-    """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the emulator does not know."""
-
-
-class ExecutionError(AotforgeError, exit_code=FAILED, kind="execution"):
-    """An emulated kernel did what it must not: an access out of bounds, a jump into nowhere, no end."""
 
 
 class VerifyError(AotforgeError, exit_code=FAILED, kind="verify"):
@@ -183,22 +153,3 @@ class ClusterError(AotforgeError, exit_code=UNAVAILABLE, kind="cluster"):
 
 class DeviceError(AotforgeError, exit_code=ENVIRONMENT, kind="device"):
     """No GPU of the arch on this machine, or none that its driver shows."""
-
-
-_SHOWN, _SHOWN_LENGTH = 20, 240
-"""Known names that a message lists, and their length: every arch and every profile, but not every image."""
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """The first names, joined by commas, and the number of the others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """A 'Perhaps you meant' clause with the nearest known names, or the list, its beginning if it is long, when nothing is near."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if near:
-        return f"perhaps you meant {' or '.join(near)}"
-    most = next((n for n in range(_SHOWN) if len(", ".join(names[: n + 1])) > _SHOWN_LENGTH), _SHOWN)
-    return f"known names: {listed(names, max(most, 1))}"

@@ -11,9 +11,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.machine import default_cache
 from aotforge.devtools.cost.candidates import CostRequest, find_candidates
 from aotforge.devtools.cost.run_cost import Cost, cost, dispatched
+from vgpu.cache import default_cache
 
 ROOT = Path(__file__).parents[1]
 SQUARE = {"seqlen_q": 512, "seqlen_k": 512}

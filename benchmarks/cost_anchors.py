@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from aotforge.base.machine import default_cache
 from aotforge.devtools.cost.candidates import (
     Candidate,
     CostRequest,
@@ -25,6 +24,7 @@ from aotforge.devtools.cost.candidates import (
 )
 from aotforge.devtools.cost.run_cost import Cost, measured
 from aotforge.errors import CompileError, ResourceError
+from vgpu.cache import default_cache
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).with_suffix(".yaml")

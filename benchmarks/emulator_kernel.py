@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from aotforge.verify.interpreter.memory import Memory
 from tests.support.triton_kernels import compile_kernel
 from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.memory import Memory
 
 SOURCE = """
 @triton.jit

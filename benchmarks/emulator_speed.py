@@ -20,19 +20,19 @@ from pathlib import Path
 import numpy as np
 
 from aotforge.base.architectures import load_architectures
-from aotforge.base.machine import default_cache
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.verify.interpreter.dispatch import SourceLaunch, select
-from aotforge.verify.interpreter.memory import Memory
 from benchmarks.emulator_kernel import FixedAttention
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
+from vgpu.cache import default_cache
 from vgpu.emulator.launch import LaunchReport, LaunchRequest
 from vgpu.emulator.program import Emulator, Program
+from vgpu.memory import Memory
 
 ROOT = Path(__file__).parents[1]
 TARGET, TARGET_FLASH = (10.0, 5.0), (40.0, 20.0)

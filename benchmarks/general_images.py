@@ -18,7 +18,6 @@ from typing import Literal
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.base.general_costs import GeneralCost, load_general_costs, written
-from aotforge.base.machine import default_cache
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
@@ -30,6 +29,7 @@ from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from kernels.flash.call import Bias, Dropout
 from kernels.flash.call import Case as Problem
 from kernels.flash.cases import invocation_of
+from vgpu.cache import default_cache
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator
 

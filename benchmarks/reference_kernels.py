@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from aotforge.base.machine import default_cache
 from aotforge.base.source_groups import files_digest
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.run_cost import Cost, cost
+from vgpu.cache import default_cache
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).with_suffix(".yaml")

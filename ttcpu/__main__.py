@@ -8,16 +8,16 @@ from pathlib import Path
 from triton import backends
 from triton.backends import Backend
 
-from aotforge.errors import CacheError, UsageError
 from ttcpu.compiler import CPUBackend
 from ttcpu.driver import ENABLE, CPUDriver
+from ttcpu.errors import TtcpuError
 
 
 def main(arguments: list[str]) -> None:
-    """Run the script as `__main__`. Raises UsageError when there is no such file."""
+    """Run the script as `__main__`. Raises TtcpuError when there is no such file."""
     if not arguments or not Path(arguments[0]).is_file():
         named = f"{arguments[0]} is not a file" if arguments else "no script is named"
-        raise UsageError(named, hint="./dev run FILE.py [ARGUMENTS]")
+        raise TtcpuError(named, hint="python -m ttcpu FILE.py [ARGUMENTS]")
     os.environ |= {ENABLE: "1", "TRITON_DEFAULT_BACKEND": "cpu"}
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9's default, without its warning
     backends.backends["cpu"] = Backend(CPUBackend, CPUDriver)
@@ -29,6 +29,6 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, CacheError) as error:
+    except TtcpuError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
-        sys.exit(error.exit_code)
+        sys.exit(2)

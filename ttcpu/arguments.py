@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aotforge.rules import ValueType
-
 from .element_types import parse_type
-from .image import Parameter
+from .image import Parameter, ValueType
 from .mlir import Block, Operation
 
 _SCALARS: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "f32": "f32"}

@@ -10,9 +10,6 @@ from pathlib import Path
 from triton import knobs
 from triton.runtime.cache import FileCacheManager
 
-from aotforge.base.cache_trust import check_cache
-from aotforge.errors import CacheError
-
 
 def use_checked_cache() -> None:
     """Makes Triton use `CheckedCache`, unless TRITON_CACHE_MANAGER names another one."""
@@ -22,11 +19,6 @@ def use_checked_cache() -> None:
 
 class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no types
     """A group of files counts while each has the digest that it was stored with."""
-
-    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
-        if not (override or dump):
-            _check(Path(knobs.cache.dir))
-        super().__init__(key, override=override, dump=dump)
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         """Stores a group, with the digests of its files."""
@@ -49,11 +41,3 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _check(folder: Path) -> None:
-    try:
-        check_cache(folder)
-    except CacheError as error:
-        hint = f"remove {folder} if it is yours, or choose another one with TRITON_CACHE_DIR"
-        raise CacheError(error.what, cause=error.cause, hint=hint) from None

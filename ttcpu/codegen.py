@@ -15,8 +15,7 @@ from pathlib import Path
 from triton._C import libtriton
 from triton._C.libtriton import amd, ir, llvm
 
-from aotforge.errors import CompileError
-
+from .errors import CompileError
 from .image import DESCRIPTION
 from .levels import Level
 from .lowering import SUFFIX

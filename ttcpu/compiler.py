@@ -11,8 +11,7 @@ from typing import Any
 
 from triton.backends.compiler import BaseBackend, GPUTarget, Language
 
-from aotforge.errors import UnsupportedError
-
+from .errors import UnsupportedError
 from .levels import level_named
 
 

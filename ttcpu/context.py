@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from aotforge.errors import UnsupportedError
-
 from . import narrow_floats
 from .element_types import Element, TensorType, parse_type
+from .errors import UnsupportedError
 from .lanes import Lanes, arithmetic, full, uniform
 from .llvm_ir import Builder, Module, Value, Variable, integer, vector_type
 from .mlir import SSA, Operation

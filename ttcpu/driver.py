@@ -11,8 +11,7 @@ from typing import Any
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from aotforge.errors import UnsupportedError
-
+from .errors import UnsupportedError
 from .launch import (
     REQUEST,
     SCALARS,

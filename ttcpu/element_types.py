@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from aotforge.errors import UnsupportedError
+from .errors import UnsupportedError
 
 Kind = Literal["int", "float", "ptr"]
 

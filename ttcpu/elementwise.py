@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotforge.errors import UnsupportedError
-
 from . import math_functions, narrow_floats
 from .context import Context, unsupported
 from .device_functions import device_function
 from .element_types import F32, Element, TensorType
+from .errors import UnsupportedError
 from .lanes import Lanes, arithmetic, full, step_of, uniform
 from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 from .mlir import Operation

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import make_folders, new_file_in
-
 REQUEST = struct.Struct("<IIIIQQ")
 """Grid; threads; the kernel's function; bytes of scratch memory. The arguments follow."""
 
@@ -71,16 +69,14 @@ def _library_file(name: str, code: bytes) -> Iterator[Path]:
     """A file to load the library from. It stays where AOTFORGE_CPU_LIBRARIES names a folder: `perf` and core dumps need it later."""
     kept = os.environ.get(_LIBRARIES)
     folder = Path(kept or tempfile.gettempdir())
-    make_folders(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(code).hexdigest()[:16]
-    descriptor, made = new_file_in(folder, prefix=f"{name}-{digest}-", suffix=".so")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(code)
-        yield made
-    finally:
-        if not kept:
-            made.unlink()
+    with tempfile.NamedTemporaryFile(
+        dir=folder, prefix=f"{name}-{digest}-", suffix=".so", delete=not kept
+    ) as file:
+        file.write(code)
+        file.flush()
+        yield Path(file.name)
 
 
 @functools.cache

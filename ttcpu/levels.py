@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import UnsupportedError
+from .errors import UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aotforge.errors import DecodeError
+from .errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Operation:
     line: str = ""
 
     def integer(self, name: str) -> int:
-        """An integer attribute, as in `axis = 0 : i32`. Raises DecodeError when there is none."""
+        """An integer attribute, as in `axis = 0 : i32`. Raises CompileError when there is none."""
         return int(self._text(name).split(":")[0])
 
     def boolean(self, name: str) -> bool:
@@ -52,7 +52,7 @@ class Operation:
 
     def _text(self, name: str) -> str:
         if name not in self.attributes:
-            raise DecodeError(f"{self.name} at {self.line or 'an unknown line'} has no attribute {name}")
+            raise CompileError(f"{self.name} at {self.line or 'an unknown line'} has no attribute {name}")
         return self.attributes[name]
 
 
@@ -78,7 +78,7 @@ class Region:
 
 
 def parse(text: str) -> Operation:
-    """The module. Raises DecodeError for text that is not MLIR's generic form."""
+    """The module. Raises CompileError for text that is not MLIR's generic form."""
     parser = _Parser(text)
     parser.skip_aliases()
     try:
@@ -99,9 +99,9 @@ class _Parser:
         self.text = text
         self.at = 0
 
-    def fail(self, wanted: str) -> DecodeError:
+    def fail(self, wanted: str) -> CompileError:
         line = self.text.count("\n", 0, self.at) + 1
-        return DecodeError(
+        return CompileError(
             f"line {line} of the module: {wanted} expected, found {self.text[self.at : self.at + 40]!r}"
         )
 

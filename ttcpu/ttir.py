@@ -16,7 +16,7 @@ _registered = False
 
 
 def read_module(module: Any) -> Operation:
-    """A libtriton `ir.module` as values. Raises DecodeError when its text cannot be parsed."""
+    """A libtriton `ir.module` as values. Raises CompileError when its text cannot be parsed."""
     return parse(_generic_text(module))
 
 

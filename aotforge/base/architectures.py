@@ -8,13 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Target, Vendor
+from vgpu.emulator.targets import extended_rows, simplified
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 Positive = Annotated[int, Field(ge=1)]
@@ -201,26 +202,6 @@ class CompileAliases(Manifest):
     passes: Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
-_OWN = frozenset({"extends", "elf_flags", "products", "device"})
-"""Fields that a row does not take from the one that it extends."""
-
-
-def _extended(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows with the fields of those that they extend. Raises ValueError."""
-    done: dict[str, Any] = {}
-    for name, row in rows.items():
-        base = row.get("extends") if isinstance(row, dict) else None
-        if base is not None and base not in done:
-            raise ValueError(f"{name} extends {base}, which is not a row above it")
-        if base is None:
-            done[name] = row
-            continue
-        done[name] = {key: value for key, value in done[base].items() if key not in _OWN} | row
-        if isinstance(row.get("cost"), dict):
-            done[name]["cost"] = done[base].get("cost", {}) | row["cost"]
-    return done
-
-
 class Architectures(Manifest):
     """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
@@ -235,7 +216,7 @@ class Architectures(Manifest):
     @field_validator("amd", "nvidia", "cpu", mode="before")
     @classmethod
     def _extend(cls, rows: object) -> object:
-        return _extended(rows) if isinstance(rows, dict) else rows
+        return extended_rows(rows) if isinstance(rows, dict) else rows
 
     def lineage(self, arch: str) -> tuple[str, ...]:
         """The arch, the one that it extends, and so on."""
@@ -342,15 +323,9 @@ def check_archs(archs: Sequence[str], architectures: Architectures) -> None:
 
 
 _FEATURES = re.compile(r"([a-z]+[+-](:[a-z]+[+-])*)?")
-_MAKER = re.compile(r"\b(amd|radeon|instinct|graphics|gpu|nvidia|geforce)\b|\((r|tm)\)|[\s\u2122-]")
 _ARCH_OR_PRODUCT = re.compile(
     r"gfx[0-9][0-9a-f]{2,4}|sm_?[0-9]{2,3}[af]?|(mi|rx|rtx|pro|g?[abh]|[lrtvw])?[0-9]{2,}[a-z]*"
 )
-
-
-def simplified(product: str) -> str:
-    """`AMD Radeon RX 7900 XTX` is `rx7900xtx`."""
-    return _MAKER.sub("", product.lower().replace("_", " "))
 
 
 def _misspelt(name: str, known: Collection[str]) -> str:

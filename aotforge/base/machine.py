@@ -1,7 +1,6 @@
 """CPUs and memory that this process may use, from /proc and its cgroups."""
 
 import os
-from functools import cache
 from pathlib import Path
 
 GIB = 1 << 30
@@ -66,30 +65,3 @@ def _lines(path: Path) -> list[str]:
 def _words(path: Path) -> list[str]:
     lines = _lines(path)
     return lines[0].split() if lines else []
-
-
-@cache
-def processor() -> str:
-    """Model and features of the processor: what is compiled for it depends on them. Elsewhere than on Linux its family."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return os.uname().machine
-    wanted = ("flags", "Features", "model name", "cpu family", "model\t")
-    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
-
-
-def default_cache() -> Path:
-    """AOTFORGE_CACHE, else the cache below AOTFORGE_HOME, else a folder of the user's."""
-    named, home = os.environ.get("AOTFORGE_CACHE"), os.environ.get("AOTFORGE_HOME")
-    if named:
-        return Path(named)
-    return Path(home) / "cache" if home else user_home() / ".cache" / "aotforge"
-
-
-def user_home() -> Path:
-    """The user's home. One without it names folders by options and variables; errors name the folder that is returned."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/nonexistent")

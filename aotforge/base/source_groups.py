@@ -13,15 +13,25 @@ from aotforge.errors import ToolchainError
 
 ROOT = Path(__file__).resolve().parents[2]
 
+_CODE_OBJECTS = (
+    "vgpu/__init__.py",
+    "vgpu/code_object.py",
+    "vgpu/elf.py",
+    "vgpu/errors.py",
+    "vgpu/loaded.py",
+    "vgpu/native_code.py",
+)
+
 _EMULATOR = (
-    "vgpu/emulator/**/*",
+    "vgpu/**/*",
+    "!vgpu/hip/**/*",
     "!vgpu/emulator/debugger/*",
-    "aotforge/formats/elf.py",
     "aotforge/base/architectures.py",
     "manifests/architectures.yaml",
 )
 
 _TARGETS = (
+    "aotforge/targets/cpu/*.py",
     "aotforge/targets/*.py",
     "aotforge/targets/amd/*.py",
     "aotforge/targets/nvidia/*.py",
@@ -35,16 +45,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/errors.py",
         "aotforge/rules.py",
         "aotforge/base/__init__.py",
-        "aotforge/base/cache_trust.py",
         "aotforge/base/child_processes.py",
         "aotforge/base/files.py",
         "aotforge/base/machine.py",
         "aotforge/base/object_cache.py",
         "aotforge/base/source_groups.py",
         "aotforge/base/workers.py",
-        "aotforge/formats/__init__.py",
-        "aotforge/formats/code_object.py",
-        "aotforge/formats/elf.py",
+        *_CODE_OBJECTS,
         "aotforge/toolchain/**/*",
         *_TARGETS,
         "aotforge/compile/*.py",
@@ -53,7 +60,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     # a verdict holds for these sources; presentation and debuggers have no part in it
     "verifier": (
         *_EMULATOR,
-        "aotforge/formats/code_object.py",
         "aotforge/rules.py",
         "aotforge/base/hazards.py",
         "manifests/hazards.yaml",
@@ -76,18 +82,20 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/devtools/tune/rounds.py",
     ),
     # in addition, where this machine's processor executes images
-    "native verifier": ("aotforge/verify/native/*.py", "ttcpu/image.py", "ttcpu/levels.py"),
+    "native verifier": (
+        "aotforge/verify/native/*.py",
+        "aotforge/targets/cpu/*.py",
+        "ttcpu/image.py",
+        "ttcpu/levels.py",
+    ),
     # the lowering of Triton's IR to machine code for x86-64: part of the job keys
     "CPU compiler": (
         "ttcpu/*.py",
         "!ttcpu/__main__.py",
-        "!ttcpu/backend.py",
         "!ttcpu/cache.py",
         "!ttcpu/driver.py",
         "!ttcpu/launch.py",
     ),
-    # programs prepared for the virtual HIP library
-    "virtual HIP": (*_EMULATOR, "aotforge/formats/code_object.py", "vgpu/hip/**/*"),
     # what turns images, verdicts and the library into a release's bytes
     "release": (
         *_TARGETS,

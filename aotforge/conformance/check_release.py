@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
 from aotforge.conformance.checks.calls import check_calls, check_refused
@@ -26,6 +25,7 @@ from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
 from aotforge.sandbox.release_programs import available_programs, find_release_programs
+from vgpu.cache import check_cache
 
 CHECKS: Mapping[str, Callable[[CheckContext], list[Finding]]] = {
     "folder": lambda context: check_folder(context.candidate, context.compat.release.rocm),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
+from aotforge.base.cache_trust import check_cache_name
 from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
@@ -31,6 +31,7 @@ from aotforge.sandbox.executors.choose import ORDER, make_executor
 from aotforge.targets.amd.device_wheels import without_family
 from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from vgpu.cache import cache_fault, check_cache
 
 PURPOSES = ("build", "windows", "containers", "release", "install")
 """What `--purpose` takes. `build` includes verification; `install` includes the drop-in."""

@@ -29,7 +29,6 @@ from aotforge.devtools.emulator_arguments import (
 )
 from aotforge.devtools.emulator_listing import arch_lines, listing_lines, trace_text
 from aotforge.errors import AotforgeError, UnsupportedError
-from aotforge.verify.interpreter.memory import Memory
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.debugger.locations import (
     Breakpoint,
@@ -45,6 +44,7 @@ from vgpu.emulator.decoded import Checks
 from vgpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator, Program
+from vgpu.memory import Memory
 
 if TYPE_CHECKING:
     from aotforge.devtools.cost.run_cost import Cost, ProgramCost

@@ -56,12 +56,12 @@ class CachedRequest(ImagesRequest):
     ] = None
     cache_root: Annotated[
         Path | None,
-        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT, else releases/cache-root.json)",
+        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT)",
     ] = None
     cache_keys: Annotated[
         Path | None,
-        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or AOTFORGE_CACHE_KEY_TARGETS, "
-        "_SNAPSHOT and _TIMESTAMP)",
+        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or "
+        "AOTFORGE_CACHE_KEY_TARGETS)",
     ] = None
     cache_limit: Annotated[
         float,

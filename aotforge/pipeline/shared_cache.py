@@ -45,8 +45,6 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
         root=str(request.cache_root) if request.cache_root else None,
         keys=request.cache_keys,
         limit=int(request.cache_limit * 2**30),
-        checkout=request.root,
-        memory=request.cache,
         environment=request.environment,
     )
     with open_shared_cache(places, note) as shared:

@@ -9,7 +9,6 @@ from typing import TypeVar
 from aotforge.compile.cache import Cache
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError, ReleaseError, RulesError, UnknownNameError, UnsupportedError
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
@@ -33,6 +32,7 @@ from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.verify.verify_plan import verify_tasks
+from vgpu.code_object import CodeObjectError
 
 T = TypeVar("T")
 

@@ -4,11 +4,7 @@ A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of
 SHA256SUMS, whose presence makes a release.
 """
 
-import hashlib
-import json
-from collections.abc import Collection
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,12 +18,6 @@ from aotforge.formats.untrusted_tar import TarFacts
 
 FOLDER = "tuf"
 """Folder of the signed index in a store."""
-
-OBJECTS = "objects"
-"""Folder of the objects of a shared cache in a store; see publish/cache."""
-
-CACHE_INDEX = "cache/index.json"
-"""Target with the index of a shared cache."""
 
 RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
@@ -56,7 +46,7 @@ class Yank:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedRelease:
-    """A published release. `published` is ISO 8601, UTC; `development`: reasons against its use, as in MANIFEST.json."""
+    """A published release. `published` is ISO 8601, UTC; `development`: reasons against its use."""
 
     name: str
     files: tuple[IndexedFile, ...]
@@ -77,10 +67,6 @@ class IndexedRelease:
         size = f"{len(self.files)} files, {sum(file.size for file in self.files)} bytes"
         return f"{self.name:14} {self.published[:10]}  {size}  {packs}  {state}"
 
-    def digest(self) -> str:
-        """SHA-256 (hexadecimal) of all fields."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
     def file(self, name: str) -> IndexedFile | None:
         """The file of this name."""
         return next((file for file in self.files if file.name == name), None)
@@ -88,27 +74,14 @@ class IndexedRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """A store's signed index, sorted by name. `version` is that of the targets metadata, 0 for an empty store; `cache` is the index of a
-    shared cache, if the store has one."""
+    """A store's signed index, sorted by name. `version`: of the targets metadata, 0 for an empty store."""
 
     version: int
     releases: tuple[IndexedRelease, ...]
-    cache: IndexedFile | None = None
 
     def release(self, name: str) -> IndexedRelease | None:
         """The release of this name."""
         return next((release for release in self.releases if release.name == name), None)
-
-    def entry_digests(self) -> dict[str, str]:
-        """SHA-256 (hexadecimal) of all that each release's entry states, by name, and of `cache`, by its target: for records of what
-        was signed."""
-        digests = {release.name: release.digest() for release in self.releases}
-        return digests | ({CACHE_INDEX: self.cache.sha256} if self.cache else {})
-
-    def only(self, entries: Collection[str]) -> "Index":
-        """The index with the named ones of `entry_digests`."""
-        kept = tuple(release for release in self.releases if release.name in entries)
-        return replace(self, releases=kept, cache=self.cache if CACHE_INDEX in entries else None)
 
     def yanked(self) -> dict[str, str]:
         """Releases that must not be installed, with the reason."""
@@ -116,7 +89,7 @@ class Index:
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
-        return {**asdict(self), "entries": self.entry_digests()}
+        return asdict(self)
 
     def lines(self) -> list[str]:
         """Lines of text."""
@@ -150,12 +123,11 @@ class UploadStats:
 
 @dataclass(kw_only=True)
 class Publication(UploadStats):
-    """Report of a publication. `entry`: digest of the entry that it made in the index, if it made one; `notes`: warnings for the user."""
+    """Report of a publication; `notes` are warnings for the user."""
 
     release: str
     url: str
     index_version: int
-    entry: str | None = None
     dry_run: bool = False
     notes: tuple[str, ...] = ()
 
@@ -173,7 +145,6 @@ class Publication(UploadStats):
             f"{self.release} is at {self.url}, index {self.index_version}: "
             f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
             f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed",
-            *([f"its entry, for your records: {self.release}={self.entry}"] if self.entry else []),
         ]
 
 
@@ -201,9 +172,7 @@ class _Custom(_Model):
 
 
 class _Target(_Model):
-    path: Annotated[
-        str, Field(pattern=f"^({RELEASE_NAME[1:-1]}/{FILE_NAME[1:-1]}|{CACHE_INDEX.replace('.', '[.]')})$")
-    ]
+    path: Annotated[str, Field(pattern=f"^{RELEASE_NAME[1:-1]}/{FILE_NAME[1:-1]}$")]
     length: _Count
     sha256: _Sha256
     custom: _Custom
@@ -213,14 +182,10 @@ def read_index(targets: Targets) -> Index:
     """The index of a targets role. Raises TrustError for content that is signed but not valid."""
     files: dict[str, list[IndexedFile]] = {}
     releases: dict[str, _Release] = {}
-    cache: IndexedFile | None = None
     for target in map(_target, targets.targets.values()):
         release, _, name = target.path.partition("/")
         tar = TarFacts(**dict(target.custom.tar)) if target.custom.tar else None
         file = IndexedFile(name=name, size=target.length, sha256=target.sha256, tar=tar)
-        if target.path == CACHE_INDEX:
-            cache = file
-            continue
         files.setdefault(release, []).append(file)
         if name == SUMS and target.custom.release:
             releases[release] = target.custom.release
@@ -229,7 +194,7 @@ def read_index(targets: Targets) -> Index:
         fields = {key: value for key, value in custom if key != "format"}
         listed = tuple(sorted(files[name], key=lambda file: file.name))
         indexed.append(IndexedRelease(name=name, files=listed, **fields))
-    return Index(version=targets.version, releases=tuple(indexed), cache=cache)
+    return Index(version=targets.version, releases=tuple(indexed))
 
 
 def _target(target: TargetFile) -> _Target:
@@ -245,11 +210,9 @@ def _target(target: TargetFile) -> _Target:
         ) from None
 
 
-def make_targets(index: Index, *, expires: datetime) -> Targets:
-    """The targets role of an index."""
+def index_targets(index: Index) -> dict[str, TargetFile]:
+    """The targets of an index, by path."""
     targets: dict[str, TargetFile] = {}
-    if index.cache:
-        targets[CACHE_INDEX] = TargetFile(index.cache.size, {"sha256": index.cache.sha256}, CACHE_INDEX)
     for release in index.releases:
         for file in release.files:
             path = f"{release.name}/{file.name}"
@@ -259,4 +222,4 @@ def make_targets(index: Index, *, expires: datetime) -> Targets:
                 custom["release"] = described.model_dump(mode="json", exclude_none=True)
             more = {"custom": custom} if custom else {}
             targets[path] = TargetFile(file.size, {"sha256": file.sha256}, path, more)
-    return Targets(version=index.version, expires=expires, targets=targets)
+    return targets

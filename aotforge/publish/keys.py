@@ -4,10 +4,8 @@ A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`
 Private keys never enter a repository or a store; readers get the newest root.
 """
 
-import fcntl
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
-from aotforge.base.files import PART, make_folders, output_errors, private_file_fault, write_atomic
+from aotforge.base.files import output_errors, private_file_fault, waiting_lock, write_atomic
 from aotforge.errors import PublishError, TrustError
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
@@ -35,19 +33,14 @@ FOLDER_VARIABLE = "AOTFORGE_KEYS"
 ROOT_VARIABLE = "AOTFORGE_ROOT"
 S = TypeVar("S", Root, Snapshot, Targets, Timestamp)
 _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
-_PARTIAL = re.compile(rf"\.{_KEY_FILE.pattern}{re.escape(PART)}[a-z0-9_]{{8}}")  # of mkstemp
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeySet:
-    """Private keys by role, newest last, and the known roots, oldest first, as signed bytes.
-
-    `memory`: folder where the versions of indexes that were seen are remembered.
-    """
+    """Private keys by role, newest last, and the known roots, oldest first, as signed bytes."""
 
     roots: tuple[bytes, ...]
     signers: Mapping[str, tuple[CryptoSigner, ...]] = field(repr=False)
-    memory: Path | None = None
 
     def allowed(self, role: str, root: Root) -> list[CryptoSigner]:
         """Our keys that `root` names for a role."""
@@ -70,7 +63,10 @@ def _variable(role: str) -> str:
 
 
 def verify(kind: type[S], data: bytes, delegator: Root | None = None) -> Metadata[S]:
-    """Metadata signed by the keys that `delegator` names for its role; a root may delegate to itself. Raises as python-tuf."""
+    """Metadata signed by the keys that `delegator` names for its role; a root may delegate to itself.
+
+    Raises as python-tuf.
+    """
     metadata: Metadata[Any] = Metadata.from_bytes(data)
     signed = metadata.signed
     if not isinstance(signed, kind):
@@ -118,7 +114,8 @@ def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
     if not texts or ROOT_VARIABLE not in environment:
         raise PublishError(
             "there are no keys to sign the index with",
-            cause=f"neither --keys, {FOLDER_VARIABLE}, nor AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP with {ROOT_VARIABLE} are set",
+            cause=f"neither --keys, {FOLDER_VARIABLE}, nor AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP "
+            f"with {ROOT_VARIABLE} are set",
             hint="`./dev release.keys --create FOLDER` makes new ones",
         )
     signers = {role: (_signer(text.encode(), _variable(role)),) for role, text in texts.items()}
@@ -154,26 +151,14 @@ def create_keys(
 def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
     """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the new one.
 
-    The old key stays in the folder: until every reader has the new root, the index is signed with both. Raises PublishError.
+    The old key stays in the folder: until readers have the new root, the index is signed with both.
+    Raises PublishError.
     """
     if role not in ROLES:
         raise PublishError(f"{role!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     _from_folder(folder)  # it is one
-    with _locked(folder):  # two rotations at once would make one root
-        for left in folder.iterdir():  # of one that was killed; copies that users keep have other names
-            if _PARTIAL.fullmatch(left.name) and left.is_file():
-                left.unlink()
+    with waiting_lock(folder / "roots"):  # two rotations at once would make one root
         return _rotate(folder, role, now)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _rotate(folder: Path, role: str, now: datetime) -> Path:
@@ -210,17 +195,17 @@ def _write_root(folder: Path, root: Root, signers: Sequence[CryptoSigner]) -> Pa
 
 def _write_key(path: Path, signer: CryptoSigner) -> None:
     with output_errors(path):
-        make_folders(path.parent.parent)
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}{PART}", dir=path.parent)  # mode 0600
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(signer.private_bytes)
                 file.flush()
                 os.fsync(file.fileno())
-            path.hardlink_to(name)  # complete or not at all, and never over another key
-        finally:
-            Path(name).unlink()
+        except BaseException:
+            path.unlink()  # a part of a key makes the folder unusable
+            raise
 
 
 def _key_files(folder: Path) -> list[tuple[str, int, Path]]:

@@ -1,7 +1,6 @@
 """Changes of an index besides publication: yanking, renewed signatures, copies to a mirror."""
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from aotforge.formats.untrusted_file import parse_json
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, Publication, Yank
 from aotforge.publish.keys import KeySet
-from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index, put_or_compare
+from aotforge.publish.repository import LIMIT, TIMESTAMP, change_index, put_or_compare
 from aotforge.publish.stores.store import Reader, Store
 from aotforge.publish.trust import TrustedIndex
 from aotforge.publish.upload import publish_errors, upload_object
@@ -42,21 +41,16 @@ def yank_release(
         return replace(index, releases=tuple(changed if r is release else r for r in index.releases))
 
     with publish_errors():
-        store.probe()
         return change_index(store, keys, change, now=now)
 
 
-def renew_index(
-    store: Store, keys: KeySet, *, now: datetime, entries: Mapping[str, str] | None = None
-) -> Index:
+def renew_index(store: Store, keys: KeySet, *, now: datetime) -> Index:
     """Signs the index again with the newest keys: before it expires, after a rotation.
 
-    Its entries stay, except where a replaced key has signed them: those that `entries` does not have, by name and digest, leave it.
     Raises PublishError, TrustError.
     """
     with publish_errors():
-        store.probe()
-        return change_index(store, keys, lambda index: index, now=now, renew=True, entries=entries)
+        return change_index(store, keys, lambda index: index, now=now, renew=True)
 
 
 def mirror(
@@ -78,7 +72,6 @@ def mirror(
     count = byte_counter(on_progress, "copying", 3 * sum(file.size for _, file in files))
     with publish_errors(), tempfile.TemporaryDirectory(prefix="aotforge-mirror-") as scratch:
         _check_not_newer(store, trusted)
-        done.notes = store.probe().notes(store.url)
         for name, file in files:
             if store.size(name) is not None:
                 upload_object(store, name, None, file, done, on_bytes=count)

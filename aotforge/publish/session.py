@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from urllib.parse import unquote
@@ -35,16 +34,12 @@ def open_for_publishing(url: str) -> Store:
         return open_store(url)
 
 
-def open_publisher(
-    url: str, keys: Path | None, environment: Mapping[str, str], cache: Path
-) -> tuple[Store, KeySet]:
-    """The store at an address, and the keys to change its index: of a folder, else those that `environment` names.
-
-    `cache` holds the versions of the indexes that were seen before.
+def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[Store, KeySet]:
+    """The store at an address, and the keys of a folder, else those that `environment` names.
 
     Raises PublishError, TrustError.
     """
-    return open_for_publishing(url), replace(load_keys(keys, environment), memory=cache / MEMORY)
+    return open_for_publishing(url), load_keys(keys, environment)
 
 
 def open_index(
@@ -85,7 +80,7 @@ def open_store(url: str) -> Store:
         raise StoreError(
             ErrorKind.REFUSED,
             f"{redact_url(url)} can be read from, not published to",
-            hint="publish to s3://BUCKET/PREFIX (AWS_ENDPOINT_URL_S3 names another server than Amazon's) or to a folder",
+            hint="publish to a folder or to s3://BUCKET/PREFIX (AWS_ENDPOINT_URL_S3 names another server)",
         )
     return DirectoryStore(_folder(url))
 
@@ -123,6 +118,7 @@ def _s3(url: str, *, anonymous: bool) -> Store:
         raise StoreError(
             ErrorKind.REFUSED,
             f"{redact_url(url)} is not understood",
-            hint="s3://BUCKET/PREFIX; credentials come from the environment, the endpoint from AWS_ENDPOINT_URL_S3",
+            hint="s3://BUCKET/PREFIX; credentials come from the environment, the endpoint from "
+            "AWS_ENDPOINT_URL_S3",
         )
     return open_s3(parts.netloc, parts.path.strip("/"), anonymous=anonymous)

@@ -5,7 +5,6 @@ Verified metadata is remembered in a folder per trusted root: an index older tha
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from tuf.api.serialization import DeserializationError
 from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
-from aotforge.base.files import output_errors, staged_folder, waiting_lock
+from aotforge.base.files import output_errors, waiting_lock
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
 from aotforge.publish.index import FOLDER, Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
-from aotforge.publish.signed_index import LIMIT, SIGNED_AT, TIMESTAMP
+from aotforge.publish.repository import LIMIT, SIGNED_AT, TIMESTAMP
 from aotforge.publish.stores.reading import read_metadata
 from aotforge.publish.stores.store import ErrorKind, OnBytes, Reader, StoreError
 
@@ -32,7 +31,6 @@ COMMITTED_ROOT = Path("releases/root.json")
 """The project's own root of trust in a checkout, once it has published something."""
 
 _CONFIG = UpdaterConfig(targets_max_length=LIMIT, snapshot_max_length=LIMIT, prefix_targets_with_hash=False)
-_TRIES = 5
 _SKEW = timedelta(days=1)
 _TIME = "%Y-%m-%d %H:%M UTC"
 _MIRROR = "nothing was installed; use another mirror, and inform the publisher"
@@ -93,53 +91,11 @@ def trusted_index(
     """
     folder = memory / hashlib.sha256(root).hexdigest()[:32]
     fetcher = _Fetcher(reader, byte_counter(on_progress, "reading the index", 0))
-    for _ in range(_TRIES):
-        # nothing is locked while the network is used: a slow place must not delay commands that use another one
-        with tempfile.TemporaryDirectory(prefix="aotforge-trust-") as scratch:
-            copy = Path(scratch) / "metadata"
-            with _memory_lock(folder):
-                before = _remembered(folder)
-                _copy_metadata(folder, copy)
-            with _trust_errors(reader, fetcher):
-                url = f"{reader.url}/{FOLDER}/"
-                Updater(str(copy), url, fetcher=fetcher, config=_CONFIG, bootstrap=root).refresh()
-            _check_clock(copy / "timestamp.json", reader)
-            found = _read_verified(copy)
-            with _memory_lock(folder):
-                if _remembered(folder) in {before, _remembered(copy)}:
-                    if before != _remembered(copy):
-                        with staged_folder(folder) as staged:
-                            _copy_metadata(copy, staged)
-                    return found
-        # another command has remembered a newer index meanwhile, which ours must not be older than
-    raise StoreError(
-        ErrorKind.UNAVAILABLE,
-        f"{folder} was changed by other commands {_TRIES} times while the index was read",
-        hint="run the same command again",
-    )
-
-
-@contextmanager
-def _memory_lock(folder: Path) -> Iterator[None]:
-    """Serialises local reads and writes of `folder`, which take milliseconds; never held while the network is used."""
-    with output_errors(folder), waiting_lock(folder):
-        yield
-
-
-def _remembered(folder: Path) -> tuple[bytes, ...]:
-    """What an update changes: newest root, timestamp, snapshot, targets; empty for a file that is missing."""
-    paths = (folder / f"{role}.json" for role in ("root", "timestamp", "snapshot", "targets"))
-    return tuple(path.read_bytes() if path.is_file() else b"" for path in paths)
-
-
-def _copy_metadata(source: Path, target: Path) -> None:
-    (target / "root_history").mkdir(parents=True, exist_ok=True)
-    for path in (*source.glob("*.json"), *source.glob("root_history/*.root.json")):
-        place = target / path.relative_to(source)
-        if path.is_symlink():  # root.json leads to the newest root
-            place.symlink_to(path.readlink())
-        elif path.is_file():
-            place.write_bytes(path.read_bytes())
+    with output_errors(folder), waiting_lock(folder), _trust_errors(reader, fetcher):
+        url = f"{reader.url}/{FOLDER}/"
+        Updater(str(folder), url, fetcher=fetcher, config=_CONFIG, bootstrap=root).refresh()
+        _check_clock(folder / "timestamp.json", reader)
+        return _read_verified(folder)
 
 
 def _read_verified(folder: Path) -> TrustedIndex:

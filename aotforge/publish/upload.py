@@ -13,7 +13,7 @@ from aotforge.errors import PublishError
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, LocalRelease, Publication, UploadStats
 from aotforge.publish.keys import KeySet
 from aotforge.publish.release_dir import read_release_folder
-from aotforge.publish.signed_index import change_index, check_not_revoked, load_state
+from aotforge.publish.repository import StoreRepository, change_index
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Store, StoreError
 
 _AGAIN = "run the same command again"
@@ -43,36 +43,27 @@ def publish_release(
     if not release.verified:
         notes += ("not every image was executed and compared",)
     with publish_errors():
-        state = load_state(store, keys)
-        keys.require(state.root)
-        if dry_run and state.revoked:
-            notes += (
-                "the index is signed by a key that your newest root replaces; `./dev release.publish --renew ` shows its entries",
-            )
-        elif not dry_run:
-            check_not_revoked(state, store.url)
-        _check_published(state.index, release)
+        repository = StoreRepository(store, keys, now)
+        keys.require(repository.root())
+        repository.check_not_revoked()
+        _check_published(repository.index, release)
         _check_unrelated(store, release)
         publication = Publication(
             release=release.name,
             url=store.url,
-            index_version=state.index.version,
+            index_version=repository.index.version,
             dry_run=dry_run,
             notes=notes,
         )
         if dry_run:
             _plan_upload(store, release, publication)
             return publication
-        publication.notes += store.probe().notes(store.url)
         sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
         for file in release.files:
             name, path = f"{release.name}/{file.name}", release.folder / file.name
             upload_object(store, name, path, file, publication, on_bytes=sending)
         index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
         publication.index_version = index.version
-        entry = index.release(release.name)
-        if entry and entry.published == _iso(now):  # it was made now
-            publication.entry = entry.digest()
     return publication
 
 
@@ -94,7 +85,10 @@ def upload_object(
     *,
     on_bytes: OnBytes,
 ) -> None:
-    """Creates one object unless it exists, and reads it back. Without content it must exist. Raises PublishError for other bytes; StoreError."""
+    """Creates one object unless it exists, and reads it back. Without content it must exist.
+
+    Raises PublishError for other bytes; StoreError.
+    """
     started = time.monotonic()
     try:
         if sent := store.size(name) is None:
@@ -102,7 +96,8 @@ def upload_object(
                 raise StoreError(
                     ErrorKind.UNAVAILABLE, f"{store.url}/{name} was removed meanwhile", hint=_AGAIN
                 )
-            store.put_if_absent(name, content, on_bytes=on_bytes)
+            store.put_if_absent(name, content)
+            on_bytes(file.size)
     except StoreError as error:
         # another publisher of the same release may have completed this object
         if error.kind not in {ErrorKind.EXISTS, ErrorKind.MISSING} or store.size(name) is None:
@@ -116,7 +111,7 @@ def upload_object(
         digest.update(chunk)
         size += len(chunk)
         on_bytes(len(chunk))
-        if size > file.size:  # the server may send without end
+        if size > file.size:
             break
     stats.bytes_read += size
     stats.seconds_sending += middle - started
@@ -154,7 +149,7 @@ def _check_published(index: Index, release: LocalRelease) -> None:
             raise PublishError(
                 f"{release.name} is published with other marks than its manifest has",
                 cause="another holder of the online keys changed its entry in the index",
-                hint="compare the index with a mirror and, if the keys were stolen, rotate them (docs/publishing.md, Keys)",
+                hint="compare the index with a mirror; rotate the keys if they were stolen",
             )
 
 

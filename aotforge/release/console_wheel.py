@@ -14,7 +14,7 @@ from aotforge.errors import UnsupportedError
 from aotforge.formats.wheel import WheelName, write_wheel
 
 _ROOT = Path(__file__).resolve().parents[2]
-_DATA = ("manifests", "compat", "requirements/build.txt", "releases/root.json", "releases/cache-root.json")
+_DATA = ("manifests", "compat", "requirements/build.txt", "releases/root.json")
 """Files and folders of a checkout that tasks read; the last two exist once something was published."""
 
 _PACKAGES = ("aotforge", "vgpu", "ttcpu")

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
 from aotforge.errors import ReleaseError
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import read_elf
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.model import ReleaseManifest
@@ -25,6 +23,8 @@ from aotforge.release.wheels import LICENCES, read_runtime
 from aotforge.rules import Function, Option, OptionalInput
 from aotforge.targets.backend import Backend
 from aotforge.targets.backends import backend_of_arch
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import read_elf
 
 NAME = "aotforge-ops"
 METADATA = "metadata.json"

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Scalar, Setting, Target, ValueType, Vendor
 from aotforge.toolchain.backend_options import BackendOptions
+from vgpu.code_object import CodeObjectError
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture  # pydantic, which compile workers in a rootfs lack

@@ -6,8 +6,8 @@ from aotforge.errors import UnknownNameError
 from aotforge.rules import Vendor
 from aotforge.targets.amd.backend import AMD
 from aotforge.targets.backend import Backend
+from aotforge.targets.cpu.backend import CPU, PREFIX
 from aotforge.targets.nvidia.backend import NVIDIA
-from ttcpu.backend import CPU, PREFIX
 from ttcpu.levels import missing_flags
 
 BACKENDS: Mapping[Vendor, Backend] = {"amd": AMD, "nvidia": NVIDIA, "cpu": CPU}

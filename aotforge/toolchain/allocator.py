@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from aotforge.errors import ToolchainError
-from aotforge.toolchain.native_code import NativeCode, c_compiler
+from vgpu.native_code import NativeCode, c_compiler
 
 _NATIVE = NativeCode("the compile workers' allocator", "allocator-1", "GNU C11 for x86-64 Linux")
 _SOURCE = Path(__file__).parent / "native" / "heap.c"

@@ -24,8 +24,8 @@ from types import ModuleType
 from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.family_module import family_module
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.tensors import Guarded
+from vgpu.memory import Memory
 
 
 @dataclass(frozen=True, kw_only=True)

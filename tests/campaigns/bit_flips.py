@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import DecodeError, UnsupportedError
-from aotforge.formats.elf import read_elf
 from tests.campaigns.subjects import Call, Outcome, Subject, calls_of, execute, subjects, try_calls
 from tests.support.disassembly import disagreements, disassemble, require_round_trip
+from vgpu.elf import read_elf
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.launch import Step

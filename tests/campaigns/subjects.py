@@ -17,7 +17,6 @@ from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.interpreter.number_formats import EPSILON
 from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
@@ -26,6 +25,7 @@ from vgpu.emulator.decoded import Checks, Listing
 from vgpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
 from vgpu.emulator.program import Emulator, Program
 from vgpu.emulator.targets import emulated_target
+from vgpu.memory import Memory
 
 KERNELS = PROJECT / "kernels"
 _ENDLESS = 10

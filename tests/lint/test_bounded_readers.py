@@ -22,7 +22,7 @@ PARSERS = frozenset({
     "zlib.decompressobj", "bz2.open", "bz2.decompress", "lzma.open", "lzma.decompress", "zstandard.ZstdDecompressor", "zstandard.decompress",
     "pickle.load", "pickle.loads", "marshal.load", "marshal.loads", "msgpack.unpackb", "plistlib.loads", "ast.parse", "ast.literal_eval",
     "yaml.load", "yaml.safe_load", "yaml.compose", "xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring",
-    "elftools.elf.elffile.ELFFile", "aotforge.formats.elf.read_elf", "model_validate_json"
+    "elftools.elf.elffile.ELFFile", "vgpu.elf.read_elf", "model_validate_json"
 })  # fmt: skip
 """Functions by module, and methods of any object by name."""
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aotforge.errors import DecodeError, ToolchainError
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import Symbol, read_elf
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import Symbol, read_elf
 from vgpu.emulator.assembly import assemble
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS

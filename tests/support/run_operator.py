@@ -8,8 +8,8 @@ from pathlib import Path
 from aotforge.rules import Family, Scalar, Target
 from aotforge.verify.interpreter.dispatch import SourceLaunch, Values, select
 from aotforge.verify.interpreter.machine import run_launch
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.interpreter.number_formats import Array
+from vgpu.memory import Memory
 
 
 def run_operator(

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from aotforge.verify.interpreter.memory import Memory
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.launch import LaunchReport, LaunchRequest
 from vgpu.emulator.program import Emulator, Program
 from vgpu.emulator.targets import emulated_target
+from vgpu.memory import Memory
 
 _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.errors import UnsupportedError
-from aotforge.verify.interpreter.memory import BufferSpan, Memory
 from vgpu.emulator import native
+from vgpu.errors import UnsupportedError
+from vgpu.memory import BufferSpan, Memory
 
 KERNARG_BASE, CODE_BASE, HOST_CALLS_BASE = 1 << 43, 1 << 44, 1 << 42
 _FIRST, _SLOTS = 0x2000_0000_0000, 512

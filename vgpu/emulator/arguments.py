@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from aotforge.errors import ExecutionError
 from vgpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG, kernarg_segment
+from vgpu.errors import ExecutionError
 
 _GRID_DIMENSIONS = 3
 """HIP launches every grid with three dimensions."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import DecodeError, ToolchainError
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import read_elf
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import read_elf
 from vgpu.emulator.listing import LABEL, functions, instruction_lines
+from vgpu.errors import DecodeError, ToolchainError
 
 _SECTION = ".aotforge_addresses"
 _BEGIN, _END = ".Laotforge{}", ".Laotforge{}e"

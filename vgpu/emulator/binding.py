@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.errors import DecodeError
 from vgpu.emulator import native
 from vgpu.emulator.decoded import Line, Listing, ModifierValue, Operand
 from vgpu.emulator.generate import OPCODES
@@ -27,6 +26,7 @@ from vgpu.emulator.isa.wave_ops import INTERRUPT, UNPARSED
 from vgpu.emulator.modifiers import bits, number, source_lanes
 from vgpu.emulator.operands import constant_bits, operand
 from vgpu.emulator.targets import EmulatedTarget
+from vgpu.errors import DecodeError
 
 _WRITE_ALL, _WRITE_LOW_KEEP, _WRITE_HIGH_KEEP = 0, 1, 2
 _LETTERS = {"vector": "v", "scalar": "s", "constant": "i", "status": "s", "none": "o", "label": "c"}

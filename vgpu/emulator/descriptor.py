@@ -7,9 +7,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aotforge.errors import UnsupportedError
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import ElfFile
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import ElfFile
+from vgpu.errors import UnsupportedError
 
 SCRATCH_TAG = 0x5C00_0000_0000
 """Base of the private segment's buffer resource: an address that no buffer has, so that scratch is known by it."""

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from aotforge.errors import DecodeError
 from vgpu.emulator import native, waits
 from vgpu.emulator.decoded import Line, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import Entry
 from vgpu.emulator.targets import EmulatedTarget
+from vgpu.errors import DecodeError
 
 VECTOR0 = native.SCALARS
 SCC = VECTOR0 + native.VECTORS

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aotforge.errors import ExecutionError, UnsupportedError
-from aotforge.verify.interpreter.memory import BufferSpan
 from vgpu.emulator import effects, native
 from vgpu.emulator.arguments import absent_argument
 from vgpu.emulator.decoded import Line, SourceMap
+from vgpu.errors import ExecutionError, UnsupportedError
+from vgpu.memory import BufferSpan
 
 JUMP = 8
 PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC, ASSERT, TRAP, HOST_CALL = range(

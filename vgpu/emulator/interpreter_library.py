@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.machine import default_cache, processor
-from aotforge.errors import ToolchainError
-from aotforge.toolchain.native_code import NativeCode, c_compiler, is_intact
+from vgpu.cache import default_cache, processor
 from vgpu.emulator import native
 from vgpu.emulator.generate import Variant, handler, headers, machine, touches_memory
 from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.errors import ToolchainError
+from vgpu.native_code import NativeCode, c_compiler, is_intact
 
 _NATIVE = NativeCode("the interpreter", "emulator-1", "GNU C11")
 _FLAGS = (

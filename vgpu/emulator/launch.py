@@ -15,8 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.errors import ExecutionError, UnsupportedError
-from aotforge.verify.interpreter.memory import Memory
 from vgpu.emulator import native
 from vgpu.emulator.address_space import (
     CODE_BASE,
@@ -33,6 +31,8 @@ from vgpu.emulator.hooks import InstructionHooks
 from vgpu.emulator.host_calls import HostCalls, OnPrint, PrintedText
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.targets import EmulatedTarget
+from vgpu.errors import ExecutionError, UnsupportedError
+from vgpu.memory import Memory
 
 DEFAULT_LIMIT = 200_000_000
 """Wave-instructions that a workgroup may execute."""

@@ -1,7 +1,7 @@
 """Source lines of instructions: the DWARF line table of a build whose machine code equals the image's.
 
 Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte: a probable line would
-mislead. `aotforge.verify.verify_plan` makes such builds; other builds can be read as well.
+mislead.
 Format: DWARF 4 (dwarfstd.org), line number program and DW_TAG_inlined_subroutine.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.elf.elffile import ELFFile
 
-from aotforge.errors import DecodeError
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import read_elf
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import read_elf
+from vgpu.errors import DecodeError
 
 _BROKEN = (CodeObjectError, ELFError, DWARFError, KeyError, IndexError, ValueError, TypeError)
 

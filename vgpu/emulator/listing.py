@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from aotforge.errors import DecodeError
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.wave_ops import MESSAGES, UNPARSED
 from vgpu.emulator.modifiers import is_modifier, modifiers
 from vgpu.emulator.operands import integer, operand
+from vgpu.errors import DecodeError
 
 LABEL = re.compile(r"([A-Za-z_.$][\w.$]*):$")
 """Numbers are local labels of the assembler, or displacements."""

@@ -7,9 +7,9 @@ DPP; gfx9 and older know row_bcast and wave shifts, later archs row_share and ro
 import re
 from collections.abc import Callable, Mapping
 
-from aotforge.errors import DecodeError
 from vgpu.emulator.decoded import ModifierValue
 from vgpu.emulator.operands import integer
+from vgpu.errors import DecodeError
 
 _FLAGS = "clamp glc slc dlc sc0 sc1 nt offen idxen lds gds tfe row_mirror row_half_mirror"
 _NUMBERS = (

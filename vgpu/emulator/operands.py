@@ -9,8 +9,8 @@ import struct
 from dataclasses import replace
 from functools import lru_cache
 
-from aotforge.errors import DecodeError
 from vgpu.emulator.decoded import Operand, Space
+from vgpu.errors import DecodeError
 
 _PAIRS = {"vcc": 106, "exec": 126}
 """Without flat_scratch and xnack_mask: on gfx9 they are SGPRs with other numbers."""

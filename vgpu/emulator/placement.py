@@ -7,9 +7,9 @@ import itertools
 import struct
 from dataclasses import replace
 
-from aotforge.errors import DecodeError
 from vgpu.emulator.assembly import Places
 from vgpu.emulator.decoded import Line, Listing
+from vgpu.errors import DecodeError
 
 _NOP = b"\x00\x00\x80\xbf"
 """s_nop 0, with which assemblers fill to an alignment."""

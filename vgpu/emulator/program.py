@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
-from aotforge.formats.code_object import CodeObjectError, kernel_metadata
-from aotforge.formats.elf import read_elf
+from vgpu.code_object import CodeObjectError, kernel_metadata
+from vgpu.elf import read_elf
 from vgpu.emulator import native
 from vgpu.emulator.address_space import CODE_BASE, HOST_CALLS_BASE, KERNARG_BASE, AddressSpace
 from vgpu.emulator.arguments import Geometry, KernelParameter, segment
@@ -25,6 +24,7 @@ from vgpu.emulator.launch import Code, LaunchReport, LaunchRequest, execute
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.placement import place, resolve
 from vgpu.emulator.targets import EmulatedTarget, emulated_target
+from vgpu.errors import DecodeError, ExecutionError, UnsupportedError
 
 _PRELOAD_ENTRY = 256
 _THREADS = 1024

@@ -1,11 +1,13 @@
 """Properties of an arch that the emulator uses: a view of manifests/architectures.yaml."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from aotforge.errors import UnknownNameError
+from vgpu.errors import UnknownNameError, suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +36,66 @@ class EmulatedTarget:
 
 
 @cache
-def emulated_targets() -> Mapping[str, EmulatedTarget]:
-    """Every emulated arch by name. Raises ManifestError."""
+def amd_archs() -> Mapping[str, Mapping[str, Any]]:
+    """The rows of AMD's archs, as manifests/architectures.yaml has them; an installed package has a copy of the file."""
     # loading a prepared program in a virtual HIP process needs no target
-    from aotforge.base.architectures import load_architectures  # noqa: PLC0415 - pydantic and PyYAML: 130 ms
+    import yaml  # noqa: PLC0415 - 20 ms
 
+    installed = Path(__file__).parents[1] / "architectures.yaml"
+    path = installed if installed.is_file() else installed.parents[1] / "manifests" / installed.name
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return extended_rows(yaml.load(path.read_text(encoding="utf-8"), loader)["amd"])
+
+
+_OWN = frozenset({"extends", "elf_flags", "products", "device"})
+"""Fields that a row does not take from the one that it extends."""
+
+
+def extended_rows(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows with the fields of those that they extend. Raises ValueError."""
+    done: dict[str, Any] = {}
+    for name, row in rows.items():
+        base = row.get("extends") if isinstance(row, dict) else None
+        if base is not None and base not in done:
+            raise ValueError(f"{name} extends {base}, which is not a row above it")
+        if base is None:
+            done[name] = row
+            continue
+        done[name] = {key: value for key, value in done[base].items() if key not in _OWN} | row
+        if isinstance(row.get("cost"), dict):
+            done[name]["cost"] = done[base].get("cost", {}) | row["cost"]
+    return done
+
+
+_MAKER = re.compile(r"\b(amd|radeon|instinct|graphics|gpu|nvidia|geforce)\b|\((r|tm)\)|[\s\u2122-]")
+
+
+def simplified(product: str) -> str:
+    """`AMD Radeon RX 7900 XTX` is `rx7900xtx`."""
+    return _MAKER.sub("", product.lower().replace("_", " "))
+
+
+def find_arch(text: str) -> str:
+    """The arch that a user means: `gfx908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct MI100`. Raises UnknownNameError."""
+    name = text.strip().lower().partition(":")[0]
+    rows = amd_archs()
+    for arch, row in rows.items():
+        products = {simplified(one) for one in (row["device"]["product"], *row.get("products", ()))}
+        if name == arch or {simplified(name), f"rx{simplified(name)}"} & products:
+            return arch
+    raise UnknownNameError(f"unknown arch {text}", hint=suggest(name, rows))
+
+
+@cache
+def emulated_targets() -> Mapping[str, EmulatedTarget]:
+    """Every emulated arch by name."""
+    fields = {"lanes": "wavefront", "lds_bytes": "lds_bytes", "accumulators": "accumulators"}
     return {
         arch: EmulatedTarget(
-            arch=arch,
-            lanes=row.wavefront,
-            lds_bytes=row.lds_bytes,
-            accumulators=row.accumulators,
-            **row.emulator.model_dump(),
+            arch=arch, **{field: row[name] for field, name in fields.items()}, **row["emulator"]
         )
-        for arch, row in load_architectures().amd.items()
-        if row.emulator is not None
+        for arch, row in amd_archs().items()
+        if row.get("emulator")
     }
 
 

@@ -8,10 +8,10 @@ separately (vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt.
 import re
 from collections.abc import Mapping
 
-from aotforge.errors import DecodeError
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.operands import integer
 from vgpu.emulator.targets import EmulatedTarget
+from vgpu.errors import DecodeError
 
 LOADS, STORES, LOCAL, SCALAR = 1, 2, 3, 4
 """Kinds of counted operations: vector loads, vector stores, LDS, scalar loads. 0: not counted."""

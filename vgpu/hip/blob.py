@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from aotforge.errors import UnsupportedError
 from vgpu.emulator import native
 from vgpu.emulator.descriptor import Descriptor
 from vgpu.emulator.program import Program
+from vgpu.errors import UnsupportedError
 
 _MAGIC = b"AOTSERV1"
 _NONE = 0xFFFFFFFF

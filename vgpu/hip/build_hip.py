@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.architectures import find_arch, load_architectures, simplified
-from aotforge.errors import ToolchainError, UnsupportedError
-from aotforge.toolchain.native_code import NativeCode
+from vgpu.emulator.targets import amd_archs, find_arch, simplified
+from vgpu.errors import ToolchainError, UnsupportedError
+from vgpu.native_code import NativeCode
 
 _CODE = NativeCode("the virtual HIP", "virtual-hip-1", "C++17 and libstdc++", "C++")
 _HERE = Path(__file__).parent
@@ -25,10 +25,10 @@ _PREPARE = """#!/bin/sh
 # Run by libamdhip64.so in this folder: text, proof and binding of an image.
 python={python}
 root={root}
-if [ ! -x "$python" ] || [ ! -d "$root/aotforge" ]; then
+if [ ! -x "$python" ] || [ ! -d "$root/vgpu" ]; then
     printf '%s\\n' "the Python environment or checkout of this virtual HIP does not exist any more: $python, $root" >&2
-    echo "Next step: ./dev virtual-hip, in an existing checkout" >&2
-    exit 14
+    echo "Next step: build the library again, by the command `vgpu hip`" >&2
+    exit 3
 fi
 # -I: no variable of Python's; PYTHONPATH cannot have a path with a colon
 exec "$python" -I -c 'import sys, runpy
@@ -89,13 +89,16 @@ def build_virtual_hip(
 
 
 def target_table() -> str:
-    """`targets.def`, the rows of `Target` (native/world.h), from the manifest of archs. Raises ManifestError."""
+    """`targets.def`, the rows of `Target` (native/world.h), from the rows of the archs."""
     rows = []
-    for arch, row in load_architectures().amd.items():
-        device = row.device
-        numbers = (device.compute_units, device.memory_gib, row.wavefront, row.lds_bytes)
-        products = "".join(f" {simplified(one)}" for one in row.all_products) + " "
-        text = ", ".join(f'"{one}"' for one in (arch, device.features, device.product, products))
+    for arch, row in amd_archs().items():
+        device = row["device"]
+        numbers = (device["compute_units"], device["memory_gib"], row["wavefront"], row["lds_bytes"])
+        names = (device["product"], *row.get("products", ()))
+        products = "".join(f" {simplified(one)}" for one in names) + " "
+        text = ", ".join(
+            f'"{one}"' for one in (arch, device.get("features", ""), device["product"], products)
+        )
         # gfx90a: version 9.0, step a
         rows.append(f"TARGET({text}, {', '.join(map(str, numbers))}, {arch[3:-2]}, {arch[-2]})\n")
     return "".join(rows)
@@ -112,14 +115,13 @@ def environment(
     """Variables by which a program finds the library, its devices and the assembly texts of their images.
 
     A device is an arch or product, `:xnack+` features other than the product's, `@40` compute units.
-    Raises UnknownNameError for an unknown arch, UnsupportedError for one without kernels and for texts that do not
-    exist.
+    Raises UnknownNameError for an unknown arch, UnsupportedError for texts that do not exist.
     """
-    known, found = load_architectures(), []
+    found = []
     for device in devices:
         name, rest = re.fullmatch(r"([^@:]*)(.*)", device, re.DOTALL).groups()  # type: ignore[union-attr]
         if device != "none":
-            name = find_arch(name + rest.split("@")[0], known).arch
+            name = find_arch(name + rest.split("@")[0])
         found.append(name + rest)
     if missing := [place for place in texts if not place.exists()]:
         raise UnsupportedError(

@@ -9,28 +9,27 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from aotforge.base.cache_trust import check_cache
-from aotforge.base.files import read_bytes, write_atomic
-from aotforge.base.machine import default_cache, processor
-from aotforge.base.source_groups import group_digest
-from aotforge.errors import (
-    AotforgeError,
+from vgpu.cache import check_cache, default_cache, processor, sources_digest
+from vgpu.code_object import metadata
+from vgpu.emulator.targets import amd_archs
+from vgpu.errors import (
     CacheError,
     DecodeError,
     OutputError,
     ToolchainError,
     UnsupportedError,
+    UserError,
 )
-from aotforge.formats.code_object import metadata
-from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
-from aotforge.targets.amd.backend import elf_flags
-from aotforge.targets.amd.loaded import check_loaded
-from aotforge.toolchain.native_code import is_intact
+from vgpu.loaded import check_loaded
+from vgpu.native_code import is_intact
 
 Variant = Literal["plain", "checks"]
 
@@ -72,7 +71,7 @@ def prepare(
         _check_arch(hsaco, arch)
         raise
     variant: Variant = "checks" if checks else "plain"
-    parts = (digest, arch, variant, text, group_digest("virtual HIP"), processor())
+    parts = (digest, arch, variant, text, sources_digest(), processor())
     stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
     found = _stored(stem)
     if found is None:
@@ -108,36 +107,27 @@ def find_assembly(digest: str, places: Sequence[Path]) -> str:
 
 def _in_folder(folder: Path, name: str) -> bytes | None:
     direct = [folder / name] if (folder / name).is_file() else sorted(folder.rglob(name))
-    texts = (read_bytes(path, OutputError, hint=_ASM_HINT) for path in direct if path.is_file())
-    return next(texts, None)
-
-
-class _FoundError(Exception):
-    """Ends the reading of an archive at the wanted member, whose content is the argument."""
-
-
-class _TextSink(NoSink):
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
-        if path.name != self.name:
-            super().file(path, executable=executable, pieces=pieces)
-            return
-        raise _FoundError(b"".join(pieces))
+    try:
+        return next((path.read_bytes() for path in direct if path.is_file()), None)
+    except OSError as error:
+        raise _unreadable(error.filename, error) from error
 
 
 def _in_archive(path: Path, name: str) -> bytes | None:
     try:
-        read_archive(file_chunks(path), _TextSink(name), top=None)
-    except _FoundError as found:
-        text: bytes = found.args[0]
-        return text
-    except (OSError, UnsafeArchiveError) as error:
-        raise OutputError(
-            f"{path} cannot be read: {error}", cause="no such file, or not a complete archive", hint=_ASM_HINT
-        ) from error
+        with tarfile.open(path, "r|gz") as archive:
+            for member in archive:
+                if PurePosixPath(member.name).name == name and (file := archive.extractfile(member)):
+                    return file.read()
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise _unreadable(path, error) from error
     return None
+
+
+def _unreadable(path: object, error: Exception) -> OutputError:
+    return OutputError(
+        f"{path} cannot be read: {error}", cause="no such file, or not a complete archive", hint=_ASM_HINT
+    )
 
 
 def _stored(stem: Path) -> Prepared | None:
@@ -169,8 +159,17 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
         "absent": absent_arguments(program.parameters),
         "lines": [(line.number, line.text, line.address) for line in program.lines],
     }
-    write_atomic(stem.with_suffix(".bin"), file)
-    write_atomic(stem.with_suffix(".json"), json.dumps(known).encode())
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for suffix, data in ((".bin", file), (".json", json.dumps(known).encode())):
+            with tempfile.NamedTemporaryFile(dir=stem.parent, delete=False) as part:
+                part.write(data)
+            Path(part.name).replace(stem.with_suffix(suffix))
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {stem}: {error.strerror}",
+            hint="free space there, or set AOTFORGE_CACHE to a folder that can be written",
+        ) from error
 
 
 def _check_arch(hsaco: bytes, arch: str) -> None:
@@ -185,12 +184,12 @@ def _check_arch(hsaco: bytes, arch: str) -> None:
 
 def _check_segments(hsaco: bytes) -> None:
     try:
-        check_loaded(hsaco, elf_flags())
+        check_loaded(hsaco, {arch: row["elf_flags"] for arch, row in amd_archs().items()})
     except ValueError as error:
         raise DecodeError(f"the image is refused: {error}") from error
 
 
-def describe_fault(lines: Path, fault: bytes, allocations: str) -> AotforgeError:
+def describe_fault(lines: Path, fault: bytes, allocations: str) -> UserError:
     """The emulator's error for a FaultReport's bytes. `allocations`: lines of `name low high writable`.
 
     Raises UnsupportedError.
@@ -214,14 +213,14 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> AotforgeError
     return explain(report, program, names, spans, None)
 
 
-_HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (
+_HIP_ERRORS: tuple[tuple[type[UserError], int], ...] = (
     (WrongArchError, 209),  # hipErrorNoBinaryForGpu
     (MissingAssemblyError, 301),  # hipErrorFileNotFound
     (DecodeError, 200),  # hipErrorInvalidImage
     (OutputError, 301),
     (CacheError, 304),  # hipErrorOperatingSystem
     (ToolchainError, 303),  # hipErrorSharedObjectInitFailed
-    (AotforgeError, 801),  # hipErrorNotSupported
+    (UserError, 801),  # hipErrorNotSupported
 )
 
 
@@ -240,7 +239,7 @@ def main(arguments: list[str]) -> int:
         else:
             sys.stderr.write(f"{__doc__}\n")
             return 2
-    except AotforgeError as error:
+    except UserError as error:
         number = next(number for kind, number in _HIP_ERRORS if isinstance(error, kind))
         found = f"error\n{number}\n{error}"
     sys.stdout.write(found + "\n")

@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aotforge.base.machine import user_home
 from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
@@ -15,6 +14,7 @@ from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.layout import TOP
 from aotforge.release.model import PlatformTag
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
+from vgpu.cache import user_home
 
 NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s)\.so\.\d+")
 """Libraries of every glibc system. Not libstdc++: it is linked statically, so that PyTorch's cannot conflict."""

@@ -17,11 +17,11 @@ from aotforge.devtools.cost.timeline import timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
-from aotforge.formats.code_object import kernel_metadata
 from aotforge.targets.amd.code_object import read_stats
 from aotforge.targets.amd.occupancy import resident_workgroups
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
+from vgpu.code_object import kernel_metadata
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import Emulator, Program

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
@@ -17,6 +16,7 @@ from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster.cluster import Cluster
 from aotforge.pipeline.cluster.messages import Order, Reference, Result, Session
 from aotforge.pipeline.cluster.worker import JOBS, TOOLS, run_order
+from vgpu.cache import default_cache
 
 _KIND = "estimate"
 _SECONDS = 1800.0

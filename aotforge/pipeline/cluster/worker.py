@@ -19,9 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders, open_lock
-from aotforge.base.machine import default_cache
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import decode as decode_entry
@@ -48,6 +46,7 @@ from aotforge.publish.session import open_store
 from aotforge.publish.stores.store import StoreError
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from vgpu.cache import check_cache, default_cache
 
 if TYPE_CHECKING:
     from aotforge.verify.pool import Pool

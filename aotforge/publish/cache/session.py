@@ -1,246 +1,359 @@
-"""The shared caches of one command: where it reads and writes, and its statistics."""
+"""The shared caches of one command: objects are read and written in the background, the list at the end."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections import Counter
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from aotforge.base.cache_folder import Collection
 from aotforge.errors import AotforgeError, PublishError, TrustError
-from aotforge.publish.cache.index import CacheIndex, Name, load_index
-from aotforge.publish.cache.reader import CacheReader, within
-from aotforge.publish.cache.writer import FINISH_SECONDS, CacheWriter, index_to_change, prune
+from aotforge.publish.cache.key_list import (
+    OBJECTS,
+    KeyList,
+    Name,
+    SharedObject,
+    change_list,
+    is_object_name,
+    load_list,
+)
 from aotforge.publish.keys import KeySet, load_keys, read_root
-from aotforge.publish.session import MEMORY, open_for_publishing, open_reader
-from aotforge.publish.signed_index import check_not_revoked, load_state
-from aotforge.publish.stores.store import Reader, Store, StoreError, redact_urls
-from aotforge.publish.trust import trusted_index, trusted_root
+from aotforge.publish.session import open_for_publishing, open_reader
+from aotforge.publish.stores.store import Clock, ErrorKind, Reader, Store, StoreError, redact_urls
+from aotforge.publish.trust import trusted_root
 from aotforge.publish.upload import publish_errors
 
-COMMITTED_ROOT = Path("releases/cache-root.json")
-"""The root of trust of the project's own cache in a checkout, once there is one."""
+T = TypeVar("T")
+LIST_SECONDS = 60.0
+"""Seconds that a build waits for a list, at its beginning and at its end."""
 
-OPEN_SECONDS = 60.0
-"""Seconds that a build waits for the index of a shared cache."""
+PATIENCE = 20.0
+"""Seconds that a build waits for objects in all, besides 0.1 s for each and the time at the least rate."""
+
+LEAST_RATE = 64 * 1024
+"""Bytes per second below which compiling is faster than waiting."""
+
+_USED_DAYS = 7
+"""A use is recorded when the last recorded one is at least as old: not every build changes the list."""
 
 _PREFIX = "AOTFORGE_CACHE_"
-_SHOWN = 5
-"""Refused objects that are named; the summary has their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlaces:
-    """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root of trust;
-    `keys`: folder of the keys of the target's index. Variables named AOTFORGE_CACHE_... in `environment` are defaults of both.
-
-    `limit`: bytes of all objects in the target. `memory`: the local cache folder. `seconds`: time limit for the index.
-    """
+    """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root
+    of trust; `keys`: folder with the key of the target's list. Variables named AOTFORGE_CACHE_... in
+    `environment` are defaults of both. `limit`: bytes of all objects in the target."""
 
     source: str | None = None
     target: str | None = None
     root: str | None = None
     keys: Path | None = None
     limit: int
-    checkout: Path
-    memory: Path
     environment: Mapping[str, str]
-    seconds: float = OPEN_SECONDS
 
     def key_set(self) -> KeySet:
-        """The keys of the target's index. Raises PublishError, TrustError."""
+        """The key of the target's list. Raises PublishError, TrustError."""
         if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
             raise PublishError(
-                "there are no keys to sign the index of the shared cache with",
-                cause=f"only trusted jobs write: neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS, "
-                f"_SNAPSHOT and _TIMESTAMP with {_PREFIX}ROOT are set",
-                hint="--cache-from ADDRESS reads without keys; `./dev release.keys --create FOLDER` makes new ones",
+                "there is no key to sign the list of the shared cache with",
+                cause=f"only trusted jobs write: neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS "
+                f"with {_PREFIX}ROOT are set",
+                hint="--cache-from ADDRESS reads without keys; `./dev release.keys --create FOLDER` makes one",
             )
         named = {
             name.replace(_PREFIX, "AOTFORGE_", 1): value
             for name, value in self.environment.items()
             if name.startswith((f"{_PREFIX}KEY", f"{_PREFIX}ROOT"))
         }
-        return replace(load_keys(self.keys, named), memory=self.memory / MEMORY)
+        return load_keys(self.keys, named)
 
     def trusted_root(self) -> bytes:
         """The root of trust of the source. Raises TrustError."""
         named = self.root or self.environment.get(f"{_PREFIX}ROOT")
-        committed = self.checkout / COMMITTED_ROOT
-        if not named and not committed.is_file():
+        if not named:
             raise TrustError(
-                f"there is no root of trust to check the index of the shared cache {redact_urls(self.source or '')} with",
-                cause=f"neither --cache-root nor {_PREFIX}ROOT is set, and this checkout has no {COMMITTED_ROOT}",
+                f"there is no root of trust for the shared cache {redact_urls(self.source or '')}",
+                cause=f"neither --cache-root nor {_PREFIX}ROOT is set",
                 hint="get root.json from the cache's owner by a way that you trust, then --cache-root FILE",
             )
-        return trusted_root(named or str(committed), self.checkout, {})
+        return trusted_root(named, Path(), {})
 
 
-@dataclass
+def in_background(function: Callable[[], T]) -> Future[T]:
+    """The function's result, some time. A daemon thread that hangs does not keep the command from ending."""
+    return _Threads(1).submit(function)
+
+
+class _Threads:
+    """Daemon threads that execute functions in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._queue = limit, SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """The function's result, some time."""
+        future: Future[T] = Future()
+        self._queue.put((future, function))
+        if self._limit:
+            self._limit -= 1
+            threading.Thread(target=self._work, daemon=True, name="shared cache").start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, function = self._queue.get()
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for it
+                future.set_exception(error)
+
+
 class SharedCache:
-    """Objects in shared places, as `SharedObjects` in base/object_cache.py."""
+    """Objects in shared places, as `SharedObjects` in base/object_cache.py. `note` receives reports."""
 
-    note: Callable[[str], None]
-    reader: CacheReader | None = None
-    writer: CacheWriter | None = None
-    source: str = ""
-    read: Counter[str] = field(default_factory=Counter)
-    refused: list[str] = field(default_factory=list)
+    def __init__(self, note: Callable[[str], None], clock: Clock = time.monotonic) -> None:
+        self._note, self._clock, self._waited = note, clock, 0.0
+        self._threads = _Threads(8)
+        self._reader: Reader | None = None
+        self._listed: KeyList = {}
+        self._requested: dict[Name, Future[bytes]] = {}
+        self._received: list[int] = []
+        self._refused: set[Name] = set()
+        self._used: set[Name] = set()
+        self._target: tuple[Store, KeySet, int] | None = None
+        self._there: KeyList = {}
+        self._sent: dict[Name, tuple[int, Future[SharedObject]]] = {}
+
+    def read_from(self, reader: Reader, listed: KeyList) -> None:
+        """Objects of this list are read."""
+        self._reader, self._listed = reader, listed
+
+    def write_to(self, store: Store, keys: KeySet, limit: int, there: KeyList) -> None:
+        """Objects that `there` lacks are written; all together have at most `limit` bytes."""
+        self._target, self._there = (store, keys, limit), there
 
     def expect(self, kind: str, keys: Iterable[str]) -> None:
-        """Requests these objects."""
-        if self.reader:
-            self.reader.expect((kind, key) for key in keys)
+        """Requests these objects, in this order."""
+        for key in keys:
+            self._request((kind, key))
+
+    def _request(self, name: Name) -> Future[bytes] | None:
+        reader, entry = self._reader, self._listed.get(name)
+        if reader and entry and name not in self._requested | dict.fromkeys(self._refused):
+            self._requested[name] = self._threads.submit(lambda: fetch_object(reader, entry))
+        return self._requested.get(name)
 
     def load(self, kind: str, key: str) -> bytes | None:
-        """The verified bytes of an object."""
-        data = self.reader.load((kind, key)) if self.reader else None
-        if data is not None:
-            self.read[kind] += 1
-            if self.writer:
-                self.writer.use((kind, key))
-        return data
+        """The verified bytes; None for an object that is not listed or damaged, or of a slow place."""
+        name, began = (kind, key), self._clock()
+        if not (requested := self._request(name)):
+            return None
+        del self._requested[name]
+        left = PATIENCE + sum(self._received) / LEAST_RATE + 0.1 * len(self._received) - self._waited
+        try:
+            if left <= 0:
+                raise TimeoutError
+            data = requested.result(timeout=left)
+            self._received.append(len(data))
+            self._used.add(name)
+            return data
+        except ValueError as error:
+            self.reject(kind, key, str(error))
+        except TimeoutError:
+            self._give_up(f"it is too slow: {sum(self._received)} bytes in {self._waited + left:.0f} s")
+        except StoreError as error:
+            if error.kind is ErrorKind.MISSING:
+                self.reject(kind, key, "is missing")
+            else:
+                self._give_up(error.what)
+        finally:
+            self._waited += self._clock() - began
+        return None
 
     def reject(self, kind: str, key: str, reason: str) -> None:
-        """A loaded object is not a valid one."""
-        self.read[kind] -= 1
-        if self.reader:
-            self.reader.discard((kind, key), reason)
+        """A loaded object is not a valid one: it is not used, and the next offer replaces it."""
+        self._refused.add((kind, key))
+        place = self._reader.url if self._reader else ""
+        self._note(f"shared cache {place}: {kind} {key[:12]} {reason}; it is dropped and made again")
+
+    def _give_up(self, reason: str) -> None:
+        place = self._reader.url if self._reader else ""
+        self._note(f"shared cache {place} is not used any more: {reason}; the rest is made here")
+        self._reader = None
+        self._requested.clear()
 
     def wants(self, kind: str, key: str) -> bool:
         """Whether `offer` would store the object."""
-        return self.writer is not None and self.writer.wants((kind, key))
+        name = kind, key
+        known = name in self._there and name not in self._refused
+        return self._target is not None and not known and name not in self._sent
 
     def offer(self, kind: str, key: str, data: bytes) -> None:
-        """Stores an object, unless the place has it or nothing may be written."""
-        if self.writer:
-            self.writer.offer((kind, key), data)
+        """Stores an object in the background, unless the place has it or nothing may be written."""
+        self._used.add((kind, key))
+        if self._target and self.wants(kind, key):
+            store, damaged = self._target[0], (kind, key) in self._refused
+            sending = self._threads.submit(lambda: put_object(store, data, replace=damaged))
+            self._sent[kind, key] = len(data), sending
 
-    def on_refused(self, name: Name, reason: str) -> None:
-        """Names the first objects that are not used."""
-        self.refused.append(f"{name[0]} {name[1][:12]} {reason}")
-        if self.writer:
-            self.writer.replace(name)
-        if len(self.refused) <= _SHOWN:
-            self.note(f"shared cache {self.source}: {self.refused[-1]}; it is dropped and made again")
-
-    def on_stopped(self, reason: str) -> None:
-        """The place was given up."""
-        self.note(f"shared cache {self.source} is not used any more: {reason}; the rest is made here")
-
-    def summary(self) -> str:
-        """One line for people; empty when no place was used."""
+    def finish(self) -> None:
+        """Writes the list, and reports what was read and written."""
         parts = []
-        if self.reader:
-            size = sum(self.reader.received) / 1e6
-            read = f"{sum(self.read.values())} objects, {size:.1f} MB read from {self.source}"
-            parts.append(read + (f", {len(self.refused)} refused" if self.refused else ""))
-        if self.writer:
-            writer = self.writer
-            sent = (
-                f"{len(writer.sent)} objects, {sum(writer.sent) / 1e6:.1f} MB written to {writer.store.url}"
-            )
-            parts.append(sent + (f", {writer.skipped} not written" if writer.skipped else ""))
-        return f"shared cache: {'; '.join(parts)}" if parts else ""
+        if self._received or self._refused:
+            size = f"{sum(self._received) / 1e6:.1f} MB read"
+            refused = f", {len(self._refused)} refused" if self._refused else ""
+            parts.append(f"{len(self._received)} objects, {size}{refused}")
+        if self._target:
+            url = self._target[0].url
+            try:
+                count, size = self._write_list(*self._target)
+                parts.append(f"{count} objects, {size / 1e6:.1f} MB written to {url}")
+            except (AotforgeError, StoreError, TimeoutError) as error:
+                self.note_unused(url, error, "its list was not changed; the local cache has everything")
+        if parts:
+            self._note(f"shared cache: {'; '.join(parts)}")
+
+    def _write_list(self, store: Store, keys: KeySet, limit: int) -> tuple[int, int]:
+        """Number and bytes of the objects that were added."""
+        end = time.monotonic() + LIST_SECONDS + sum(size for size, _ in self._sent.values()) / LEAST_RATE
+        added, failure = {}, None
+        for name, (_, sending) in self._sent.items():
+            try:
+                added[name] = sending.result(timeout=max(0.0, end - time.monotonic()))
+            except (StoreError, TimeoutError) as error:
+                failure = failure or error
+        old = [n for n in self._used if n in self._there and _today() - self._there[n].used >= _USED_DAYS]
+        if added or old:
+            in_background(lambda: _change(store, keys, limit, added, self._used)).result(LIST_SECONDS)
+        if failure:
+            raise failure
+        return len(added), sum(one.size for one in added.values())
+
+    def note_unused(self, place: str, error: Exception, effect: str) -> None:
+        """Reports that a place cannot be used."""
+        what = error.what if isinstance(error, AotforgeError | StoreError) else "it did not answer in time"
+        self._note(f"shared cache {redact_urls(place)}: {what}; {effect}")
+
+
+def _today() -> int:
+    return int(time.time()) // 86_400
+
+
+def fetch_object(reader: Reader, entry: SharedObject) -> bytes:
+    """The verified bytes of an object. Raises ValueError for other bytes, StoreError."""
+    data = bytearray()
+    for chunk in reader.read(entry.name):
+        data += chunk
+        if len(data) > entry.size:
+            break
+    if len(data) < entry.size:
+        raise ValueError(f"is truncated to {len(data)} of {entry.size} bytes")
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise ValueError("has other content than the signed list states")
+    return bytes(data)
+
+
+def put_object(store: Store, data: bytes, *, replace: bool = False) -> SharedObject:
+    """Creates an object; one of another size in its place, or any with `replace`, is removed first."""
+    made = SharedObject(sha256=hashlib.sha256(data).hexdigest(), size=len(data), used=_today())
+    there = store.size(made.name)
+    if there is not None and (replace or there != made.size):
+        store.remove(made.name)
+        there = None
+    try:
+        if there is None:
+            store.put_if_absent(made.name, data)
+    except StoreError as error:
+        if error.kind is not ErrorKind.EXISTS:  # another command was quicker
+            raise
+    return made
+
+
+def _change(store: Store, keys: KeySet, limit: int, added: KeyList, used: Iterable[Name]) -> KeyList:
+    """Adds stored objects to the list, records uses, and removes what was used least recently."""
+    before: set[str] = set()
+
+    def change(listed: KeyList) -> KeyList:
+        merged = {**listed, **added}
+        before.update(one.name for one in merged.values())
+        merged |= {name: replace(merged[name], used=_today()) for name in used if name in merged}
+        kept, size = {}, 0
+        for name, one in sorted(merged.items(), key=lambda item: (-item[1].used, item[0])):
+            size += one.size
+            if size <= limit:
+                kept[name] = one
+        return kept
+
+    kept = change_list(store, keys, change)
+    for name in before - {one.name for one in kept.values()}:
+        store.remove(name)
+    return kept
 
 
 def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
     """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
     with publish_errors():
-        reader = open_reader(places.source or "")
-        trusted = trusted_index(reader, places.trusted_root(), places.memory / MEMORY)
-        index = load_index(reader, trusted.index.cache)
-    found: dict[str, tuple[int, int]] = {}
-    for (kind, _), one in index.items():
-        count, size = found.get(kind, (0, 0))
-        found[kind] = count + 1, size + one.size
-    return found
+        listed = _load(open_reader(places.source or ""), places.trusted_root())
+    kinds = sorted({kind for kind, _ in listed})
+    sizes = {kind: [one.size for (of, _), one in listed.items() if of == kind] for kind in kinds}
+    return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
 
 
-def prune_shared(places: CachePlaces, now: datetime) -> Collection:
-    """Reduces the target to its limit and removes what no index names. Raises PublishError, TrustError."""
+def prune_shared(places: CachePlaces) -> Collection:
+    """Reduces the target to its limit and removes unlisted objects. Raises PublishError, TrustError."""
     store, keys = open_for_publishing(places.target or ""), places.key_set()
     with publish_errors():
-        return prune(store, keys, places.limit, now)
+        before = store.names(f"{OBJECTS}/")
+        kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
+        gone = [name for name in before if name not in kept and is_object_name(name)]
+        for name in gone:
+            store.remove(name)
+    freed = sum(before[name] for name in gone)
+    return Collection(removed=len(gone), freed=freed, left=sum(before.values()) - freed)
+
+
+def _load(reader: Reader, root: bytes) -> KeyList:
+    signed = read_root(root, "the root of the shared cache").signed
+    return in_background(lambda: load_list(reader, signed)).result(LIST_SECONDS)
 
 
 @contextmanager
 def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Iterator[SharedCache]:
-    """The shared places of a command. What was offered is in the signed index when the block has ended, also by an error, but not when
-    the user has interrupted it.
+    """The shared places of a command. What was offered is listed when the block has ended, also by an error,
+    but not when the user has interrupted it.
 
-    A place that cannot be read or written, or whose index cannot be trusted, is reported to `note` and not used. Raises PublishError and
-    TrustError for keys and roots that are not valid, before anything slow begins.
+    A place that cannot be read or written, or whose list cannot be trusted, is reported to `note` and not
+    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow begins.
     """
-    shared = SharedCache(note)
+    shared, unusable = SharedCache(note), (TrustError, StoreError, TimeoutError)
+    root = places.trusted_root() if places.source else b""
     if places.target:
-        _open_target(shared, places, open_for_publishing(places.target), places.key_set())
+        store, keys = open_for_publishing(places.target), places.key_set()
+        try:
+            listed = in_background(lambda: change_list(store, keys, lambda found: found)).result(LIST_SECONDS)
+            shared.write_to(store, keys, places.limit, listed)
+            if not places.source:
+                shared.read_from(store, listed)
+        except unusable as error:
+            shared.note_unused(store.url, error, "nothing is read or written there")
     if places.source:
-        _open_source(shared, places, places.source)
+        try:
+            reader = open_reader(places.source)
+            shared.read_from(reader, _load(reader, root))
+        except unusable as error:
+            shared.note_unused(places.source, error, "it is not used")
     try:
         yield shared
     finally:
         # who interrupts a build does not wait for a server
-        if shared.writer and not isinstance(sys.exception(), KeyboardInterrupt):
-            _finish(shared, shared.writer)
-        if text := shared.summary():
-            note(text)
-
-
-def _open_target(shared: SharedCache, places: CachePlaces, store: Store, keys: KeySet) -> None:
-    keys.require(read_root(keys.roots[-1], "the newest root among the keys").signed)
-
-    def load() -> CacheIndex:
-        state = load_state(store, keys)
-        keys.require(state.root)
-        check_not_revoked(state, store.url)
-        return index_to_change(store, state.index)
-
-    try:
-        index = within(places.seconds, load)
-    except (TrustError, StoreError, TimeoutError) as error:
-        _note_unused(shared, store.url, error, "nothing is read or written there")
-        return
-    shared.writer = CacheWriter(store=store, keys=keys, index=index, limit=places.limit)
-    if not places.source:
-        _read(shared, store, index)
-
-
-def _open_source(shared: SharedCache, places: CachePlaces, address: str) -> None:
-    root = places.trusted_root()
-    try:
-        reader = open_reader(address)
-
-        def load() -> CacheIndex:
-            return load_index(reader, trusted_index(reader, root, places.memory / MEMORY).index.cache)
-
-        index = within(places.seconds, load)
-    except (AotforgeError, StoreError, TimeoutError) as error:
-        _note_unused(shared, redact_urls(address), error, "it is not used")
-        return
-    _read(shared, reader, index)
-
-
-def _read(shared: SharedCache, reader: Reader, index: CacheIndex) -> None:
-    shared.source = reader.url
-    shared.reader = CacheReader(reader, index, reject=shared.on_refused, stop=shared.on_stopped)
-
-
-def _finish(shared: SharedCache, writer: CacheWriter) -> None:
-    began = len(writer.sent)
-    try:
-        within(FINISH_SECONDS * 10, lambda: writer.finish(datetime.now(UTC)))
-    except (AotforgeError, StoreError, TimeoutError) as error:
-        state = "some objects were" if len(writer.sent) > began else "nothing was"
-        _note_unused(
-            shared, writer.store.url, error, f"{state} written there; the local cache has everything"
-        )
-
-
-def _note_unused(shared: SharedCache, place: str, error: Exception, effect: str) -> None:
-    what = error.what if isinstance(error, AotforgeError | StoreError) else "it did not answer in time"
-    shared.note(f"shared cache {place}: {what}; {effect}")
+        if not isinstance(sys.exception(), KeyboardInterrupt):
+            shared.finish()

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
 import boto3
 import botocore
+from botocore import exceptions as boto
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from aotforge.publish.stores.reading import collect
-from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
-from aotforge.publish.stores.store import (
-    CHUNK,
-    Content,
-    ErrorKind,
-    Guarantees,
-    OnBytes,
-    Sleep,
-    StoreError,
-    content_size,
+from aotforge.publish.stores.reading import TransientError, read_all, retry
+from aotforge.publish.stores.store import CHUNK, Content, ErrorKind, Sleep, StoreError
+
+_AGAIN = "run the same command again later: it continues where it stopped"
+_CREDENTIALS = (
+    "credentials come from the environment (AWS_ACCESS_KEY_ID, ...), ~/.aws or the machine's role; check "
+    "that they belong to this server (AWS_ENDPOINT_URL_S3) and may read and write this bucket"
 )
+_DENIED = (ErrorKind.DENIED, "the server refuses these credentials", _CREDENTIALS)
+_FULL = (ErrorKind.FULL, "the server has no space left", "make space there, then run the same command again")
+_FAILING = (ErrorKind.UNAVAILABLE, "the server failed repeatedly", _AGAIN)
+_ANSWERS: Mapping[str | int, tuple[ErrorKind, str, str]] = {
+    "NoSuchBucket": (ErrorKind.REFUSED, "the bucket does not exist", "make it, or correct the address"),
+    "EntityTooLarge": (ErrorKind.REFUSED, "one PUT has at most 5 GiB", "publish smaller archives"),
+    **dict.fromkeys(("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", 507), _FULL),
+    **dict.fromkeys(("SlowDown", "RequestTimeout", 429, 500, 502, 503, 504), _FAILING),
+    **dict.fromkeys((401, 403), _DENIED),
+    404: (ErrorKind.MISSING, "there is no such object", "check the address"),
+    409: (ErrorKind.EXISTS, "another publisher writes the same object now", _AGAIN),
+    412: (ErrorKind.EXISTS, "something else is stored under this name", ""),
+    501: (ErrorKind.REFUSED, "the server has no conditional writes", "publish to another server or a folder"),
+}
+"""Error codes and statuses: kind, cause, next step. The code is looked up first."""
 
-_PROBE = "tuf/.probe"
-_PROBE_BYTES = b"aotforge tests here which conditions this server honours; nothing reads this object\n"
-_ATTEMPTS = 5
+_OTHER = (ErrorKind.REFUSED, "", "see the server's documentation of this code")
 
 
-def open_s3(bucket: str, prefix: str, *, anonymous: bool = False, attempts: int = 6) -> S3Store:
-    """`anonymous`: read without credentials when the chain finds none, as public buckets allow. `attempts` counts the first one."""
-    with s3_errors(f"s3://{bucket}"):
+def open_s3(bucket: str, prefix: str, *, anonymous: bool = False) -> S3Store:
+    """`anonymous`: read without credentials when the chain finds none, as public buckets allow."""
+    with _s3_errors(f"s3://{bucket}"):
         session = boto3.session.Session()
         unsigned = anonymous and session.get_credentials() is None
         settings: dict[str, Any] = {"signature_version": botocore.UNSIGNED} if unsigned else {}
         config = Config(
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            # older servers reject the checksums that botocore would add; every object is read back and compared instead
+            retries={"mode": "standard", "total_max_attempts": 6},
+            # older servers reject these checksums; every object is read back and compared instead
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             connect_timeout=10,
@@ -72,7 +83,6 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._sleep = sleep
-        self._honoured = Guarantees(put=True, swap=True)
 
     @property
     def url(self) -> str:
@@ -84,132 +94,99 @@ class S3Store:
 
     def size(self, name: str) -> int | None:
         """HEAD."""
-        with s3_errors(f"{self.url}/{name}"):
-            try:
+        try:
+            with _s3_errors(f"{self.url}/{name}"):
                 return int(self._client.head_object(**self._at(name))["ContentLength"])
-            except ClientError as error:
-                if status_of(error) == 404:
-                    return None
-                raise
+        except StoreError as error:
+            if error.kind is ErrorKind.MISSING:
+                return None
+            raise
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        """GET; resumes with Range after a broken connection, as long as the object is the same one."""
-        position, tag, failures = start, "", 0
-        while True:
-            conditions = {"Range": f"bytes={position}-"} if position else {}
-            conditions |= {"IfMatch": tag} if tag else {}
-            with s3_errors(f"{self.url}/{name}"):
-                response = self._client.get_object(**self._at(name), **conditions)
-                tag = response["ETag"]
-                try:
-                    for chunk in response["Body"].iter_chunks(CHUNK):
-                        position += len(chunk)
-                        failures = 0
-                        yield chunk
-                    return
-                except (BotoCoreError, HTTPError) as error:
-                    failures += 1
-                    if failures >= _ATTEMPTS:
-                        raise ConnectionError(f"broken {failures} times") from error
-                    self._sleep(0.2 * 2**failures)
+        """GET; resumes with Range after a broken connection."""
+        return retry(lambda at: self._get(name, at)[0], f"{self.url}/{name}", start, self._sleep)
 
-    def probe(self) -> Guarantees:
-        """Tests conditional writes on one constant object below `tuf/`, outside of every release."""
-        at = self._at(_PROBE)
-
-        def put(**condition: str) -> Any:
-            return self._client.put_object(**at, Body=_PROBE_BYTES, **condition)
-
-        with s3_errors(f"{self.url}/{_PROBE}"):
-            tag = put()["ETag"]
-            if_absent = self._refuses(lambda: put(IfNoneMatch="*"))
-            refuses_others = self._refuses(lambda: put(IfMatch=f'"{"0" * 32}"'))
-            swap = refuses_others and not self._refuses(lambda: put(IfMatch=tag))
-        self._honoured = Guarantees(put=if_absent, swap=swap)
-        return self._honoured
-
-    @staticmethod
-    def _refuses(write: Callable[[], object]) -> bool:
-        try:
-            write()
-        except ClientError as error:
-            if status_of(error) in {412, 501} or code_of(error) == "NotImplemented":
-                return status_of(error) == 412
-            raise
-        return False
+    def _get(self, name: str, start: int) -> tuple[Iterator[bytes], str]:
+        with _s3_errors(f"{self.url}/{name}"):
+            part = {"Range": f"bytes={start}-"} if start else {}
+            response = self._client.get_object(**self._at(name), **part)
+            return _chunks(response["Body"]), response["ETag"]
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`."""
-        with s3_errors(f"{self.url}/{prefix}"):
+        with _s3_errors(f"{self.url}/{prefix}"):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
             entries = [entry for page in pages for entry in page.get("Contents", ())]
-            found = {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in entries}
-        return {name: size for name, size in found.items() if not name.rpartition("/")[2].startswith(".")}
+            return {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in entries}
 
-    def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
-        """One PUT with If-None-Match; where the server ignores that, the name is looked up first."""
-        if not self._honoured.put and self.size(name) is not None:
-            raise self._exists(name)
-        condition = {"IfNoneMatch": "*"} if self._honoured.put else {}
-
-        def send() -> None:
-            with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as body:
-                self._client.put_object(**self._at(name), Body=body, **condition)
-
-        self._retry_conflicts(send, name)
-        if on_bytes:
-            on_bytes(content_size(content))
-
-    def _retry_conflicts(self, write: Callable[[], None], name: str) -> None:
-        """Retries while another publisher's request for the object is pending (409)."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            with s3_errors(f"{self.url}/{name}"):
-                try:
-                    return write()
-                except ClientError as error:
-                    if status_of(error) != 409 or attempt == _ATTEMPTS:
-                        raise
-            self._sleep(0.2 * 2**attempt)
-        return None
+    def put_if_absent(self, name: str, content: Content) -> None:
+        """One PUT with If-None-Match."""
+        with (
+            BytesIO(content) if isinstance(content, bytes) else content.open("rb") as body,
+            _s3_errors(f"{self.url}/{name}"),
+        ):
+            self._client.put_object(**self._at(name), Body=body, IfNoneMatch="*")
 
     def remove(self, name: str) -> None:
         """DELETE, which succeeds for a missing object too."""
-        with s3_errors(f"{self.url}/{name}"):
+        with _s3_errors(f"{self.url}/{name}"):
             self._client.delete_object(**self._at(name))
 
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """GET; the token is the ETag."""
-        with s3_errors(f"{self.url}/{name}"):
-            try:
-                response = self._client.get_object(**self._at(name))
-            except ClientError as error:
-                if code_of(error) == "NoSuchKey":
-                    return None
-                raise
-            chunks = response["Body"].iter_chunks(CHUNK)
-            return collect(chunks, f"{self.url}/{name}", limit=limit), response["ETag"]
+        place = f"{self.url}/{name}"
+        try:
+            chunks, tag = self._get(name, 0)
+            return read_all(chunks, place, limit=limit), tag
+        except TransientError as error:
+            raise StoreError(ErrorKind.UNAVAILABLE, f"{place} cannot be read: {error}", hint=_AGAIN) from None
+        except StoreError as error:
+            if error.kind is ErrorKind.MISSING:
+                return None
+            raise
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """PUT with If-Match, or If-None-Match for the first version; without support for these, load and compare first."""
+        """PUT with If-Match, or If-None-Match for the first version."""
         condition = {"IfMatch": token} if token else {"IfNoneMatch": "*"}
-        if not (self._honoured.swap if token else self._honoured.put):
-            now = self.load(name, limit=CHUNK)
-            if (now[1] if now else None) != token:
-                raise self._exists(name)
-            condition = {}
-        try:
-            self._retry_conflicts(
-                lambda: self._client.put_object(**self._at(name), Body=data, **condition), name
-            )
-        except StoreError as error:
-            if error.kind is not ErrorKind.EXISTS:
-                raise
-            now = self.load(name, limit=CHUNK)
-            # when the response to the first request is lost, the retry finds its own bytes
-            if not now or now[0] != data:
-                raise
+        with _s3_errors(f"{self.url}/{name}"):
+            self._client.put_object(**self._at(name), Body=data, **condition)
 
-    def _exists(self, name: str) -> StoreError:
-        return StoreError(ErrorKind.EXISTS, f"{self.url}/{name} exists")
+
+def _chunks(body: Any) -> Iterator[bytes]:
+    try:
+        yield from body.iter_chunks(CHUNK)
+    except (boto.BotoCoreError, HTTPError, OSError) as error:
+        raise TransientError(f"the connection broke ({type(error).__name__})") from None
+
+
+@contextmanager
+def _s3_errors(place: str) -> Iterator[None]:
+    """Turns what boto3 raises into StoreError: status and code only, never a request or a signed address."""
+    try:
+        yield
+    except boto.ClientError as error:
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code = str(error.response.get("Error", {}).get("Code") or "")
+        kind, cause, hint = _ANSWERS.get(code) or _ANSWERS.get(status) or _OTHER
+        named = re.fullmatch(r"[A-Za-z0-9._-]{1,80}", code) and code != str(status)
+        what = f"{place}: {error.operation_name} was answered {status}{f' {code}' if named else ''}"
+        raise StoreError(kind, what, cause=cause, hint=hint) from None
+    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as error:
+        what = f"{place}: no credentials ({type(error).__name__})"
+        raise StoreError(ErrorKind.DENIED, what, hint=_CREDENTIALS) from None
+    except (boto.ProfileNotFound, boto.InvalidConfigError, boto.ConfigParseError) as error:
+        cause = "the AWS configuration is not valid"
+        raise StoreError(ErrorKind.DENIED, f"{place}: {error}", cause=cause, hint=_CREDENTIALS) from None
+    except boto.ParamValidationError:
+        what = f"{place} is not a valid bucket or object name"
+        hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
+        raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
+    except (boto.BotoCoreError, HTTPError, ConnectionError, KeyError) as error:
+        raise StoreError(
+            ErrorKind.UNAVAILABLE,
+            f"{place}: the connection failed ({type(error).__name__})",
+            cause="server or network are down, or the server at AWS_ENDPOINT_URL_S3 is not one of S3",
+            hint=_AGAIN,
+        ) from None

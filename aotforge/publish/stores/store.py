@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -47,25 +46,6 @@ class StoreError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guarantees:
-    """Conditions that a store honours. `put`: an object is never overwritten; `swap`: an object is only replaced
-    when it is still the version that was read."""
-
-    put: bool
-    swap: bool
-
-    def notes(self, url: str) -> tuple[str, ...]:
-        """A warning for publishers about the conditions that are not honoured, if any."""
-        conditions = (("conditional writes", self.put), ("conditional replacement", self.swap))
-        if not (lost := [name for name, honoured in conditions if not honoured]):
-            return ()
-        return (
-            f"{url} does not honour {' and '.join(lost)}: existing objects are looked up before each write, and "
-            "another publisher can write in between; let one publish at a time",
-        )
-
-
 class Reader(Protocol):
     """A place to read releases from."""
 
@@ -80,16 +60,13 @@ class Reader(Protocol):
 class Store(Reader, Protocol):
     """A place to publish releases to. Every method raises StoreError."""
 
-    def probe(self) -> Guarantees:
-        """Tests which conditions are honoured. Writes at most one constant object outside of every release."""
-
     def size(self, name: str) -> int | None:
         """Bytes of an object, None when it is missing."""
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`, with their sizes in bytes."""
 
-    def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
+    def put_if_absent(self, name: str, content: Content) -> None:
         """Creates an object atomically. EXISTS when the name is taken."""
 
     def remove(self, name: str) -> None:
@@ -134,8 +111,3 @@ def _redacted(address: str) -> str:
         return redact_url(address)
     except StoreError:
         return "(an address that is not valid)"
-
-
-def content_size(content: Content) -> int:
-    """Bytes of an object's content."""
-    return len(content) if isinstance(content, bytes) else content.stat().st_size

@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from aotforge.formats.code_object import kernel_metadata
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
-from aotforge.targets.amd.loaded import check_loaded, is_code_object
 from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
+from vgpu.code_object import kernel_metadata
+from vgpu.loaded import check_loaded, is_code_object
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import AmdArchitecture, Architecture

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Target
 from aotforge.targets.backend import (
     CodeObjectStats,
@@ -13,6 +12,7 @@ from aotforge.targets.backend import (
     check_no_scratch,
     expected_arguments,
 )
+from vgpu.code_object import CodeObjectError
 
 HOST_CALLS = "hidden_hostcall_buffer"
 """Argument of kernels that print or assert."""

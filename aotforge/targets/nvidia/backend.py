@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.errors import ToolchainError
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.backend import (
     CodeObject,
@@ -24,6 +23,7 @@ from aotforge.targets.backend import (
 )
 from aotforge.targets.nvidia.cubin import is_cubin, read_cubin
 from aotforge.toolchain.backend_options import BackendOptions
+from vgpu.code_object import CodeObjectError
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture, NvidiaArchitecture

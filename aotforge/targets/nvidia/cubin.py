@@ -8,9 +8,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import ElfFile, read_elf
 from aotforge.targets.backend import KernelArgument
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import ElfFile, read_elf
 
 MACHINE = 190
 """EM_CUDA."""

@@ -15,7 +15,6 @@ from multiprocessing.connection import Connection
 from aotforge.base.hardware import Outcome
 from aotforge.base.workers import open_connection
 from aotforge.errors import AotforgeError, ExecutionError, RulesError
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Device
 from aotforge.targets.installed import installed_devices
@@ -37,6 +36,7 @@ from aotforge.verify.executors import EmulatedImage
 from aotforge.verify.interpreter.dispatch import Use, launch_of
 from aotforge.verify.invocation import Cases, Invocation, family_errors, load_cases, load_shaped
 from aotforge.verify.verdict import UNREACHED, ImageTask
+from vgpu.code_object import CodeObjectError
 from vgpu.emulator.isa import approximations
 
 

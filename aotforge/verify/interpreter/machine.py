@@ -26,8 +26,9 @@ from aotforge.errors import RulesError, UnsupportedError
 from aotforge.rules import Scalar
 from aotforge.verify.interpreter.dispatch import SourceLaunch
 from aotforge.verify.interpreter.family_module import family_module
-from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.memory import AccessCheck
 from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values
+from vgpu.memory import Memory
 
 Opaque = Any
 """Triton's own objects: it ships no types for them."""
@@ -158,6 +159,8 @@ def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opa
     cast, binary = builder.cast_impl, builder.binary_op
     load, store = builder.create_masked_load, builder.create_masked_store
 
+    check = AccessCheck(memory)
+
     def cast_impl(src: Opaque, dst_type: Opaque) -> Opaque:
         pair = (src.dtype.scalar, dst_type.scalar)
         if pair == (tl.float32, tl.bfloat16):
@@ -185,11 +188,11 @@ def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opa
     def create_masked_load(
         ptrs: Opaque, mask: Opaque, other: Opaque, cache_policy: Opaque, is_volatile: Opaque
     ) -> Opaque:
-        memory.check(ptrs.data[mask.data], _bytes(ptrs), "read")
+        check(ptrs.data[mask.data], _bytes(ptrs), "read")
         return load(ptrs, mask, other, cache_policy, is_volatile)
 
     def create_masked_store(ptrs: Opaque, value: Opaque, mask: Opaque, cache_policy: Opaque) -> Opaque:
-        memory.check(ptrs.data[mask.data], _bytes(ptrs), "write")
+        check(ptrs.data[mask.data], _bytes(ptrs), "write")
         return store(ptrs, value, mask, cache_policy)
 
     corrections = (cast_impl, binary_op, create_dot, create_masked_load, create_masked_store)

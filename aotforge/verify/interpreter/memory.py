@@ -1,32 +1,22 @@
-"""Memory of an interpreted kernel: numpy buffers, each access checked."""
-
-from collections.abc import Mapping
+"""Checks of an interpreted kernel's accesses."""
 
 import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import AccessError
-from aotforge.verify.interpreter.number_formats import Array
-
-BufferSpan = tuple[str, int, int, bool]
-"""Name, first address, address after the last byte, writable."""
+from vgpu.memory import Memory
 
 
-class Memory:
-    """Named buffers and their address ranges. Reads and writes outside of them raise AccessError."""
+class AccessCheck:
+    """The address ranges of a memory's buffers, against which accesses are checked."""
 
-    def __init__(self, buffers: Mapping[str, Array]) -> None:
-        spans = sorted((*_span(buffer), name) for name, buffer in buffers.items() if buffer.size)
+    def __init__(self, memory: Memory) -> None:
+        spans = sorted((low, high, name) for name, low, high, _ in memory.spans())
         self._names = [name for _, _, name in spans]
         self._starts = np.array([start for start, _, _ in spans], dtype=np.uint64)
         self._ends = np.array([end for _, end, _ in spans], dtype=np.uint64)
-        self._buffers = dict(buffers)  # keeps them alive while addresses are in use
 
-    def spans(self) -> list[BufferSpan]:
-        """Every buffer that is not empty, in the order in which they were given."""
-        return [(name, *_span(b), bool(b.flags.writeable)) for name, b in self._buffers.items() if b.size]
-
-    def check(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
+    def __call__(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
         """Raises AccessError when an element of `size` bytes is not inside one buffer; `access`: "read" or "write"."""
         if not addresses.size:
             return
@@ -46,8 +36,3 @@ class Memory:
                 f"which has {size_near} bytes",
                 hint="look for a missing mask, or a stride that does not belong to this tensor",
             )
-
-
-def _span(buffer: Array) -> tuple[int, int]:
-    low, high = np.lib.array_utils.byte_bounds(buffer)
-    return int(low), int(high)

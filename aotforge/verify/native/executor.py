@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aotforge.errors import ExecutionError, UnsupportedError
+from aotforge.targets.cpu.backend import PREFIX
+from aotforge.targets.cpu.image import read_description
 from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.native.child import Fault, run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side
 from aotforge.verify.verdict import ImageTask
-from ttcpu.backend import PREFIX
-from ttcpu.image import read_description
 from ttcpu.levels import host_levels
 from vgpu.emulator.host_calls import OnPrint
 

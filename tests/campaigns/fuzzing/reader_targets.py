@@ -17,8 +17,6 @@ from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.deliver.page import read_page
 from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
-from aotforge.formats.code_object import CodeObjectError, kernel_metadata
-from aotforge.formats.elf import read_elf
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive, read_tar
@@ -34,6 +32,8 @@ from tests.support.hostile import member, refit, tar_bytes, zipped
 from tests.support.publishing import make_release
 from tests.support.readers import Readers, python_reads
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
+from vgpu.code_object import CodeObjectError, kernel_metadata
+from vgpu.elf import read_elf
 from vgpu.emulator.assembly import check_text
 from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.listing import parse_listing

@@ -1,25 +1,24 @@
-"""Runs of mutants: a copy of the tree, the tests of a module, the verdict; recorded results."""
+"""Mutants of modules, each run with the module's tests; rates are compared with the recorded ones."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
-import itertools
 import json
 import os
 import re
-import shutil
-import signal
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.campaigns.mutation.preloaded import fork_pytest, preload
+from tests.campaigns.mutation.schemata import HEADER, Schemata, mutate
+from tests.campaigns.mutation.syntax import changes
 from tests.e2e.checkouts import copy_checkout
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,27 +27,16 @@ SAMPLES: Mapping[str, int] = {"cpp": 10, "python": 12, "isa": 2}
 """Mutants of a module that are run; of the instruction table: mutants of each instruction."""
 AIMS: Mapping[str, float] = {"cpp": 0.85, "python": 0.9, "isa": 0.9}
 SLOWER = 10
-"""A mutant is killed by time when its tests use this many times the processor time of the unchanged module's tests, and 30 s more."""
-IDLE = 120
-"""Seconds without any use of the processor and without a process that could use it: the tests hang."""
+"""A mutant is killed by time when its tests take this many times as long as without it, and a minute more."""
 _PLACE = Path(__file__).parent
 T = TypeVar("T")
-Killer = Callable[[Mapping[str, str]], str]
-"""From the environment that a mutant needs to the test that notices it, or ""."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Module:
-    """A mutated file with the tests that must notice."""
-
-    name: str
-    tests: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Mutants of a module: how many there are, were run, were noticed; names of those unnoticed and not equivalent; `sources`: the digest
-    of the module's file at the time of the run."""
+    """Mutants of a module: how many there are, were run, were noticed; names of those unnoticed and not
+    equivalent; `sources`: the digest of the module's file at the time of the run.
+    """
 
     module: str
     mutants: int
@@ -65,10 +53,10 @@ class Result:
         return self.killed / real if real else 1.0
 
 
-def modules(language: str) -> list[Module]:
-    """Modules of `modules.toml` in one language."""
-    table = tomllib.loads((_PLACE / "modules.toml").read_text())[language]
-    return [Module(name=name, tests=row["tests"]) for name, row in table.items()]
+def modules(language: str) -> dict[str, list[str]]:
+    """Modules of `modules.toml` in one language, with the tests that must notice their mutants."""
+    rows = tomllib.loads((_PLACE / "modules.toml").read_text())[language]
+    return {name: row["tests"] for name, row in rows.items()}
 
 
 def sources_of(name: str) -> str:
@@ -83,143 +71,96 @@ def equivalents() -> dict[str, str]:
     return dict(json.loads((_PLACE / "equivalent.json").read_text()))
 
 
-def copy_tree(language: str) -> Path:
-    """The project's files as they are here, in the first of the cache's folders that no other campaign uses: builds depend on it."""
-    cache = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
-    cache.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        folder = cache / f"mutants-{language}-{number}"
-        lock = os.open(folder.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
-        except OSError:
-            os.close(lock)
-            continue
-        shutil.rmtree(folder, ignore_errors=True)
-        return copy_checkout(folder)
-    raise AssertionError
-
-
-def sample(mutants: Sequence[T], most: int, name: Callable[[T], str], seed: int = SEED) -> list[T]:
-    """At most `most` of them, chosen by seed and name: a changed line of a module leaves the others of the sample as they are."""
+def sample(mutants: Sequence[T], most: int, name: Callable[[T], str]) -> list[T]:
+    """At most `most`, chosen by name: a changed line of a module leaves the others of the sample as they are."""
 
     def order(mutant: T) -> str:
-        return hashlib.sha256(f"{seed}/{name(mutant)}".encode()).hexdigest()
+        return hashlib.sha256(f"{SEED}/{name(mutant)}".encode()).hexdigest()
 
     chosen = {name(mutant) for mutant in sorted(mutants, key=order)[:most]}
     return [mutant for mutant in mutants if name(mutant) in chosen]
 
 
-def measured(
-    module: str, mutants: Sequence[T], name: Callable[[T], str], killer: Callable[[T], str],
-    *, most: int, seed: int,
-) -> Result:  # fmt: skip
-    """Run a sample of one module's mutants and print what became of each. `killer` returns what noticed the mutant, or ""."""
-    known = equivalents()
-    chosen = sample(mutants, most, name, seed)
-    real = [mutant for mutant in chosen if name(mutant) not in known]
-    survivors = []
-    for mutant in real:
-        by = killer(mutant)
-        if not by:
-            survivors.append(name(mutant))
-        print(f"killed: {name(mutant)}: {by}" if by else f"survives: {name(mutant)}", flush=True)  # noqa: T201 - progress of hours
-    return Result(
-        module=module, mutants=len(mutants), run=len(chosen), killed=len(real) - len(survivors),
-        equivalent=len(chosen) - len(real), survivors=survivors,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A run of tests: what failed ("" when nothing did), and the processor time used."""
-
-    failure: str
-    seconds: float
-
-
-def run_tests(
-    tree: Path, tests: Sequence[str], environment: Mapping[str, str], *, most_seconds: float = float("inf"), loaded: Path | None = None
-) -> Outcome:  # fmt: skip
-    """Run these tests until one fails. Limits are of processor time: a loaded machine kills no mutant."""
+def run_tests(tree: Path, tests: Sequence[str], environment: Mapping[str, str], seconds: float) -> str:
+    """What noticed the mutant: the test that failed, or the time limit; '' for nothing."""
     home = os.environ.get("AOTFORGE_HOME") or str(ROOT / ".aotforge")
-    arguments = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not slow", *tests]
-    with tempfile.TemporaryFile() as output:
-        process = fork_pytest(
-            arguments, tree, {"AOTFORGE_HOME": home, **environment}, output.fileno(), loaded
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
+    own = {"AOTFORGE_HOME": home, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree), **environment}
+    try:
+        done = subprocess.run(
+            [*command, "-m", "not slow", *tests],
+            cwd=tree,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
         )
-        seconds, status, failure = _wait(process, most_seconds)
-        output.seek(0)
-        text = output.read().decode(errors="replace")
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
-    # a wrong name of a test ends with 4 too, without such a line
-    assert failure or found or status in (0, 2, 3) or status < 0, (
-        f"pytest ended with {status} on {tests}: {text}"
+    except subprocess.TimeoutExpired:
+        return f"more than {seconds:.0f} s"
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return (found[1] if found else f"pytest ended with {done.returncode}") if done.returncode else ""
+
+
+def measured(
+    tree: Path, module: str, tests: Sequence[str], names: Sequence[str], plant: Callable[[str], Mapping[str, str]], most: int
+) -> Result:  # fmt: skip
+    """Runs a sample of a module's mutants. `plant` puts one into the tree, or gives the environment that selects it."""
+    began = time.monotonic()
+    first = run_tests(tree, tests, {}, float("inf"))
+    assert not first, f"{module}: fails without a mutant: {first}"
+    limit = SLOWER * (time.monotonic() - began) + 60
+    known, chosen = equivalents(), sample(names, most, str)
+    real = [name for name in chosen if name not in known]
+    survivors = []
+    for name in real:
+        by = run_tests(tree, tests, plant(name), limit)
+        survivors += [] if by else [name]
+        print(f"killed: {name}: {by}" if by else f"survives: {name}", flush=True)  # noqa: T201 - progress of hours
+    return Result(
+        module=module,
+        mutants=len(names),
+        run=len(chosen),
+        killed=len(real) - len(survivors),
+        equivalent=len(chosen) - len(real),
+        survivors=survivors,
+        sources=sources_of(module),
     )
-    named = failure or (found[1] if found else f"pytest ended with {status}")
-    return Outcome(failure=named if failure or status else "", seconds=seconds)
 
 
-def _wait(process: int, most_seconds: float) -> tuple[float, int, str]:
-    """Wait for the end, too much processor time, or a hang: the processor time used, exit code, and which limit was met or ""."""
-    used, failure, idle_since, polls = 0.0, "", time.monotonic(), 0
-    while not failure:
-        time.sleep(0.05)
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            break
-        if (polls := polls + 1) % 10:
-            continue
-        before, (used, runnable) = used, _session_use(process)
-        if runnable or used > before:
-            idle_since = time.monotonic()
-        if used > most_seconds:
-            failure = f"more than {most_seconds:.0f} s of processor time"
-        elif time.monotonic() - idle_since > IDLE:
-            failure = "a hang"
-    # processes of the tests may outlive a crash of pytest
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-    if failure:
-        _, status = os.waitpid(process, 0)
-    return used, os.waitstatus_to_exitcode(status), failure
+def run_cpp(names: Iterable[str], most: int) -> Iterator[Result]:
+    """One build holds all mutants of the library; a variable selects one."""
+    with tempfile.TemporaryDirectory(prefix="aotforge-mutants-") as folder:
+        tree, found = copy_checkout(Path(folder) / "tree"), Schemata()
+        for name in modules("cpp"):
+            file = tree / "runtime" / "src" / name
+            file.write_text(mutate(name, file.read_text(), found))
+        (tree / "runtime" / "src" / "mutants.h").write_text(HEADER)
+        settings = tree / "runtime" / "CMakeLists.txt"
+        settings.write_text(settings.read_text().replace("-Werror", "-w"))
+        numbers = {mutant.name: str(mutant.number) for mutant in found.mutants}
+        for name in names:
+            own = [mutant.name for mutant in found.mutants if mutant.file == name]
+            tests = modules("cpp")[name]
+            yield measured(tree, name, tests, own, lambda mutant: {"AOTFORGE_MUTANT": numbers[mutant]}, most)
 
 
-def _session_use(session: int) -> tuple[float, bool]:
-    """Processor time of a session's processes and their children that have ended; one could run now, or waits for a disk."""
-    ticks, runnable = 0, False
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # ended meanwhile
-            continue
-        if int(fields[3]) == session:
-            ticks += sum(int(field) for field in fields[11:15])
-            runnable = runnable or fields[0] in "RD"
-    return ticks / os.sysconf("SC_CLK_TCK"), runnable
+def run_python(names: Iterable[str], most: int) -> Iterator[Result]:
+    """A mutant at a time is written into a copy of the tree."""
+    with tempfile.TemporaryDirectory(prefix="aotforge-mutants-") as folder:
+        tree = copy_checkout(Path(folder) / "tree")
+        for name in names:
+            file = tree / name
+            source = file.read_text()
+            texts = {f"{name}: {change.name}": change.text for change in changes(source)}
 
+            def plant(mutant: str, file: Path = file, texts: Mapping[str, str] = texts) -> Mapping[str, str]:
+                file.write_text(texts[mutant])
+                return {}
 
-def with_tests(tree: Path, module: Module, run: Callable[[Killer], Result]) -> Result:
-    """`run` with a function that runs the module's tests on a mutant. The unchanged module's tests must pass before and after it."""
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = Path(folder) / "loaded"
-        first = run_tests(tree, module.tests, {}, loaded=loaded)
-        if not first.failure:
-            preload(loaded.read_text().split())
-    assert not first.failure, f"{module.name}: fails without a mutant: {first.failure}"
-
-    def killer(environment: Mapping[str, str]) -> str:
-        limit = SLOWER * first.seconds + 30
-        return run_tests(
-            tree, module.tests, {"PYTHONDONTWRITEBYTECODE": "1"} | dict(environment), most_seconds=limit
-        ).failure
-
-    result = run(killer)
-    last = run_tests(tree, module.tests, {})
-    assert not last.failure, f"{module.name}: its tests are not reliable: {last.failure}"
-    return result
+            yield measured(tree, name, modules("python")[name], list(texts), plant, most)
+            file.write_text(source)
 
 
 def recorded() -> dict[str, Result]:
@@ -228,48 +169,18 @@ def recorded() -> dict[str, Result]:
     return {name: Result(module=name, **row) for name, row in rows.items()}
 
 
-def save_result(folder: Path, result: Result) -> None:
-    """A file for `read_results`, here or on another machine."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{re.sub(r'[^a-z_.]', '-', result.module)}.json").write_text(json.dumps(asdict(result)))
-
-
-def read_results(folder: Path) -> list[Result]:
-    """Results of the modules with a file in this folder."""
-    return [Result(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
-
-
-def worse(results: Iterable[Result]) -> dict[str, tuple[float, ...]]:
+def worse(results: Iterable[Result]) -> dict[str, tuple[float, float]]:
     """Modules whose tests notice less than they did in the recorded run: the rates now and then."""
     before = recorded()
-    return {
-        now.module: (now.rate, before[now.module].rate)
-        for now in results
-        if now.module in before and now.rate < before[now.module].rate
-    }
+    pairs = [(now, before[now.module]) for now in results if now.module in before]
+    return {now.module: (now.rate, then.rate) for now, then in pairs if now.rate < then.rate}
 
 
 def write(results: Iterable[Result]) -> None:
     """Records results in results.json."""
     rows = {**recorded(), **{one.module: one for one in results}}
-    order = [*(module.name for language in ("cpp", "python") for module in modules(language)), "isa"]
-    kept = {
-        name: {k: v for k, v in asdict(rows[name]).items() if k != "module"} for name in order if name in rows
-    }
+    order = [*modules("cpp"), *modules("python"), "isa"]
+    kept = {name: asdict(rows[name]) for name in order if name in rows}
+    for row in kept.values():
+        del row["module"]
     (_PLACE / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
-
-
-def table(results: Iterable[Result]) -> str:
-    """A table of results in Markdown."""
-    head = "| module | mutants | run | killed | equivalent | rate |\n|---|---|---|---|---|---|\n"
-    rows = [
-        f"| {_shown(one.module)} | {one.mutants} | {one.run} | {one.killed} | {one.equivalent} | {one.rate:.0%} |"
-        for one in results
-    ]
-    return head + "\n".join(rows) + "\n"
-
-
-def _shown(module: str) -> str:
-    if module == "isa":
-        return "instruction table of the emulator"
-    return f"`{module}`" if "/" in module else f"`runtime/src/{module}`"

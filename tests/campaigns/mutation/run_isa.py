@@ -8,11 +8,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.campaigns.mutation.campaign import ROOT, Result, equivalents, sample
+from tests.campaigns.mutation.campaign import ROOT, Result, equivalents, sample, sources_of
 from vgpu.emulator.isa import INSTRUCTIONS
 
 TESTS = [
@@ -47,58 +47,48 @@ def mutants() -> list[IsaMutant]:
 
 def _of(instruction: str, code: str) -> Iterator[IsaMutant]:
     types = dict(re.findall(r"\b(S\d)\.(\w+)", code))
-    found = []
-    for pattern, new in _EXCHANGED:
-        for at in re.finditer(pattern, code):
-            old = at[0]
-            if old.startswith("S") and types.get(old[:2]) != types.get(new[:2]):
-                continue
-            found.append(
-                (
-                    at.start(),
-                    old.strip(),
-                    new.strip() or "nothing",
-                    code[: at.start()] + new + code[at.end() :],
-                )
-            )
-    for at in _NUMBER.finditer(code):
-        found.append(
-            (at.start(), at[0], f"{at[0]} + 1", f"{code[: at.start()]}({at[0]} + 1){code[at.end() :]}")
-        )
+    found = [
+        (at.start(), at[0].strip(), new.strip() or "nothing", code[: at.start()] + new + code[at.end() :])
+        for pattern, new in _EXCHANGED
+        for at in re.finditer(pattern, code)
+        if not at[0].startswith("S") or types.get(at[0][:2]) == types.get(new[:2])
+    ]
+    found += [
+        (at.start(), at[0], f"{at[0]} + 1", f"{code[: at.start()]}({at[0]} + 1){code[at.end() :]}")
+        for at in _NUMBER.finditer(code)
+    ]
     for place, old, new, text in sorted(found):
-        yield IsaMutant(
-            instruction=instruction, name=f"isa: {instruction}: {old} -> {new} at {place}", code=text
-        )
+        name = f"isa: {instruction}: {old} -> {new} at {place}"
+        yield IsaMutant(instruction=instruction, name=name, code=text)
 
 
-def chosen(most: int, seed: int) -> list[list[IsaMutant]]:
+def chosen(most: int) -> list[list[IsaMutant]]:
     """`most` batches, with one mutant of each instruction that has as many."""
     own: dict[str, list[IsaMutant]] = {}
     for mutant in mutants():
         own.setdefault(mutant.instruction, []).append(mutant)
-    samples = [sample(some, most, lambda mutant: mutant.name, seed) for some in own.values()]
+    samples = [sample(some, most, lambda mutant: mutant.name) for some in own.values()]
     return [[some[number] for some in samples if number < len(some)] for number in range(most)]
 
 
-def run(names: Sequence[str], *, most: int, seed: int) -> Iterator[Result]:
+def run_isa(_names: Iterable[str], most: int) -> Iterator[Result]:
     """The result of the table."""
-    if names and "isa" not in names:
-        return
-    known, survivors, count, equivalent = equivalents(), [], 0, 0
     assert not _failing([]), "tests fail without a mutant"
-    for batch in chosen(most, seed):
+    known, survivors, run, equivalent = equivalents(), [], 0, 0
+    for batch in chosen(most):
         failing = _failing(batch)
-        count += len(batch)
-        for mutant in batch:
-            if mutant.name in known:
-                equivalent += 1
-            elif mutant.instruction not in failing:
-                survivors.append(mutant.name)
-                print(f"survives: {mutant.name}: {mutant.code}", flush=True)  # noqa: T201 - progress
-    killed = count - equivalent - len(survivors)
+        real = [mutant for mutant in batch if mutant.name not in known]
+        run, equivalent = run + len(batch), equivalent + len(batch) - len(real)
+        survivors += [mutant.name for mutant in real if mutant.instruction not in failing]
     yield Result(
-        module="isa", mutants=len(mutants()), run=count, killed=killed, equivalent=equivalent, survivors=survivors
-    )  # fmt: skip
+        module="isa",
+        mutants=len(mutants()),
+        run=run,
+        killed=run - equivalent - len(survivors),
+        equivalent=equivalent,
+        survivors=survivors,
+        sources=sources_of("isa"),
+    )
 
 
 def _failing(batch: Sequence[IsaMutant]) -> set[str]:

@@ -12,14 +12,14 @@ from triton.backends.compiler import GPUTarget
 
 from aotforge.compile.triton_compiler import lower, warm_up
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.formats.elf import read_elf
 from aotforge.targets.amd.conversion_aliases import conversion_aliases
-from aotforge.verify.interpreter.memory import Memory
 from tests.support.families import PROJECT, architectures, plan_of
+from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 ARCHS = architectures()

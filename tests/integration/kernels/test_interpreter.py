@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, UnsupportedError
 from aotforge.verify.interpreter.machine import Opaque, execute
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     DType,
@@ -24,6 +23,7 @@ from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels
 from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
 from tests.support.run_operator import run_operator
+from vgpu.memory import Memory
 
 
 def run(kernel: Opaque, arguments: dict[str, Any], types: dict[str, str], **constants: int | bool) -> None:

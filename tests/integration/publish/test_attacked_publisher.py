@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,10 +17,8 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Timestamp
 
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
-from aotforge.publish.maintenance import renew_index
-from aotforge.publish.session import open_publisher
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, StoreError
+from aotforge.publish.stores.store import Content, ErrorKind, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import NOW, make_keys, make_release, publish, released_names
 
@@ -180,9 +177,9 @@ class Racing(DirectoryStore):
             self._done = True
             self._meddle()
 
-    def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
+    def put_if_absent(self, name: str, content: Content) -> None:
         self._now(name, after=False)
-        super().put_if_absent(name, content, on_bytes=on_bytes)
+        super().put_if_absent(name, content)
         self._now(name, after=True)
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
@@ -279,68 +276,3 @@ def test_a_root_of_strangers_after_ours(place: Place) -> None:
     with pytest.raises(TrustError, match="does not follow from the root before it"):
         publish(place.next, place.store, place.keys)
     assert place.content() == before
-
-
-def remembering(place: Place) -> KeySet:
-    """The keys of a publisher that remembers what it saw."""
-    keys = replace(place.keys, memory=place.folder / "memory")
-    publish(place.folder / "r2", place.store, keys)  # changes nothing
-    return keys
-
-
-def test_an_earlier_index_that_was_put_back_is_not_signed_again(tmp_path: Path) -> None:
-    """It is validly signed; building on it would drop the releases since."""
-    place = Place(tmp_path, make_keys(tmp_path / "keys"))
-    keys = remembering(place)
-    earlier, newest = place.other(), (place.tuf / "timestamp.json").read_bytes()
-    publish(place.next, place.store, keys)
-    after = (place.tuf / "timestamp.json").read_bytes()
-    for old in (newest, (earlier.parent.parent / "first/tuf/timestamp.json").read_bytes()):
-        (place.tuf / "timestamp.json").write_bytes(old)
-        before = place.content()
-        with pytest.raises(TrustError, match=r"has version \d of timestamp\.json; this machine has seen 3"):
-            publish(make_release(tmp_path / f"r{len(old)}", "0.11.2b-r4"), place.store, keys)
-        with pytest.raises(TrustError, match="has version"):
-            renew_index(place.store, keys, now=NOW)
-        assert place.content() == before
-        shutil.rmtree(tmp_path / f"r{len(old)}")
-    (place.tuf / "timestamp.json").write_bytes(after)
-    publish(make_release(tmp_path / "r4", "0.11.2b-r4"), place.store, keys)
-    assert len(released_names(place.store, keys.roots[0], tmp_path / "trust")) == 4
-
-
-def test_an_emptied_place_is_not_begun_again(place: Place) -> None:
-    keys = remembering(place)
-    for name in place.content():
-        if name != "tuf/1.root.json":
-            (place.folder / "store" / name).unlink()
-    with pytest.raises(TrustError, match=r"has version 0 of timestamp\.json; this machine has seen 2"):
-        publish(place.next, place.store, keys)
-    assert list(place.content()) == ["tuf/1.root.json"]
-
-
-def test_another_place_of_the_same_keys_has_its_own_versions(place: Place) -> None:
-    keys = remembering(place)
-    publish(place.next, DirectoryStore(place.folder / "second"), keys)
-    publish(place.next, place.store, keys)
-    assert len(list((place.folder / "memory").glob("*.published.json"))) == 2
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"timestamp": "x"}', "[" * 100_000])
-def test_a_damaged_memory_is_named(place: Place, content: str) -> None:
-    keys = remembering(place)
-    (file,) = (place.folder / "memory").glob("*.published.json")
-    file.write_text(content)
-    with pytest.raises(TrustError, match="does not have the versions of an index"):
-        publish(place.next, place.store, keys)
-    file.unlink()
-    publish(place.next, place.store, keys)
-
-
-def test_commands_remember_what_they_published(tmp_path: Path) -> None:
-    place = Place(tmp_path, make_keys(tmp_path / "keys"))
-    environment = {"AOTFORGE_KEYS": str(place.folder / "keys")}
-    store, keys = open_publisher(str(place.folder / "store"), None, environment, place.folder / "cache")
-    publish(place.next, store, keys)
-    (file,) = (place.folder / "cache" / "trust").glob("*.published.json")
-    assert json.loads(file.read_text()) == {"timestamp": 3, "snapshot": 3, "targets": 3}

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -15,7 +14,6 @@ import pytest
 
 import tasks
 from aotforge.cli.program import main
-from aotforge.errors import PublishError, TrustError, UnsupportedError
 from tests.support.publishing import ROOT, make_release
 from tests.support.s3 import SECRET, Server
 from tests.support.web import running_web
@@ -60,9 +58,7 @@ def test_from_keys_to_prefix(server: Server, tmp_path: Path) -> None:
     assert "would send 0.11.2b-r1/SHA256SUMS" in user.run(
         "release.publish", "--folder", release, "--to", to, "--keys", keys, "--dry-run"
     )
-    published = json.loads(
-        user.run("release.publish", "--folder", release, "--to", to, "--keys", keys, "--json")
-    )
+    published = json.loads(user.run("release.publish", "--folder", release, "--to", to, "--keys", keys, "--json"))
     assert published["index_version"] == 1 and len(published["sent"]) == 7
     listed = user.run("release.list", "--from", to, "--root", root)
     assert "0.11.2b-r1" in listed and "amd-gfx908 amd-gfx90a" in listed and "verified" in listed
@@ -95,9 +91,7 @@ def test_errors_in_words(server: Server, tmp_path: Path) -> None:
     assert "https://example.invalid/x can be read from, not published to" in shown
     assert "is not understood" in user.run(*publish, "s3://me:hunter2@bucket/x", code=6)
     assert "not a known kind of address" in user.run(*publish, "ftp://me:hunter2@host/x", code=6)
-    assert "no keys to sign" in user.run(
-        "release.publish", "--folder", release, "--to", tmp_path / "d", code=6
-    )
+    assert "no keys to sign" in user.run("release.publish", "--folder", release, "--to", tmp_path / "d", code=6)
     (keys / "targets-1.pem").chmod(0o644)
     assert "can be read by others" in user.run(*publish, tmp_path / "d", code=6)
     assert "inside the repository" in user.run("release.keys", "--create", ROOT / "keys", code=6)
@@ -188,22 +182,3 @@ def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:
     last = [one for one in events if one["event"] == "progress"][-1]
     sizes = sum(path.stat().st_size for path in release.rglob("*") if path.is_file())
     assert last["unit"] == "bytes" and last["done"] == last["total"] == sizes
-
-
-def test_entries_after_a_rotation(tmp_path: Path) -> None:
-    """The publication's record is what `release.publish --renew` takes; the error has the words to copy."""
-    user, to, keys = User(tmp_path, {}), tmp_path / "store", tmp_path / "keys"
-    user.run("release.keys", "--create", keys)
-    shown = user.run("release.publish", "--folder", make_release(tmp_path / "r1"), "--to", to, "--keys", keys)
-    entry = shown.partition("its entry, for your records: ")[2].strip()
-    assert re.fullmatch("0\\.11\\.2b-r1=[0-9a-f]{64}", entry)
-    user.run(
-        "release.publish", "--folder", make_release(tmp_path / "r2", "0.11.2b-r2"), "--to", to, "--keys", keys
-    )
-    user.run("release.keys", "--rotate", "targets", "--keys", keys)
-    renew = ("release.publish", "--renew", "--to", to, "--keys", keys)
-    assert f"which has {entry},0.11.2b-r2=" in user.run(*renew, code=TrustError.exit_code)
-    user.run(*renew, "--entries", "0.11.2b-r1", code=UnsupportedError.exit_code)
-    renewed = json.loads(user.run(*renew, "--entries", entry, "--json"))
-    assert renewed["entries"] == dict([entry.split("=")])
-    assert "cannot leave the index" in user.run(*renew, "--entries", "", code=PublishError.exit_code)

@@ -237,7 +237,7 @@ def test_begun_downloads_that_are_wrong(web: Web, keys: KeySet, tmp_path: Path) 
         (403, "answered 403 Forbidden\n.*other credentials"),
         (404, "answered 404"),
         (418, "answered 418"),
-        (500, "answered 500 .*\n.*tried 5 times"),
+        (500, "answered 500 .*\n.*failed 5 times"),
     ],
 )
 def test_servers_that_refuse(web: Web, keys: KeySet, tmp_path: Path, answer: int, message: str) -> None:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tuf.api.metadata import Metadata, TargetFile, Targets
 
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.cache import session
-from aotforge.publish.cache.index import CacheIndex, Name, SharedObject, decode_index, load_index, object_name
-from aotforge.publish.cache.reader import LEAST_RATE, CacheReader
-from aotforge.publish.cache.session import CachePlaces, SharedCache, open_shared_cache
-from aotforge.publish.cache.writer import CacheWriter, prune
-from aotforge.publish.keys import KeySet, create_keys
-from aotforge.publish.signed_index import change_index, load_state
+from aotforge.publish.cache.key_list import LIST, KeyList, SharedObject, change_list, load_list
+from aotforge.publish.cache.session import (
+    CachePlaces,
+    SharedCache,
+    open_shared_cache,
+    prune_shared,
+    put_object,
+)
+from aotforge.publish.keys import KeySet, create_keys, load_keys, read_root
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Clock, ErrorKind, Reader, Store, StoreError
+from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, ROOT
 from tests.support.web import running_web
@@ -37,6 +40,15 @@ def key(number: int) -> str:
 
 def content(number: int) -> bytes:
     return f"object {number} ".encode() * 20
+
+
+def entry(number: int, used: int = DAY) -> SharedObject:
+    data = content(number)
+    return SharedObject(sha256=hashlib.sha256(data).hexdigest(), size=len(data), used=used)
+
+
+def entries(*numbers: int) -> KeyList:
+    return {(KIND, key(number)): entry(number) for number in numbers}
 
 
 @dataclass
@@ -55,17 +67,11 @@ class Place:
         return self.scratch / "keys" / "roots" / "1.root.json"
 
     def places(self, **changes: object) -> CachePlaces:
-        fields = {
-            "limit": 10**9,
-            "checkout": self.scratch,
-            "memory": self.scratch / "memory",
-            "environment": {},
-        }
-        return CachePlaces(**{**fields, **changes})  # type: ignore[arg-type]
+        return CachePlaces(**{"limit": 10**9, "environment": {}, **changes})  # type: ignore[arg-type]
 
-    def write(self, *numbers: int) -> None:
+    def write(self, *numbers: int, limit: int = 10**9) -> None:
         """A trusted job that offers these objects."""
-        target = self.places(target=str(self.scratch / "store"), keys=self.scratch / "keys")
+        target = self.places(target=str(self.scratch / "store"), keys=self.scratch / "keys", limit=limit)
         with open_shared_cache(target, self.notes.append) as shared:
             shared.expect(KIND, map(key, numbers))
             for number in numbers:
@@ -73,15 +79,14 @@ class Place:
                     shared.offer(KIND, key(number), content(number))
 
     def read(self, *numbers: int, source: str = "") -> list[bytes | None]:
-        """A job without keys, of a machine that has not seen the place before."""
-        shutil.rmtree(self.scratch / "memory", ignore_errors=True)
+        """A job without keys."""
         reading = self.places(source=source or str(self.scratch / "store"), root=str(self.root))
         with open_shared_cache(reading, self.notes.append) as shared:
             shared.expect(KIND, map(key, numbers))
             return [shared.load(KIND, key(number)) for number in numbers]
 
     def object_file(self, number: int) -> Path:
-        return self.scratch / "store" / object_name(hashlib.sha256(content(number)).hexdigest())
+        return self.scratch / "store" / entry(number).name
 
 
 @pytest.fixture
@@ -90,18 +95,22 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def index_of(store: Store, keys: KeySet) -> CacheIndex:
-    return load_index(store, load_state(store, keys).index.cache)
+def listed(store: Store, keys: KeySet) -> set[int]:
+    """Numbers of the objects in the list."""
+    objects = load_list(store, read_root(keys.roots[-1], "it").signed)
+    return {number for number in range(20) if (KIND, key(number)) in objects}
 
 
-def writer(store: Store, keys: KeySet, limit: int = 10**9) -> CacheWriter:
-    return CacheWriter(store=store, keys=keys, index={}, limit=limit)
+def writer(store: Store, keys: KeySet) -> SharedCache:
+    shared = SharedCache(lambda text: None)
+    shared.write_to(store, keys, 10**9, {})
+    return shared
 
 
 def test_what_a_trusted_job_writes_others_read(place: Place) -> None:
     place.write(1, 2)
     assert place.read(1, 2, 3) == [content(1), content(2), None]
-    assert place.notes[-1].startswith("shared cache: 2 objects, 0.0 MB read from ")
+    assert place.notes[-1] == "shared cache: 2 objects, 0.0 MB read"
 
 
 def test_over_http(place: Place) -> None:
@@ -110,27 +119,17 @@ def test_over_http(place: Place) -> None:
         assert place.read(1, 2, source=web.url) == [content(1), content(2)]
 
 
-def test_folder_and_s3_hold_the_same(make_store: MakeStore, keys: KeySet) -> None:
-    one = writer(make_store(), keys)
-    one.offer((KIND, key(1)), content(1))
-    one.finish(NOW)
-    index = index_of(make_store(), keys)
-    assert {name: found.sha256 for name, found in index.items()} == {
-        (KIND, key(1)): hashlib.sha256(content(1)).hexdigest()
-    }
-    assert b"".join(make_store().read(object_name(index[KIND, key(1)].sha256))) == content(1)
-
-
-def test_two_jobs_at_once_both_get_into_the_index(make_store: MakeStore, keys: KeySet) -> None:
+def test_two_jobs_at_once_both_get_into_the_list(make_store: MakeStore, keys: KeySet) -> None:
     jobs = [writer(make_store(), keys) for _ in range(2)]
     for number, job in enumerate(jobs):
-        job.offer((KIND, key(number)), content(number))
-    threads = [threading.Thread(target=job.finish, args=(NOW,)) for job in jobs]
+        job.offer(KIND, key(number), content(number))
+    threads = [threading.Thread(target=job.finish) for job in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert set(index_of(make_store(), keys)) == {(KIND, key(0)), (KIND, key(1))}
+    assert listed(make_store(), keys) == {0, 1}
+    assert b"".join(make_store().read(entry(1).name)) == content(1)
 
 
 def poison(path: Path) -> None:
@@ -148,7 +147,7 @@ def prolong(path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "reported"),
     [
-        (poison, "has other content than the signed index states"),
+        (poison, "has other content than the signed list states"),
         (truncate, "is truncated to"),
         (prolong, "has other content"),
         (Path.unlink, "is missing"),
@@ -166,7 +165,7 @@ def test_a_damaged_object_is_dropped_reported_and_replaced_by_the_next_writer(
     assert place.read(1, 2) == [content(1), content(2)]
 
 
-def test_an_index_of_other_keys_is_not_believed(place: Place, tmp_path: Path) -> None:
+def test_a_list_of_other_keys_is_not_believed(place: Place, tmp_path: Path) -> None:
     place.write(1)
     attacker = Place(tmp_path / "attacker")
     create_keys(attacker.scratch / "keys", now=NOW, repository=ROOT, root_keys=1, threshold=1)
@@ -179,35 +178,22 @@ def test_an_index_of_other_keys_is_not_believed(place: Place, tmp_path: Path) ->
     assert "nothing is read or written there" in place.notes[-1]
 
 
-def test_a_changed_index_object_is_not_believed_and_is_replaced(place: Place) -> None:
+def _edited(data: bytes) -> bytes:
+    return data.replace(key(1).encode(), key(2).encode())
+
+
+@pytest.mark.parametrize("change", [_edited, lambda data: data[:-7], lambda data: b"{}"])
+def test_a_changed_list_is_not_believed(place: Place, change: Callable[[bytes], bytes]) -> None:
     place.write(1)
-    (index,) = (
-        path for path in (place.scratch / "store" / "objects").iterdir() if path != place.object_file(1)
-    )
-    index.write_bytes(index.read_bytes().replace(key(1).encode(), key(2).encode()))
+    path = place.scratch / "store" / LIST
+    path.write_bytes(change(path.read_bytes()))
     assert place.read(1, 2) == [None, None]
-    assert "does not match the signed index" in place.notes[-1]
-    place.write(1)
-    assert place.read(1, 2) == [content(1), None]
-
-
-def test_an_older_index_is_not_believed_by_who_saw_a_newer_one(place: Place) -> None:
-    place.write(1)
-    before = shutil.copytree(place.scratch / "store", place.scratch / "before")
-    place.write(1, 2)
-    reading = place.places(source=str(place.scratch / "store"), root=str(place.root))
-    with open_shared_cache(reading, place.notes.append):
-        pass
-    shutil.rmtree(place.scratch / "store")
-    before.rename(place.scratch / "store")
-    with open_shared_cache(reading, place.notes.append) as shared:
-        assert shared.load(KIND, key(1)) is None
-    assert "cannot be trusted" in place.notes[-1]
+    assert f"{LIST} cannot be trusted" in place.notes[-1]
 
 
 def test_without_keys_nothing_is_written(place: Place) -> None:
     target = place.places(target=str(place.scratch / "store"))
-    with pytest.raises(PublishError, match="no keys"), open_shared_cache(target, place.notes.append):
+    with pytest.raises(PublishError, match="no key to sign"), open_shared_cache(target, place.notes.append):
         pass
     assert not (place.scratch / "store").exists()
 
@@ -222,9 +208,9 @@ def test_keys_that_the_root_does_not_name_write_nothing(place: Place, tmp_path: 
     assert place.read(1, 2) == [content(1), None]
 
 
-def test_an_object_that_no_index_names_is_not_read(place: Place) -> None:
+def test_an_object_that_is_not_listed_is_not_read(place: Place) -> None:
     place.write(1)
-    place.store.put_if_absent(object_name(key(2)), content(2))
+    put_object(place.store, content(2))
     assert place.read(2) == [None]
 
 
@@ -238,26 +224,24 @@ def test_a_source_needs_a_root(place: Place) -> None:
 
 def test_keys_come_from_the_environment(place: Place) -> None:
     environment = {"AOTFORGE_CACHE_ROOT": str(place.root)}
-    for role in ("targets", "snapshot", "timestamp"):
-        pem = (place.scratch / "keys" / f"{role}-1.pem").read_text()
-        environment[f"AOTFORGE_CACHE_KEY_{role.upper()}"] = pem
+    environment["AOTFORGE_CACHE_KEY_TARGETS"] = (place.scratch / "keys" / "targets-1.pem").read_text()
     target = place.places(target=str(place.scratch / "store"), environment=environment)
     with open_shared_cache(target, place.notes.append) as shared:
         shared.offer(KIND, key(1), content(1))
     assert place.read(1) == [content(1)]
     # keys of releases are not taken
     released = {name.replace("_CACHE", ""): value for name, value in environment.items()}
-    with pytest.raises(PublishError, match="no keys"):
+    with pytest.raises(PublishError, match="no key to sign"):
         place.places(target="x", environment=released).key_set()
 
 
-def test_an_interrupted_command_does_not_write_the_index(place: Place) -> None:
+def test_an_interrupted_command_does_not_write_the_list(place: Place) -> None:
     target = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
     for error in (KeyboardInterrupt, ValueError):
         with pytest.raises(error), open_shared_cache(target, place.notes.append) as shared:
             shared.offer(KIND, key(1), content(1))
             raise error
-        assert (place.scratch / "store" / "tuf").exists() is (error is ValueError)
+        assert (place.scratch / "store" / LIST).exists() is (error is ValueError)
     assert place.read(1) == [content(1)]
 
 
@@ -277,41 +261,23 @@ class Hanging:
 def test_a_server_that_does_not_answer_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Hanging()
     monkeypatch.setattr(session, "open_reader", lambda address: server)
-    reading = place.places(source="http://hanging", root=str(place.root), seconds=0.05)
-    with open_shared_cache(reading, place.notes.append) as shared:
-        assert shared.load(KIND, key(1)) is None
+    monkeypatch.setattr(session, "LIST_SECONDS", 0.05)
+    with open_shared_cache(place.places(source="http://hanging", root=str(place.root)), place.notes.append):
+        pass
     assert "did not answer in time; it is not used" in place.notes[-1]
     server.released.set()
 
 
-def entries(*numbers: int) -> CacheIndex:
-    return {
-        (KIND, key(n)): SharedObject(
-            sha256=hashlib.sha256(content(n)).hexdigest(), size=len(content(n)), used=DAY
-        )
-        for n in numbers
-    }
-
-
-def opened(
-    reader: Reader, index: CacheIndex, *, patience: float = 20.0, clock: Clock = time.monotonic
-) -> tuple[CacheReader, list[str]]:
-    reported: list[str] = []
-
-    def reject(name: Name, reason: str) -> None:
-        reported.append(reason)
-
-    return CacheReader(
-        reader, index, reject=reject, stop=reported.append, patience=patience, clock=clock
-    ), reported
-
-
-def test_objects_of_a_server_that_hangs_are_not_waited_for_one_by_one() -> None:
-    server = Hanging()
-    reader, reported = opened(server, entries(*range(50)), patience=0.05)
-    reader.expect(entries(*range(50)))
-    assert [reader.load((KIND, key(n))) for n in range(50)] == [None] * 50
-    assert reported == ["it is too slow: 0 bytes in 0 s"]
+def test_objects_of_a_server_that_hangs_are_not_waited_for_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "PATIENCE", 0.05)
+    server, notes = Hanging(), list[str]()
+    shared = SharedCache(notes.append)
+    shared.read_from(server, entries(*range(50)))
+    shared.expect(KIND, map(key, range(50)))
+    assert [shared.load(KIND, key(number)) for number in range(50)] == [None] * 50
+    assert len(notes) == 1 and "it is too slow: 0 bytes in 0 s; the rest is made here" in notes[0]
     server.released.set()
 
 
@@ -325,22 +291,17 @@ class Slow:
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         self.now += self._seconds
-        yield next(content(n) for n in range(200) if name.endswith(hashlib.sha256(content(n)).hexdigest()))
+        yield next(content(number) for number in range(200) if name == entry(number).name)
 
 
-def test_the_time_to_wait_grows_with_what_arrives_only() -> None:
-    names = list(entries(*range(200)))
-    slow = Slow(seconds=1.0)
-    reader, reported = opened(slow, entries(*range(200)), patience=20.0, clock=lambda: slow.now)
-    found = [reader.load(name) for name in names]
-    sent = sum(data is not None for data in found)
-    assert 20 <= sent <= 25  # 20 s, and a tenth of a second for each
-    assert len(reported) == 1
-    assert "too slow" in reported[0]
-    assert len(content(1)) < LEAST_RATE / 100
-    quick = Slow(seconds=0.05)
-    reader, reported = opened(quick, entries(*range(200)), patience=1.0, clock=lambda: quick.now)
-    assert None not in [reader.load(name) for name in names]
+@pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, 20, 25), (0.05, 200, 200)])
+def test_the_time_to_wait_grows_with_what_arrives_only(seconds: float, least: int, most: int) -> None:
+    slow, notes = Slow(seconds), list[str]()
+    shared = SharedCache(notes.append, clock=lambda: slow.now)
+    shared.read_from(slow, entries(*range(200)))
+    sent = sum(shared.load(KIND, key(number)) is not None for number in range(200))
+    assert least <= sent <= most
+    assert any("too slow" in note for note in notes) == (sent < 200)
 
 
 class Failing:
@@ -358,101 +319,71 @@ class Failing:
 
 
 def test_a_failing_server_is_given_up_at_once() -> None:
-    server = Failing()
-    reader, reported = opened(server, entries(*range(50)))
-    assert [reader.load((KIND, key(n))) for n in range(50)] == [None] * 50
-    assert reported == ["failing/x: the server answered 503"]
+    server, notes = Failing(), list[str]()
+    shared = SharedCache(notes.append)
+    shared.read_from(server, entries(*range(50)))
+    assert [shared.load(KIND, key(number)) for number in range(50)] == [None] * 50
+    assert len(notes) == 1 and "the server answered 503" in notes[0]
     assert server.requests == 1
 
 
 def test_what_was_not_used_for_longest_is_removed_at_the_limit(place: Place) -> None:
-    store, keys = place.store, place.places(keys=place.scratch / "keys").key_set()
-    size = len(content(10))
-    for number, day in ((10, 30), (11, 20), (12, 10)):
-        one = writer(store, keys, limit=2 * size)
-        one.offer((KIND, key(number)), content(number))
-        one.finish(NOW)
-        _used_at(store, keys, number, DAY - day)
-    assert set(index_of(store, keys)) == {(KIND, key(11)), (KIND, key(12))}
+    keys = load_keys(place.scratch / "keys", {})
+    for number in (10, 11, 12):
+        place.write(number)
+    days = {(KIND, key(number)): DAY - 40 + number for number in (10, 11, 12)}
+    change_list(place.store, keys, lambda found: {n: replace(found[n], used=day) for n, day in days.items()})
+    place.write(11, 13, limit=3 * len(content(10)))  # a use counts: 11 stays, though it is older than 12
+    assert listed(place.store, keys) == {11, 12, 13}
     assert not place.object_file(10).exists()
-    # a use counts: 11 stays, though it is older
-    one = CacheWriter(store=store, keys=keys, index=index_of(store, keys), limit=2 * size)
-    one.use((KIND, key(11)))
-    one.offer((KIND, key(13)), content(13))
-    one.finish(NOW)
-    assert set(index_of(store, keys)) == {(KIND, key(11)), (KIND, key(13))}
 
 
-def _used_at(store: Store, keys: KeySet, number: int, day: int) -> None:
-    """Sets the day of an object's last use, as a writer of that day."""
-    from dataclasses import replace
-
-    from aotforge.publish.cache.index import encode_index
-    from aotforge.publish.index import Index, IndexedFile
-
-    def change(index: Index) -> Index:
-        found = dict(load_index(store, index.cache))
-        found[KIND, key(number)] = replace(found[KIND, key(number)], used=day)
-        data = encode_index(found)
-        sha256 = hashlib.sha256(data).hexdigest()
-        if store.size(object_name(sha256)) is None:
-            store.put_if_absent(object_name(sha256), data)
-        return replace(index, cache=IndexedFile(name="index.json", size=len(data), sha256=sha256))
-
-    change_index(store, keys, change, now=NOW)
-
-
-def test_prune_removes_what_no_index_names(place: Place) -> None:
-    place.write(1)
+def test_prune_removes_objects_that_are_not_listed_only(place: Place) -> None:
+    """The address may name a folder with an `objects` of another kind, such as a Git repository."""
     place.write(1, 2)
-    place.store.put_if_absent(object_name(key(3)), b"of a killed job")
-    keys = place.places(keys=place.scratch / "keys").key_set()
-    done = prune(place.store, keys, 10**9, NOW)
-    assert done.removed == 2  # and the first index
-    assert done.freed > len(b"of a killed job")
-    assert place.read(1, 2) == [content(1), content(2)]
-    assert len(list((place.scratch / "store" / "objects").iterdir())) == 3
+    put_object(place.store, b"of a killed job")
+    theirs = place.scratch / "store" / "objects" / "notes"
+    theirs.write_text("of others")
+    places = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
+    assert prune_shared(places).removed == 1
+    assert place.read(1, 2) == [content(1), content(2)] and theirs.exists()
+    smaller = replace(places, limit=len(content(1)))
+    assert prune_shared(smaller).removed == 1
+    assert [data is None for data in place.read(1, 2)].count(True) == 1
 
 
 def test_a_place_that_cannot_be_written_does_not_stop_the_command(place: Place) -> None:
     place.write(1)
-    keys = place.places(keys=place.scratch / "keys").key_set()
 
     class Full(DirectoryStore):
         def put_if_absent(self, name: str, *_: object, **__: object) -> None:
             raise StoreError(ErrorKind.FULL, f"{name}: the disk is full")
 
     shared = SharedCache(place.notes.append)
-    shared.writer = CacheWriter(store=Full(place.scratch / "store"), keys=keys, index={}, limit=10**9)
+    shared.write_to(Full(place.scratch / "store"), load_keys(place.scratch / "keys", {}), 10**9, {})
     shared.offer(KIND, key(2), content(2))
-    session._finish(shared, shared.writer)
-    assert "the disk is full; nothing was written there" in place.notes[-1]
+    shared.finish()
+    assert "the disk is full; its list was not changed" in place.notes[-1]
     assert place.read(1, 2) == [content(1), None]
 
 
 @pytest.mark.parametrize(
-    "data",
+    "target",
     [
-        b"",
-        b"[]",
-        b'{"format": 2, "objects": {}}',
-        b'{"format": 1, "objects": {"../x-1": {"' + b"a" * 64 + b'": ["' + b"a" * 64 + b'", 1, 1]}}}',
-        b'{"format": 1, "objects": {"images-1": {"short": ["' + b"a" * 64 + b'", 1, 1]}}}',
-        b'{"format": 1, "objects": {"images-1": {"' + b"a" * 64 + b'": ["' + b"a" * 64 + b'", -1, 1]}}}',
-        b'{"format": 1, "objects": {"images-1": {"' + b"a" * 64 + b'": ["../' + b"a" * 61 + b'", 1, 1]}}}',
-        b'{"format": 1, "objects": {"images-1": {"' + b"a" * 64 + b'": 7}}}',
-        b'{"format": 1, "objects": 7}',
+        TargetFile(1, {"sha256": "a" * 64}, "../x-1/" + "a" * 64, {"custom": 1}),
+        TargetFile(1, {"sha256": "a" * 64}, "images-1/short", {"custom": 1}),
+        TargetFile(1, {"sha256": "../" + "a" * 61}, "images-1/" + "a" * 64, {"custom": 1}),
+        TargetFile(1, {"sha256": "a" * 64}, "images-1/" + "a" * 64),
+        None,
     ],
 )
-def test_a_signed_index_that_is_not_valid_is_refused(data: bytes) -> None:
-    with pytest.raises(TrustError):
-        decode_index(data)
-
-
-def test_an_expired_index_is_not_believed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = place.places(keys=place.scratch / "keys").key_set()
-    one = writer(place.store, keys)
-    one.offer((KIND, key(1)), content(1))
-    one.finish(NOW - timedelta(days=91))
-    assert place.read(1) == [None]
-    assert "cannot be trusted" in place.notes[-1]
+def test_a_signed_list_that_is_not_valid_is_refused(place: Place, target: TargetFile | None) -> None:
+    """None: a valid one that is expired."""
+    keys = load_keys(place.scratch / "keys", {})
+    late = datetime.now(UTC) + timedelta(days=1 if target else -1)
+    made = Targets(expires=late.replace(microsecond=0), targets={target.path: target} if target else {})
+    metadata = Metadata(made)
+    metadata.sign(keys.signers["targets"][0])
+    place.store.put_if_absent(LIST, metadata.to_bytes())
+    with pytest.raises(TrustError, match="has other fields" if target else "it is expired"):
+        load_list(place.store, read_root(keys.roots[0], "it").signed)

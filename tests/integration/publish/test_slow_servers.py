@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,18 +13,15 @@ from urllib.request import ProxyHandler, Request
 import pytest
 
 from aotforge.base.downloads import WeakerSchemeError, _Redirects, download, within
-from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores import reading
-from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.publish.trust import trusted_index
-from tests.support.publishing import make_release, publish
 from tests.support.s3 import Server
 from tests.support.slow_servers import BODY, HEAD, refused, slow_server
 
@@ -69,20 +65,6 @@ def test_a_connection_that_breaks_after_each_byte(tmp_path: Path) -> None:
     with slow_server(BODY.replace(b"200 OK", b"206 Partial Content"), b"x", cut=1) as url:
         reader = HttpReader(url, sleep=lambda seconds: None)
         refused(lambda: fetch_file(reader, "file", FILE, tmp_path), "was not complete after")
-
-
-@pytest.mark.usefixtures("short")
-def test_a_name_that_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time limits of sockets do not include this."""
-    answered = threading.Event()
-
-    def resolve(*_: object, **__: object) -> None:
-        assert answered.wait(300)
-        raise socket.gaierror("no such name")
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    refused(lambda: read_small(HttpReader("http://mirror.test"), "file", limit=9), "was not complete after")
-    answered.set()
 
 
 def test_a_deadline_ends_what_is_waited_for() -> None:
@@ -143,93 +125,11 @@ def test_a_redirect_with_a_body_that_does_not_end() -> None:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    reader = HttpReader(f"http://127.0.0.1:{listener.getsockname()[1]}", attempts=1)
+    reader = HttpReader(f"http://127.0.0.1:{listener.getsockname()[1]}")
     assert b"".join(reader.read("file")) == b""
     thread.join()
     listener.close()
     assert sent < 32
-
-
-@pytest.fixture
-def store(tmp_path: Path, keys: KeySet) -> DirectoryStore:
-    made = DirectoryStore(tmp_path / "store")
-    publish(make_release(tmp_path / "r1"), made, keys)
-    return made
-
-
-class Stuck:
-    """A reader that sends its first byte and then nothing until `go`."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.url = reader.url
-        self.reader = reader
-        self.reached, self.go = threading.Event(), threading.Event()
-
-    def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        data = b"".join(self.reader.read(name, start=start))
-        yield data[:1]
-        self.reached.set()
-        assert self.go.wait(300)
-        yield data[1:]
-
-
-def test_other_commands_do_not_wait(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    stuck = Stuck(store)
-    results: list[object] = []
-    trust, downloads = tmp_path / "trust", tmp_path / "downloads"
-    index = trusted_index(store, keys.roots[0], tmp_path / "first").index
-    file = next(file for file in index.releases[0].files if "gfx908" in file.name)
-    name = f"0.11.2b-r1/{file.name}"
-    for blocked, free in (
-        (
-            lambda: trusted_index(stuck, keys.roots[0], trust).index,
-            lambda: trusted_index(store, keys.roots[0], trust).index,
-        ),
-        (
-            lambda: fetch_file(stuck, name, file, downloads),
-            lambda: fetch_file(store, name, file, downloads),
-        ),
-    ):
-        stuck.reached.clear()
-        stuck.go.clear()
-        thread = threading.Thread(target=lambda act=blocked: results.append(act()), daemon=True)
-        thread.start()
-        assert stuck.reached.wait(300)
-        other = threading.Thread(target=lambda act=free: results.append(act()), daemon=True)
-        other.start()
-        other.join(300)
-        assert results, "a command waits for the slow place of another one"
-        stuck.go.set()
-        thread.join(300)
-        assert results.pop() == results.pop()
-    assert [path.name for path in downloads.iterdir()] == [file.sha256]
-
-
-def test_an_index_read_meanwhile_is_not_rolled_back(
-    store: DirectoryStore, keys: KeySet, tmp_path: Path
-) -> None:
-    """Two commands at once: the one that began before a newer index was seen must not return an older one."""
-    old = tmp_path / "old"
-    shutil.copytree(tmp_path / "store", old)
-    publish(make_release(tmp_path / "r2", "0.11.2b-r2"), store, keys)
-    stuck = Stuck(DirectoryStore(old))
-    errors: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            trusted_index(stuck, keys.roots[0], tmp_path / "trust")
-        except TrustError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    assert stuck.reached.wait(300)
-    assert trusted_index(store, keys.roots[0], tmp_path / "trust").index.version == 2
-    stuck.go.set()
-    thread.join(300)
-    assert "an older index is served" in str(errors[0])
-    with pytest.raises(TrustError, match="older index"):
-        trusted_index(DirectoryStore(old), keys.roots[0], tmp_path / "trust")
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from aotforge.publish.index import FOLDER
 from aotforge.publish.keys import KeySet
-from aotforge.publish.stores import directory
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from tests.support.other_user import as_user
@@ -23,8 +20,6 @@ from tests.support.publishing import make_release, publish, released_names
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two users of one group")
 
 ALICE, BOB, DEVS = 64142, 64143, 64150
-COUNT = f"{FOLDER}/count"
-ROUNDS = 40
 
 
 @pytest.fixture
@@ -88,35 +83,6 @@ def test_two_users_publish_in_turn_and_at_once(place: Path, keys: KeySet) -> Non
     assert {status.st_gid for status in made.values()} == {DEVS}
     for path, status in made.items():
         assert stat.S_IMODE(status.st_mode) == (0o2775 if path.is_dir() else 0o664), path
-    assert any(path.name == ".swap.lock" for path in made)
-
-
-def test_conditional_writes_of_two_users_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each counts in one file, again when the other was faster: no step is lost."""
-    store, token_of = DirectoryStore(place / "store"), directory._token
-
-    def slow(path: Path) -> str | None:
-        """Time for the other between the comparison and the write."""
-        token = token_of(path)
-        time.sleep(0.002)
-        return token
-
-    monkeypatch.setattr(directory, "_token", slow)
-
-    def count() -> None:
-        left = ROUNDS
-        while left:
-            data, token = store.load(COUNT, limit=100) or (b"0", None)
-            try:
-                store.compare_and_swap(COUNT, b"%d" % (int(data) + 1), token=token)
-            except StoreError as error:
-                assert error.kind is ErrorKind.EXISTS, error
-            else:
-                left -= 1
-
-    at_once(count, count)
-    loaded = store.load(COUNT, limit=100)
-    assert loaded and loaded[0] == b"%d" % (2 * ROUNDS)
 
 
 def test_without_the_umask_of_a_team_the_error_names_it(place: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,11 +12,10 @@ from pathlib import Path
 import pytest
 from tuf.api.metadata import Metadata
 
-from aotforge.errors import InstallError, OutputError, TrustError
-from aotforge.publish import trust
+from aotforge.errors import InstallError, TrustError
 from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, rotate_keys
-from aotforge.publish.signed_index import change_index
+from aotforge.publish.repository import change_index
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from aotforge.publish.trust import trusted_index, trusted_root
@@ -145,22 +143,6 @@ def test_rollback(place: Place) -> None:
     place.refused("New timestamp version 1 must be >= 2\nLikely cause: an older index")
 
 
-def test_a_store_that_has_every_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each refusal may take a minute, and there are thousands."""
-    seconds, tried = iter(range(0, 10**9, 59)), []
-
-    def exists(name: str, content: object) -> None:
-        tried.append(name)
-        raise StoreError(ErrorKind.EXISTS, f"{name} exists")
-
-    monkeypatch.setattr(place.store, "put_if_absent", exists)
-    with pytest.raises(StoreError, match="the index could not be changed in 15 minutes"):
-        change_index(
-            place.store, place.keys, lambda index: index, now=NOW, renew=True, clock=lambda: next(seconds)
-        )
-    assert 10 < len(tried) < 20
-
-
 def test_freeze(place: Place) -> None:
     """The same index for ever: it expires."""
     other = DirectoryStore(place.folder / "frozen")
@@ -215,49 +197,6 @@ def test_a_clock_that_is_behind(place: Place) -> None:
         TrustError, match=r"is in the future\nLikely cause: this machine.s clock shows .* is behind"
     ):
         try_install(other, place.keys.roots[0], place.folder)
-
-
-def test_the_memory_is_locked_while_it_is_used_and_never_with_the_network(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = place.folder / "deep/trust"
-    found: list[tuple[str, bool]] = []
-
-    def locked() -> bool:
-        (lock,) = memory.glob(".*.lock")
-        with lock.open("ab") as other:
-            try:
-                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
-
-    def remembered(folder: Path) -> tuple[bytes, ...]:
-        if folder.parent == memory:
-            found.append(("memory", locked()))
-        return of_folder(folder)
-
-    class Watched(DirectoryStore):
-        def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-            found.append(("network", locked()))
-            return super().read(name, start=start)
-
-    of_folder = trust._remembered
-    monkeypatch.setattr(trust, "_remembered", remembered)
-    for _ in range(2):  # the second time everything is remembered
-        trusted_index(Watched(place.folder / "store"), place.keys.roots[0], memory)
-    assert set(found) == {("memory", True), ("network", False)}
-
-
-def test_a_planted_link_is_not_opened_as_the_memorys_lock(place: Place, tmp_path: Path) -> None:
-    memory = tmp_path / "memory"
-    trusted_index(DirectoryStore(place.folder / "store"), place.keys.roots[0], memory)
-    (lock,) = memory.glob(".*.lock")
-    lock.unlink()
-    lock.symlink_to(tmp_path / "victim")
-    with pytest.raises(OutputError, match=f"cannot write {lock}: "):
-        trusted_index(DirectoryStore(place.folder / "store"), place.keys.roots[0], memory)
-    assert not (tmp_path / "victim").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from aotforge.errors import AotforgeError
 from tests.integration.vgpu.coverage.execute import (
     NOT_COMPILED,
     PASSED,
@@ -27,6 +26,7 @@ from tests.integration.vgpu.coverage.execute import (
 from tests.integration.vgpu.coverage.feature import Feature
 from tests.integration.vgpu.coverage.formats import Array
 from ttcpu.compiler import CPUBackend
+from ttcpu.errors import TtcpuError
 from ttcpu.launch import SCALARS, load
 from ttcpu.launch import run as launch
 
@@ -92,7 +92,7 @@ def run(feature: Feature, level: str, folder: Path) -> Outcome:
     try:
         made = compiled(feature, level, folder)
     except Exception as error:  # noqa: BLE001 - compilers may raise anything
-        reason = error.what if isinstance(error, AotforgeError) else compiler_reason(error)
+        reason = error.what if isinstance(error, TtcpuError) else compiler_reason(error)
         return Outcome(feature=feature.name, arch=level, verdict=NOT_COMPILED, reason=reason)
     try:
         buffers = executed(feature, made)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.errors import CompileError
 from tests.integration.ttcpu.features import compile_kernel
 from tests.integration.ttcpu.guarded import run_guarded
 from ttcpu.codegen import assembly, optimised
+from ttcpu.errors import CompileError
 from ttcpu.launch import load, run
 from ttcpu.levels import host_level, host_levels, level_named
 

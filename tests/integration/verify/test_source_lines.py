@@ -15,7 +15,6 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.plan.model import CompileJob, with_line_info
 from aotforge.plan.planner import plan_project
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.verify_plan import source_map
 from tests.integration.vgpu.emulator.attention_images import Images
 from tests.support.families import (
@@ -30,6 +29,7 @@ from tests.support.runtime import CACHE
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.lines import LineMap, read_lines
 from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 _TEXT = HEADER + KERNEL

@@ -23,7 +23,6 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import WorkerLimits
 from aotforge.verify.compare import TILE_SCALE, Expected
 from aotforge.verify.interpreter.dispatch import launch_of, uses_of
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.interpreter.number_formats import EPSILON, DType, decode, encode
 from aotforge.verify.invocation import load_cases
 from aotforge.verify.tensors import Float
@@ -31,6 +30,7 @@ from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 TILES = (16, 32, 64, 128)

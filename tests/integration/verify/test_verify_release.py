@@ -25,7 +25,6 @@ from aotforge.errors import (
     VerifyError,
 )
 from aotforge.formats.archive import Member, write_tar_gz
-from aotforge.formats.elf import read_elf
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
@@ -43,6 +42,7 @@ from tests.integration.release.real import CACHE
 from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
 from tests.integration.verify.test_verify import faulty, scaled
 from tests.support.families import PROJECT, architectures, plan_of
+from vgpu.elf import read_elf
 
 pytestmark = pytest.mark.compiler
 

@@ -29,7 +29,7 @@ from dataclasses import asdict
 from pathlib import Path
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.devtools.cost.rates import model_of
-from aotforge.formats.code_object import CodeObjectError
+from vgpu.code_object import CodeObjectError
 from aotforge.plan.planner import plan_project
 from aotforge.targets.amd.backend import elf_flags
 

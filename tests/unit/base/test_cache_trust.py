@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base import cache_trust
-from aotforge.base.cache_trust import cache_fault, check_cache, check_cache_name
+from aotforge.base.cache_trust import check_cache_name
 from aotforge.cli.values import cache_folder, named_cache
 from aotforge.errors import CacheError
+from vgpu.cache import cache_fault, check_cache
 
 OTHER = 64042
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -18,7 +18,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fol
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(cache_trust, "_warned", set[Path]())
+    monkeypatch.setattr("vgpu.cache._warned", set[Path]())
     monkeypatch.delenv("AOTFORGE_STRICT", raising=False)
     (folder := tmp_path / "cache folder").mkdir()
     return folder

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache_entry import Entry, Summary, decode, encode
 from aotforge.compile.pool import Frames, frame
-from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 from aotforge.targets.backend import CodeObjectStats, KernelArgument
+from vgpu.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 
 
 def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.compile.image_set import resources, spills, violations
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.targets.amd.code_object import check_code_object
 from aotforge.targets.amd.occupancy import occupancy, register_waves
 from aotforge.targets.backend import CodeObjectStats, check_no_paths, expected_arguments
 from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
+from vgpu.code_object import CodeObjectError
 
 GFX908 = architectures().amd["gfx908"]
 

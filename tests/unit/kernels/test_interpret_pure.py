@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from aotforge.errors import AccessError, RulesError, UnsupportedError
 from aotforge.rules import Kernel, Target
 from aotforge.verify.interpreter.dispatch import select
-from aotforge.verify.interpreter.memory import Memory
+from aotforge.verify.interpreter.memory import AccessCheck
 from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
+from vgpu.memory import Memory
 
 GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
 FORWARD: Kernel = next(k for k in FAMILY.kernels if k.name == "attn_fwd")
@@ -143,11 +144,11 @@ def test_stored_numbers_survive_decoding_and_encoding(dtype: str, bits: int) -> 
 
 def test_accesses_are_checked_to_the_byte() -> None:
     first, second = np.zeros(8, np.uint16), np.zeros(4, np.float32)
-    memory = Memory({"first": first, "second": second})
+    check = AccessCheck(Memory({"first": first, "second": second}))
     start = first.ctypes.data
     inside = np.arange(start, start + 16, 2, dtype=np.uint64)
-    memory.check(inside, 2, "read")
-    memory.check(np.array([second.ctypes.data], np.uint64), 4, "write")
+    check(inside, 2, "read")
+    check(np.array([second.ctypes.data], np.uint64), 4, "write")
     for addresses, size in (
         (inside + np.uint64(1), 2),
         (inside - np.uint64(2), 2),
@@ -155,17 +156,17 @@ def test_accesses_are_checked_to_the_byte() -> None:
         (inside * 0, 1),
     ):
         with pytest.raises(AccessError):
-            memory.check(addresses, size, "read")
+            check(addresses, size, "read")
 
 
 def test_an_outside_access_names_distance_and_buffer() -> None:
     buffer = np.zeros(8, np.uint16)
     with pytest.raises(AccessError, match="write 2 bytes") as error:
-        Memory({"Q": buffer}).check(np.array([buffer.ctypes.data + 16], np.uint64), 2, "write")
+        AccessCheck(Memory({"Q": buffer}))(np.array([buffer.ctypes.data + 16], np.uint64), 2, "write")
     assert "+16 bytes from the start of Q, which has 16 bytes" in error.value.cause
 
 
 def test_no_memory_means_no_access() -> None:
     with pytest.raises(AccessError):
-        Memory({"empty": np.zeros(0, np.uint16)}).check(np.array([64], np.uint64), 1, "read")
-    Memory({}).check(np.array([], np.uint64), 1, "read")
+        AccessCheck(Memory({"empty": np.zeros(0, np.uint16)}))(np.array([64], np.uint64), 1, "read")
+    AccessCheck(Memory({}))(np.array([], np.uint64), 1, "read")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -38,9 +38,8 @@ class Memory:
     def names(self, prefix: str) -> dict[str, int]:
         return {name: len(data) for name, data in self.objects.items() if name.startswith(prefix)}
 
-    def put_if_absent(self, name: str, content: bytes, *, on_bytes: Any) -> None:
+    def put_if_absent(self, name: str, content: bytes) -> None:
         if self.fault is None or self.done:
-            on_bytes(len(content))
             self.objects[name] = content[::-1] if self.spoil else content
         if self.fault:
             raise self.fault

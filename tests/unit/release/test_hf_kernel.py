@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.elf import ElfFile, Symbol
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release import hf_kernel
 from aotforge.release.hf_kernel import METADATA, Variant, check_hf_kernel, hf_variants
 from aotforge.release.model import load_release_manifest
 from aotforge.rules import Form, Function, Option, OptionalInput, Parameter
 from tests.support.families import PROJECT
+from vgpu.elf import ElfFile, Symbol
 
 MANIFEST = load_release_manifest(PROJECT / "manifests" / "release.yaml")
 FUNCTION = Function(

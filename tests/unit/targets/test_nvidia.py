@@ -10,7 +10,6 @@ import pytest
 
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.errors import UnknownNameError, UnsupportedError
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Setting, ValueType
 from aotforge.targets.backend import CodeObjectStats, kernarg_layout, setting_options
@@ -19,6 +18,7 @@ from aotforge.targets.nvidia.backend import NVIDIA
 from aotforge.targets.nvidia.cubin import read_cubin
 from tests.support.fake_cubin import fake_cubin
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT
+from vgpu.code_object import CodeObjectError
 
 ARCHS = load_architectures(PROJECT / "manifests")
 SM90 = ARCHS.find("sm_90").target("sm_90")

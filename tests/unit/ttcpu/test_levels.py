@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aotforge.errors import UnsupportedError
 from ttcpu import levels
+from ttcpu.errors import UnsupportedError
 
 
 def _processor(monkeypatch: pytest.MonkeyPatch, name: str, chosen: str = "", without: str = "") -> None:

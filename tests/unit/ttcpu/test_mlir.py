@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aotforge.errors import DecodeError, UnsupportedError
 from ttcpu.element_types import F32, I1, parse_type
+from ttcpu.errors import CompileError, UnsupportedError
 from ttcpu.mlir import parse
 
 MODULE = """#loc1 = loc("unused")
@@ -49,13 +49,13 @@ def test_operations_regions_blocks_and_lines() -> None:
 
 @pytest.mark.parametrize("text", ["", '"a"(', '"a"() : () -> (', "%0 = a : i32", '"a"() <{x = "> : () -> ()'])
 def test_text_that_is_not_the_generic_form(text: str) -> None:
-    with pytest.raises(DecodeError, match="line 1 of the module"):
+    with pytest.raises(CompileError, match="line 1 of the module"):
         parse(text)
 
 
 def test_a_missing_attribute_is_named() -> None:
     operation = parse('"tt.reduce"() : () -> () loc("/k.py":7:3)')
-    with pytest.raises(DecodeError, match=r"tt\.reduce at /k\.py:7 has no attribute axis"):
+    with pytest.raises(CompileError, match=r"tt\.reduce at /k\.py:7 has no attribute axis"):
         operation.integer("axis")
 
 
@@ -84,5 +84,5 @@ def test_types() -> None:
 )
 def test_damaged_text_is_refused_by_name(text: str) -> None:
     """Found by the campaign on MLIR texts."""
-    with pytest.raises(DecodeError):
+    with pytest.raises(CompileError):
         parse(text)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from vgpu.emulator.debugger.source import SourceLine
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.program import Program
+from vgpu.errors import UnknownNameError, UnsupportedError, suggest
 
 _SOURCE = re.compile(r"(.+):(\d+)")
 _CONDITION = re.compile(r"wave\s+\d+|group\s+\d+(,\d+){0,2}|hit\s+\d+|count\s+\d+")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO
 
-from aotforge.base.printable import printable
 from vgpu.emulator.debugger.locations import Breakpoint, DebugInfo
 from vgpu.emulator.debugger.views import ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.hooks import HookEvent, InstructionHooks
 from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.errors import printable
 
 STATES = {0: "running", 1: "at a barrier", 2: "ended", 3: "stopped"}
 _ENDED = 2

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from aotforge.base.printable import printable
-from aotforge.errors import AotforgeError, UnsupportedError
 from vgpu.emulator.debugger.locations import parse_breakpoint
 from vgpu.emulator.debugger.session import (
     STATES,
@@ -22,6 +20,7 @@ from vgpu.emulator.debugger.session import (
     stop_text,
 )
 from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
+from vgpu.errors import UnsupportedError, UserError, printable
 
 _DEFAULT_REGISTERS = "exec,vcc,scc,m0"
 
@@ -33,7 +32,7 @@ def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str]
     def run(self: Shell, text: str) -> bool | None:
         try:
             return body(self, text.strip())
-        except AotforgeError as error:
+        except UserError as error:
             self.print_line(f"error: {error}")
         except ValueError as error:
             self.print_line(f"error: not understood: {error}")

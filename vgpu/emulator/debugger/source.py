@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aotforge.errors import DecodeError
 from vgpu.emulator.decoded import Listing
 from vgpu.emulator.listing import instruction_lines
+from vgpu.errors import DecodeError
 
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.errors import DecodeError, UnsupportedError
-from aotforge.verify.interpreter.number_formats import bf16_values
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.operands import operand
+from vgpu.errors import DecodeError, UnsupportedError
 
 Words = npt.NDArray[np.uint32]
 
@@ -42,7 +41,7 @@ FORMATS: Mapping[str, Callable[[Words], list[str]]] = {
     "i32": lambda words: [str(int(word)) for word in words.view(np.int32)],
     "f32": lambda words: _floats(words.view(np.float32)),
     "f16": lambda words: _floats(_halves(words).view(np.float16)),
-    "bf16": lambda words: _floats(bf16_values(_halves(words))),
+    "bf16": lambda words: _floats((_halves(words).astype(np.uint32) << 16).view(np.float32)),
     "u16": lambda words: [str(int(half)) for half in _halves(words)],
     "u8": lambda words: [f"{int(byte):02x}" for byte in words.view(np.uint8)],
 }

@@ -22,7 +22,6 @@ import numpy as np
 
 from aotforge.base.architectures import load_architectures
 from aotforge.errors import AotforgeError
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.vgpu.coverage.feature import Feature
 from tests.integration.vgpu.coverage.formats import Array, decode, storage
 from vgpu.emulator.decoded import Checks
@@ -30,6 +29,7 @@ from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator, Program
 from vgpu.emulator.targets import emulated_target
+from vgpu.memory import Memory
 
 PASSED, WRONG, REFUSED, NOT_COMPILED = "passed", "wrong", "refused", "not compiled"
 SECONDS = 300

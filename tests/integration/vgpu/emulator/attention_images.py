@@ -14,7 +14,6 @@ from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Target
 from aotforge.verify.interpreter.dispatch import SourceLaunch, select
-from aotforge.verify.interpreter.memory import Memory
 from kernels.flash.bounds import bounds
 from kernels.flash.call import tensor_of
 from kernels.flash.rules import FAMILY
@@ -22,6 +21,7 @@ from tests.integration.kernels.attention_call import Case, Guarded, Outcome, val
 from tests.support.families import PROJECT, architectures
 from vgpu.emulator.launch import LaunchReport, LaunchRequest
 from vgpu.emulator.program import Emulator, Program
+from vgpu.memory import Memory
 
 OPERATORS = ("attn_fwd", "attn_bwd")
 ALL = ("out", "lse", "delta", "dq", "dk", "dv")

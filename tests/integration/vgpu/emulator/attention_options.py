@@ -14,7 +14,6 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.plan.model import CompileJob
 from aotforge.verify.compare import unit_in_last_place
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.interpreter.number_formats import DType, decode, encode
 from tests.integration.vgpu.emulator.models.attention import (
     Arithmetic,
@@ -28,6 +27,7 @@ from tests.integration.vgpu.emulator.models.numbers import Array
 from tests.support.families import PROJECT, architectures, plan_of
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
 
 ROOT = PROJECT / "tests" / "fixtures" / "kernels_options"
 BATCH, HEADS, HEAD_DIM, SEED, P_DROP, SCALE = 2, 2, 32, 1234, 0.25, 0.17

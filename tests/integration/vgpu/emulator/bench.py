@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.base.machine import default_cache
+from vgpu.cache import default_cache
 from vgpu.emulator import native
 from vgpu.emulator.binding import Binder
 from vgpu.emulator.generate import touches_memory

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.verify.interpreter.memory import Memory
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator, Program
 from vgpu.emulator.targets import emulated_target
+from vgpu.memory import Memory
 
 Words = npt.NDArray[np.uint32]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.vgpu.emulator.bench import RUNNING, Bench
 from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.emulator.address_space import AddressSpace
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 KERNEL = """

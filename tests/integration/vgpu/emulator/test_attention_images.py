@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.kernels.attention_call import Case, Layout
 from tests.integration.vgpu.emulator.attention_images import (
     ALL,
@@ -22,6 +21,7 @@ from tests.integration.vgpu.emulator.attention_images import (
     tensors_of,
 )
 from vgpu.emulator.launch import LaunchRequest
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 Maker = Callable[[str], Images]

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aotforge.base.machine import default_cache
 from aotforge.errors import ExecutionError
 from tests.campaigns.replay import Replay, allowed
 from tests.campaigns.subjects import Subject, calls_of, execute, subjects
 from tests.campaigns.waits import CHECKS, KERNELS, alter_each, alterations, altered_listings
+from vgpu.cache import default_cache
 from vgpu.emulator.program import Program
 
 pytestmark = pytest.mark.compiler

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.vgpu.emulator.bench import FAULT, RUNNING, Bench
 from tests.integration.vgpu.emulator.handwritten import caught, kernel, run, without
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Banks, Meter
+from vgpu.memory import Memory
 
 M0 = 125
 ONLY_RACES = Checks(waits=False, barriers=False, uninitialised=False)

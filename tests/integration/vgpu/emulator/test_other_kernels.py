@@ -15,12 +15,12 @@ from aotforge.compile.model import KernelImage
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
 from aotforge.plan.planner import make_plan
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.vgpu.emulator.models.numbers import Array
 from tests.support.families import architectures, hazards, profiles, toolchain, write_family
 from tests.support.runtime import CACHE
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 N = 300

@@ -15,18 +15,18 @@ import pytest
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.emulator_cli import main
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError, UnsupportedError
-from aotforge.formats.elf import read_elf
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.compile.builds import build
 from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.support.families import plan_of, write_family
 from tests.support.runtime import CACHE
+from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, instruction_addresses, link
 from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator, Program
 from vgpu.emulator.targets import emulated_target
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 Make = Callable[..., KernelImage]

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.base.machine import default_cache
 from aotforge.errors import ExecutionError
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.vgpu.emulator.handwritten import kernel
+from vgpu.cache import default_cache
 from vgpu.emulator import native
 from vgpu.emulator.interpreter_library import build_library
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.hip.blob import ServeFile, program_file
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 

@@ -17,21 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.base.machine import default_cache
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
 from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.run_cost import Cost, cost
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
-from aotforge.verify.interpreter.memory import Memory
 from tests.integration.vgpu.emulator.handwritten import kernel
 from tests.support.compiled import Compiled, compile_text
 from tests.support.families import PROJECT
+from vgpu.cache import default_cache
 from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Banks, Meter
 from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 LOAD, STORE, ATOMIC = 0, 1, 2

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from aotforge.base.machine import default_cache
+from vgpu.cache import default_cache
 from vgpu.emulator.generate import NATIVE
 from vgpu.emulator.interpreter_library import build_library
 

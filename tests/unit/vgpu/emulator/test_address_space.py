@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from aotforge.errors import UnsupportedError
-from aotforge.verify.interpreter.memory import Memory
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.descriptor import SCRATCH_TAG
+from vgpu.memory import Memory
 
 FAR = 1 << 36
 

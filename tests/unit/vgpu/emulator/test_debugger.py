@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from aotforge.devtools.emulator_arguments import parse_argument, parse_grid
 from aotforge.devtools.emulator_cli import _save, _tracer, main
 from aotforge.errors import DecodeError, UnsupportedError
-from aotforge.verify.interpreter.memory import Memory
 from aotforge.verify.interpreter.number_formats import bf16_bits
 from vgpu.emulator import native
 from vgpu.emulator.address_space import AddressSpace
@@ -27,6 +26,7 @@ from vgpu.emulator.debugger.source import source_lines
 from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.listing import parse_listing
+from vgpu.memory import Memory
 
 TEXT = """
 	.amdgcn_target "amdgcn-amd-amdhsa--gfx908"

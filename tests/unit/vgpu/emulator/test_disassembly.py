@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aotforge.errors import DecodeError
-from aotforge.formats.elf import Symbol
 from tests.support.disassembly import disagreements, parse_disassembly
+from vgpu.elf import Symbol
 from vgpu.emulator.decoded import Listing
 
 HEAD = "\nx.hsaco:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n\n0000000000001a00 <k>:\n"

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotforge.base.source_groups import group_digest
-from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy, kernarg_layout
+from aotforge.targets.cpu.image import imported, read_description
 from aotforge.toolchain.backend_options import BackendOptions
-from ttcpu.image import imported, read_description
+from ttcpu import levels
 from ttcpu.levels import level_named
+from vgpu.code_object import CodeObjectError
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture
@@ -33,7 +34,7 @@ _MATHEMATICS = re.compile(
 
 OPTIONS = BackendOptions(
     maker="CPU",
-    source=str(Path(__file__).with_name("compiler.py")),
+    source=str(Path(levels.__file__).with_name("compiler.py")),
     options_class="CPUOptions",
     fields=(),
     not_code={

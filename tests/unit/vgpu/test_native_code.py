@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.toolchain.native_code import NativeCode, is_intact
+from vgpu.native_code import NativeCode, is_intact
 
 CODE = NativeCode("a test library", "test-1", "C")
 
@@ -69,6 +69,6 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr("aotforge.toolchain.native_code.sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr("vgpu.native_code.sync", lambda path: synced.append(path.name))
     CODE.store(tmp_path, ["a"], build, suffix=".so")
     assert synced == ["made.so", "sums", "test-1"]

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.targets.amd.loaded import check_loaded
+from vgpu.code_object import CodeObjectError
+from vgpu.loaded import check_loaded
 
 
 @pytest.mark.parametrize(("segments", "sections"), [(2**63, 0), (64, 2**63), (2**64 - 1, 2**64 - 1)])

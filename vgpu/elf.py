@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aotforge.formats.code_object import CodeObjectError
+from vgpu.code_object import CodeObjectError
 
 _SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_NOBITS = 2, 4, 9, 11, 8
 _PT_LOAD = 1

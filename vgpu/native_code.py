@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,27 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from aotforge.base.child_processes import run_child, tool_environment
-from aotforge.base.files import make_folders, sync
-from aotforge.errors import CacheError, ToolchainError
+from vgpu.errors import CacheError, ToolchainError
 
 
 def c_compiler() -> list[str]:
     """The C compiler as a command: CC, else cc."""
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
+
+
+def _environment() -> dict[str, str]:
+    """Of compilers: no variable with a key reaches them."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    return {**kept, "LC_ALL": "C"}
+
+
+def sync(path: Path) -> None:
+    """Writes a file's content, or a folder's entries, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def is_intact(path: Path) -> bool:
@@ -65,7 +79,7 @@ class NativeCode:
         if is_intact(path):
             return path
         try:
-            make_folders(path.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as scratch:
                 made = Path(scratch) / f"made{suffix}"
                 build(made)
@@ -104,7 +118,14 @@ class NativeCode:
     def run(self, command: Sequence[str]) -> str:
         """Output of the compiler. Raises ToolchainError when it is missing or fails."""
         try:
-            done = run_child(command, environment=tool_environment(), capture_output=True)
+            done = subprocess.run(
+                command,
+                env=_environment(),
+                check=False,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+            )
         except OSError as error:
             raise ToolchainError(
                 f"no {self.language} compiler: {command[0]} cannot be run: {error.strerror}",

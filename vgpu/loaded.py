@@ -7,8 +7,8 @@ its descriptor.
 import struct
 from collections.abc import Mapping
 
-from aotforge.formats.code_object import CodeObjectError, kernel_metadata, metadata
-from aotforge.formats.elf import ElfFile, read_elf
+from vgpu.code_object import CodeObjectError, kernel_metadata, metadata
+from vgpu.elf import ElfFile, read_elf
 
 _MACHINE, _SHARED_OBJECT = 224, 3
 _ABI = (64, 3)

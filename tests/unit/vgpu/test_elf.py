@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from aotforge.formats.code_object import CodeObjectError
-from aotforge.formats.elf import read_elf
+from vgpu.code_object import CodeObjectError
+from vgpu.elf import read_elf
 
 _HEADER, _SEGMENT, _SECTION = 64, 56, 64
 

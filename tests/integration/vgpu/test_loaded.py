@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from aotforge.errors import PackError, ReleaseError
-from aotforge.formats.elf import read_elf
 from aotforge.pack.binary import bytes_source
 from aotforge.pack.container import encode_container, read_index
 from aotforge.pack.model import Compressor
@@ -20,6 +19,7 @@ from aotforge.targets.amd.backend import AMD
 from aotforge.verify.verdict import ImageTask
 from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.unit.verify.test_verdicts import RESOURCES
+from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, link
 
 pytestmark = pytest.mark.compiler
