@@ -6,7 +6,6 @@ import sys
 
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
-    ci_jobs,
     conformance,
     containers,
     deliver,

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +31,14 @@ from aotforge.cli.values import (
     job_count,
     names,
 )
-from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
+from aotforge.pipeline.requests import (
+    BuildRequest,
+    CachedRequest,
+    PacksRequest,
+    PartRequest,
+    VerifyRequest,
+    WindowsRequest,
+)
 
 if TYPE_CHECKING:
     from aotforge.pipeline.build_record import RecordingObserver
@@ -55,30 +62,99 @@ def observed(request: "ImagesRequest", output: Output) -> "Iterator[RecordingObs
 def build(request: BuildRequest, output: Output) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs.
 
-    Keys of aotforge.toml, a file in the checkout, set what has no flag (docs/tasks.md).
-
-      ./dev build --arch gfx908
-      ./dev build --arch MI100,gfx90a --profile quick --output /srv/releases
+    ./dev build --arch gfx908
+    ./dev build --arch MI100,gfx90a --profile quick --output /srv/releases
     """
-    from aotforge.pipeline.build_command import run_build
+    from aotforge.pipeline.build_release import build
 
     with observed(request, output) as observer:
-        report = run_build(request, observer=observer)
-        observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
+        report = build(request, observer=observer)
+        observer.end("finished", release=str(report.release.folder))
     print_report(report, json=output.json)
 
 
-@command("compile.job")
-def compile_job(
-    name: Annotated[str, "label or key of a compile job"],
-    arch: Arch,
-    profile: Profile = None,
-    executor: Executor = "local",
-    keep: Keep = False,
-    cache: Cache = None,
-    json: Json = False,
+@command("build.windows")
+def build_windows(
+    request: WindowsRequest,
+    output: Output,
+    dl: Annotated[
+        str | None, "instead dl.dll, its import libraries, libdl.a and dlfcn.h, into this folder"
+    ] = None,
+    forward: Annotated[
+        str | None, "instead a .dll that forwards every call to this one, so that both share state"
+    ] = None,
+    name: Annotated[str, "with --forward: the name of the new .dll"] = "",
 ) -> None:
-    """Compile one job alone, without the cache, and show its resources or every error."""
+    """Build the library for Windows as a zip file and a wheel, with images that were built on Linux.
+
+    ./dev build.windows --images releases/dist/0.11.2b-r1
+    """
+    from aotforge.library.build_windows import build_dl
+    from aotforge.library.forwarder import build_forwarder
+    from aotforge.pipeline.build_windows import build_windows as build
+    from aotforge.pipeline.display import BuildDisplay
+
+    if forward:
+        made = build_forwarder(Path(forward), name=name, output=request.output or Path(forward).parent)
+        files = [str(made.module), str(made.msvc), str(made.gnu)]
+        print_either({"files": files, "names": len(made.names)}, files, json=output.json)
+    elif dl:
+        built = build_dl(ROOT, output=Path(dl), cache=request.cache)
+        lines = [
+            f"{built.source} in {built.folder}:",
+            *(f"  {digest}  {name}" for name, digest in built.digests),
+        ]
+        values = {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)}
+        print_either(values, lines, json=output.json)
+    else:
+        with BuildDisplay(quiet=output.silent, events=output.events) as display:
+            report = build(request, observer=display)
+        print_report(report, json=output.json)
+
+
+@command("compile")
+def compile_(
+    request: PartRequest,
+    console: Output,
+    job: Annotated[
+        str | None, "instead one job alone, without the cache: its label or key (./dev plan)"
+    ] = None,
+    output: Annotated[
+        str | None, "instead unpacked packs for a build with CMake: a folder that gets only them"
+    ] = None,
+    minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0,
+) -> None:
+    """Compile and verify images into the caches: all, or a part, which a later build finds there.
+
+    ./dev compile --arch gfx908 --part 1/4 --cache-to s3://BUCKET/cache
+    ./dev compile --arch gfx908 --output images
+    ./dev compile --arch gfx908 --job JOB
+    """
+    from aotforge.pipeline.images import build_packs
+    from aotforge.pipeline.parts import compile_part
+
+    if job:
+        _compile_job(request, job, json=console.json)
+        return
+    with observed(request, console) as observer:
+        if output:
+            shared = {field.name: getattr(request, field.name) for field in fields(CachedRequest)}
+            packs = PacksRequest(
+                **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
+            )
+            lines, values = (
+                (made := build_packs(packs, observer=observer)).lines(),
+                {"output": str(made.output)},
+            )
+        else:
+            part = compile_part(request, observer=observer)
+            lines, values = part.lines(), part.fields()
+        observer.end("finished")
+    print_either(values, lines, json=console.json)
+
+
+def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
+    """Compiles one job and prints its resources, or every error."""
     from tempfile import TemporaryDirectory
 
     from aotforge.base.architectures import load_architectures
@@ -88,18 +164,19 @@ def compile_job(
     from aotforge.sandbox.executors.choose import choose_execution_targets
     from aotforge.sandbox.executors.step import KERNELS
 
-    folder, archs = cache_folder(cache), archs_of(arch)
     execution = choose_execution_targets(
-        executor,
+        request.executor,
         ROOT,
-        cache=folder,
+        cache=request.cache,
         roots=(KERNELS,),
-        keep=keep,
-        environment=dict(os.environ),
+        keep=request.keep,
+        environment=request.environment,
         observer=LineObserver(print_status),
     ).kernels
-    toolchain = toolchain_of(execution, cache=folder)
-    job = find_job(plan_project(ROOT, archs=archs, profile=profile, toolchain=toolchain), name)
+    toolchain = toolchain_of(execution, cache=request.cache)
+    job = find_job(
+        plan_project(ROOT, archs=request.archs, profile=request.profile, toolchain=toolchain), name
+    )
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
@@ -108,20 +185,9 @@ def compile_job(
             scratch=Path(scratch),
             execution=execution,
         )
-    fields: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
-    fields |= {"bytes": len(image.binary), **asdict(image.resources)}
-    print_either(fields, [f"{name:18} {value}" for name, value in fields.items()], json=json)
-
-
-@command("source.images")
-def source_images(request: PacksRequest, output: Output) -> None:
-    """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
-    from aotforge.pipeline.images import build_packs
-
-    with observed(request, output) as observer:
-        report = build_packs(request, observer=observer)
-        observer.end("finished")
-    print_either(None, report.lines(), json=False)
+    values: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
+    values |= {"bytes": len(image.binary), **asdict(image.resources)}
+    print_either(values, [f"{name:18} {value}" for name, value in values.items()], json=json)
 
 
 @command("plan")

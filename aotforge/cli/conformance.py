@@ -7,7 +7,7 @@ from typing import Annotated
 
 from aotforge.cli.deliver import release_folder
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, print_either, print_result, use_color
+from aotforge.cli.output import Json, Progress, print_either, print_result, use_color
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Cache, Key, Unsandboxed, cache_folder, job_count
 from aotforge.errors import CompatError, UsageError
@@ -107,9 +107,7 @@ def check(
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
-    progress: Annotated[
-        str, "auto (the default), or json: events on standard error", "auto", "json"
-    ] = "auto",
+    progress: Progress = "auto",
 ) -> None:
     """Check a candidate release, which executes its library in a sandbox, and print every violation.
 

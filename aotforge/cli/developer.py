@@ -13,6 +13,7 @@ from aotforge.cli.publish import Trust, checked_index
 from aotforge.cli.settings import HOME, ROOT
 from aotforge.cli.values import Cache, job_count, named_cache
 from aotforge.errors import UnknownNameError, suggest
+from aotforge.pipeline.requests import CiRequest
 
 LINTERS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-m", "ruff", "format", "--check", "."),
@@ -83,13 +84,25 @@ def doctor(
 @command("wheel")
 def wheel(
     output: Annotated[str | None, "folder for the wheel (default: releases/dist/wheels)"] = None,
+    hf_kernel: Annotated[
+        str | None, "instead this release folder as a package for Hugging Face's kernels, beside it"
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Make the wheel with the console script `aotforge` and the Triton back end for CPUs; equal sources give equal bytes."""
+    """Make the wheel with the console script `aotforge`; equal sources give equal bytes.
+
+    ./dev wheel --output dist
+    ./dev wheel --hf-kernel releases/dist/0.11.2b-r1
+    """
     from aotforge.base.files import make_folders, output_errors
     from aotforge.formats.archive import sha256_file
+    from aotforge.pipeline.hf_package import package_release
     from aotforge.release.console_wheel import write_console_wheel
 
+    if hf_kernel:
+        report = package_release(ROOT, Path(hf_kernel).absolute())
+        print_either(report.fields(), report.lines(), json=json)
+        return
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
@@ -141,3 +154,13 @@ def bench(name: Annotated[str | None, "one benchmark, e.g. pack_size (default: a
     if name and name not in found:
         raise UnknownNameError(f"unknown benchmark {name}", hint=suggest(name, found))
     _run_all([[sys.executable, "-m", f"benchmarks.{stem}"] for stem in ([name] if name else found)])
+
+
+@command("ci.matrix")
+def matrix(request: CiRequest) -> None:
+    """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/ci.md)."""
+    from json import dumps
+
+    from aotforge.pipeline.ci_matrix import matrix
+
+    print_result(dumps(matrix(request), separators=(",", ":")))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from invoke.collection import Collection
 from invoke.exceptions import ParseError
-from invoke.parser import Argument
+from invoke.parser import Argument, ParserContext
 from invoke.tasks import Task
 
 from aotforge.cli.output import exit_codes, with_program_name
@@ -37,6 +37,7 @@ class Flag(Argument):
     def __init__(self, *, choices: tuple[str, ...] = (), **options: Any) -> None:
         super().__init__(**options)
         self.choices = choices
+        self.context: ParserContext | None = None
 
     def __deepcopy__(self, memo: object) -> "Flag":
         return copy.copy(
@@ -47,16 +48,17 @@ class Flag(Argument):
         """Raises ParseError."""
         name = f"--{self.names[0]}"
         if isinstance(value, str) and value.startswith("--"):
-            raise ParseError(
-                f"{name} needs a value, not {value}" if not self.positional else f"unknown flag {value}"
-            )
+            what = f"unknown flag {value}" if self.positional else f"{name} needs a value, not {value}"
+            raise ParseError(what, self.context)
         if self.choices and value not in self.choices:
-            raise ParseError(f"{name} {value} is not valid; its values are {', '.join(self.choices)}")
+            raise ParseError(
+                f"{name} {value} is not valid; its values are {', '.join(self.choices)}", self.context
+            )
         try:
             super().set_value(value, cast)
         except ValueError:
             kind = "an integer" if self.kind is int else "a number"
-            raise ParseError(f"{name} {value} is not {kind}; {name}: {self.help}") from None
+            raise ParseError(f"{name} {value} is not {kind}; {name}: {self.help}", self.context) from None
 
 
 class FlagTask(Task[Any]):

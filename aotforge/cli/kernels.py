@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, print_checked, print_either, print_status
+from aotforge.cli.output import Json, Progress, print_checked, print_either, print_status
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Arch, Cache, Profile, absolute, cache_folder, one_arch, pairs
 from aotforge.errors import UsageError
@@ -145,9 +145,7 @@ def tune(
     profile: Profile = None,
     cache: Cache = None,
     json: Json = False,
-    progress: Annotated[
-        str, "auto (the default), or json: events on standard error", "auto", "json"
-    ] = "auto",
+    progress: Progress = "auto",
 ) -> None:
     """Search settings of a kernel, ranked by the estimate of `./dev cost` or timed on a GPU.
 
@@ -184,10 +182,10 @@ def tune(
     caches = make_request(CachedRequest, {"cache": cache})
     with (
         shared_objects(caches, print_status) as shared,
-        cluster_of(caches, shared, print_status) as cluster,
+        cluster_of(caches, print_status) as cluster,
         display.progress("tuning", quiet=json, events=progress == "json") as line,
     ):
-        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster.cluster) if cluster else None)
+        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster) if cluster else None)
         report = tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
     print_either(report.fields(), report.lines(), json=json)
 

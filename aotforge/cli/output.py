@@ -18,6 +18,12 @@ from aotforge.cli.settings import INSTALLED
 from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError
 
 Json = Annotated[bool, "print JSON for programs"]
+Progress = Annotated[
+    str,
+    "auto: a line on a terminal, only notes elsewhere; json: events on stderr (docs/errors.md)",
+    "auto",
+    "json",
+]
 
 _COMMAND = re.compile(r"\./dev (?=TASK|-|[a-z])")
 _MACHINE = {
@@ -39,13 +45,7 @@ class Output:
 
     json: Json = False
     quiet: Annotated[bool, "no progress and no notes"] = False
-    progress: Annotated[
-        str,
-        "auto (the default): a line on a terminal, only notes elsewhere, nothing with --json; json: events on "
-        "standard error, one JSON object a line (docs/errors.md)",
-        "auto",
-        "json",
-    ] = "auto"
+    progress: Progress = "auto"
 
     def __post_init__(self) -> None:
         if self.events and self.quiet:

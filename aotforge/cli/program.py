@@ -10,7 +10,7 @@ from typing import NoReturn
 from invoke.collection import Collection
 from invoke.config import Config
 from invoke.exceptions import Exit, ParseError
-from invoke.parser import Argument
+from invoke.parser import Argument, Parser
 from invoke.program import Program
 
 from aotforge.cli.output import exit_codes, print_result
@@ -50,9 +50,20 @@ class AotforgeProgram(Program):
 
     def core_args(self) -> list[Argument]:
         """Those of invoke that are not about commands which tasks run."""
-        arguments = [one for one in super().core_args() if one.names[0] in _CORE]
-        next(one for one in arguments if one.names[0] == "write-pyc").default = True
-        return arguments
+        return [one for one in super().core_args() if one.names[0] in _CORE]
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        """Parses them; modules are compiled once, which invoke's own program never keeps."""
+        before = sys.dont_write_bytecode
+        super().parse_core(argv)
+        sys.dont_write_bytecode = before
+
+    def _make_parser(self) -> Parser:
+        parser = super()._make_parser()
+        for context in parser.contexts.values():
+            for argument in context.args.values():
+                argument.context = context  # completion needs it where a value is refused
+        return parser
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
         """Runs a command line. Raises UsageError and what the task raises."""

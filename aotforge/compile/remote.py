@@ -83,7 +83,7 @@ class RemoteScheduler:
             raise ExecutorError(
                 f"{step.name} ended with status {result.status} and {len(lost)} jobs not finished",
                 cause=" / ".join(log[-3:]),
-                hint=result.kept or "run it again with --keep to inspect the files that it leaves",
+                hint=result.kept or "run it again with `keep = true` in aotforge.toml to inspect the files that it leaves",
             )
 
     def _step(self) -> Step:

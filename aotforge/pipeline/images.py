@@ -39,7 +39,7 @@ from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
 
 if TYPE_CHECKING:
-    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
+    from aotforge.pipeline.cluster import Cluster
     from aotforge.verify.report import VerifyReport  # numpy: 80 ms of a no-op build
 
 
@@ -122,7 +122,7 @@ class ImageBuilder:
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     device: bool = False
     shared: SharedObjects = NOT_SHARED
-    cluster: ClusterEngine | None = None
+    cluster: Cluster | None = None
 
     def compile(self, plan: Plan, cache: Cache) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
@@ -152,20 +152,19 @@ class ImageBuilder:
             verdicts.fetch()
         architectures = load_architectures(self.request.root / "manifests")
         if self.cluster:
-            return self.cluster.verify(
-                plan, images, architectures=architectures, observer=self.observer, device=self.device
+            report = self.cluster.verify(plan, images, architectures, self.observer, device=self.device)
+        else:
+            report = verify_images(
+                plan,
+                images,
+                kernels_root=self.request.kernels,
+                cache=self.request.cache,
+                architectures=architectures,
+                jobs=self.request.jobs,
+                on_event=self.observer.verdict,
+                on_stage=self.observer.stage,
+                device=self.device,
             )
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=self.request.kernels,
-            cache=self.request.cache,
-            architectures=architectures,
-            jobs=self.request.jobs,
-            on_event=self.observer.verdict,
-            on_stage=self.observer.stage,
-            device=self.device,
-        )
         if verdicts:
             verdicts.offer()
         return report
@@ -254,7 +253,7 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
         files: dict[str, bytes] = {}
         with (
             Cache(request.cache, shared) as cache,
-            cluster_of(request, shared, observer.note) as cluster,
+            cluster_of(request, observer.note) as cluster,
         ):
             builder = ImageBuilder(
                 request=request, observer=observer, limits=limits, shared=shared, cluster=cluster

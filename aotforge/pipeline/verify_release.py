@@ -70,7 +70,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
     plans = make_plans(request, only=Only(request.only))
     with (
         shared_objects(request, observer.note) as shared,
-        cluster_of(request, shared, observer.note) as cluster,
+        cluster_of(request, observer.note) as cluster,
     ):
         builder = ImageBuilder(
             request=request, observer=observer, device=request.device, shared=shared, cluster=cluster

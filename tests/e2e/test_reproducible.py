@@ -26,7 +26,7 @@ def test_two_clones_make_one_windows_zip(tmp_path: Path) -> None:
             (cache() / part).mkdir(exist_ok=True)
             (folder / "cache" / part).symlink_to(cache() / part)
         flags = ("--executor", "docker", "--cache", str(folder / "cache"), "--output", str(folder / "out"))
-        report = json.loads(invoke(checkout, "build", "--platform", "windows", "--json", *flags).stdout)
+        report = json.loads(invoke(checkout, "build.windows", "--json", *flags).stdout)
         assert report["fresh"]
         digests.add(hashlib.sha256(Path(report["file"]).read_bytes()).hexdigest())
     assert len(digests) == 1

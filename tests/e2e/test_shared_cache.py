@@ -24,9 +24,8 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     place = tmp_path / "shared"
     checkout = copy_checkout(tmp_path / "checkout")
     trusted = ("--cache", str(HOME / "cache"), "--output", str(tmp_path / "first"))
-    first = build_json(
-        checkout, *BUILD, *trusted, "--cache-to", str(place), "--cache-keys", str(tmp_path / "keys")
-    )
+    keys = {"AOTFORGE_CACHE_KEYS": str(tmp_path / "keys")}
+    first = build_json(checkout, *BUILD, *trusted, env={"AOTFORGE_CACHE_TO": str(place), **keys})
     store = DirectoryStore(place)
     named = load_state(store, load_keys(tmp_path / "keys", {})).index.cache
     assert named is not None
@@ -35,21 +34,13 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     assert kinds["library-2"] == 1
     assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
     # a release that is up to date fills another place, too
-    late = build_json(
-        checkout,
-        *BUILD,
-        *trusted,
-        "--cache-to",
-        str(tmp_path / "late"),
-        "--cache-keys",
-        str(tmp_path / "keys"),
-    )
+    late = build_json(checkout, *BUILD, *trusted, env={"AOTFORGE_CACHE_TO": str(tmp_path / "late"), **keys})
     assert not late["fresh"] and sorted(named_objects(tmp_path / "late")) == sorted(named_objects(place))
     victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]
     poisoned = place / object_name(victim)
     poisoned.write_bytes(poisoned.read_bytes()[:-1] + b"!")
-    source = ("--cache-from", str(place), "--cache-root", str(tmp_path / "keys" / "roots" / "1.root.json"))
-    report = build_json(checkout, *BUILD, *source)
+    root = {"AOTFORGE_CACHE_ROOT": str(tmp_path / "keys" / "roots" / "1.root.json")}
+    report = build_json(checkout, *BUILD, "--cache-from", str(place), env=root)
     assert (report["compiled"], report["executed"]) == (1, 0)
     refused, summary = report["shared_cache"]
     assert refused.endswith("has other content than the signed index states; it is dropped and made again")

@@ -65,7 +65,7 @@ class CachePlaces:
         if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
             raise PublishError(
                 "there is no key to sign the list of the shared cache with",
-                cause=f"only trusted jobs write: neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS "
+                cause=f"only trusted jobs write: neither cache-keys in aotforge.toml, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS "
                 f"with {_PREFIX}ROOT are set",
                 hint="--cache-from ADDRESS reads without keys; `./dev release.keys --create FOLDER` makes one",
             )
@@ -82,8 +82,8 @@ class CachePlaces:
         if not named:
             raise TrustError(
                 f"there is no root of trust for the shared cache {redact_urls(self.source or '')}",
-                cause=f"neither --cache-root nor {_PREFIX}ROOT is set",
-                hint="get root.json from the cache's owner by a way that you trust, then --cache-root FILE",
+                cause=f"neither cache-root in aotforge.toml nor {_PREFIX}ROOT is set",
+                hint="get root.json from the cache's owner by a way that you trust, then cache-root = \"FILE\" in aotforge.toml",
             )
         return trusted_root(named, Path(), {})
 

@@ -102,11 +102,11 @@ _LIMITS: dict[str, tuple[Callable[[StepLimits], str], str]] = {
     ),
     "outputs": (
         lambda limits: f"{limits.output_bytes / GIB:.3g} GiB of output files",
-        "a program writes without end: run the step with --keep and inspect it",
+        "a program writes without end: set `keep = true` in aotforge.toml and inspect it",
     ),
     "processes": (
         lambda limits: f"{limits.processes} processes",
-        "a program starts processes without end: run the step with --keep and inspect it",
+        "a program starts processes without end: set `keep = true` in aotforge.toml and inspect it",
     ),
 }
 

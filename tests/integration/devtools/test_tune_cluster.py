@@ -1,4 +1,4 @@
-"""`./dev tune all --engine dask`: workers estimate settings as this machine does, and a shared cache has what they found."""
+"""`./dev tune` with a scheduler: workers estimate settings as this machine does, and a shared cache has what they found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.cluster import HOME, started_cluster
 from tests.support.publishing import NOW, ROOT
 
 pytestmark = [pytest.mark.compiler, pytest.mark.slow]
-pytest.importorskip("distributed", reason="the packages of --engine dask are not installed")
+pytest.importorskip("distributed", reason="the packages of dask are not installed")
 
 TUNE = ("tune", "add.add", "--key", "dtype=fp16", "--shape", "n=4096", "--json", "--budget", "2h")
 
@@ -46,13 +46,16 @@ def test_a_cluster_finds_what_one_machine_finds(
             if (HOME / "cache" / name).is_dir():
                 (cache / name).symlink_to(HOME / "cache" / name)
     alone = tuned(capsys, "--cache", str(caches[0]))
-    place = ("--cache-to", str(tmp_path / "place"), "--cache-keys", str(tmp_path / "keys"))
     with started_cluster(tmp_path / "dask", 2) as address:
-        dask = ("--engine", "dask", "--scheduler", address, "--trust-network")
-        found = tuned(capsys, "--cache", str(caches[1]), *place, *dask)
+        with monkeypatch.context() as settings:
+            settings.setenv("AOTFORGE_CACHE_TO", str(tmp_path / "place"))
+            settings.setenv("AOTFORGE_CACHE_KEYS", str(tmp_path / "keys"))
+            settings.setenv("AOTFORGE_SCHEDULER", address)
+            found = tuned(capsys, "--cache", str(caches[1]))
     assert ranking(found) == ranking(alone) and len(found["tried"]) == 6
     assert (found["known"], alone["known"]) == (0, 0)
     shutil.rmtree(caches[1])
-    root = ("--cache-root", str(tmp_path / "keys" / "roots" / "1.root.json"))
-    later = tuned(capsys, "--cache", str(caches[2]), "--cache-from", str(tmp_path / "place"), *root)
+    monkeypatch.setenv("AOTFORGE_CACHE_FROM", str(tmp_path / "place"))
+    monkeypatch.setenv("AOTFORGE_CACHE_ROOT", str(tmp_path / "keys" / "roots" / "1.root.json"))
+    later = tuned(capsys, "--cache", str(caches[2]))
     assert ranking(later) == ranking(alone) and later["known"] == 7

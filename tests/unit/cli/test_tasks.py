@@ -28,7 +28,7 @@ FLAGS = {
     "only": "flash,add",
     "verify": True,
 }
-MOST_WORDS = 4200
+MOST_WORDS = 3000
 
 
 def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
