@@ -17,7 +17,6 @@ _CODE_OBJECTS = (
     "vgpu/code_object.py",
     "vgpu/elf.py",
     "vgpu/errors.py",
-    "vgpu/loaded.py",
     "vgpu/native_code.py",
 )
 
@@ -106,7 +105,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/pipeline/images.py",
     ),
     # in addition, what runs jobs on the workers of a cluster
-    "cluster": ("aotforge/pipeline/cluster_worker.py", "aotforge/compile/warm_worker.py"),
+    "cluster": ("aotforge/pipeline/cluster_worker.py", "aotforge/base/workers.py"),
 }
 
 

@@ -99,13 +99,9 @@ def build_windows(
         files = [str(made.module), str(made.msvc), str(made.gnu)]
         print_either({"files": files, "names": len(made.names)}, files, json=output.json)
     elif dl:
-        built = build_dl(ROOT, output=Path(dl), cache=request.cache)
-        lines = [
-            f"{built.source} in {built.folder}:",
-            *(f"  {digest}  {name}" for name, digest in built.digests),
-        ]
-        values = {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)}
-        print_either(values, lines, json=output.json)
+        digests = build_dl(ROOT, output=Path(dl))
+        lines = [f"{dl}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
+        print_either({"folder": dl, "sha256": digests}, lines, json=output.json)
     else:
         with BuildDisplay(quiet=output.silent, events=output.events) as display:
             report = build(request, observer=display)

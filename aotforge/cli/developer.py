@@ -61,14 +61,12 @@ def lint() -> None:
 
 @command("doctor")
 def doctor(
-    purpose: Annotated[
-        str, "build, windows, containers, release, install; several are separated by commas"
-    ] = "build",
+    purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
     json: Json = False,
 ) -> None:
-    """Check what this machine offers to a build, a release or an installation; each line that fails has its cure."""
+    """Check what this machine offers to a build or an installation; each line that fails has its cure."""
     from aotforge.devtools.doctor import Request, examine
 
     request = Request(
@@ -158,7 +156,7 @@ def bench(name: Annotated[str | None, "one benchmark, e.g. pack_size (default: a
 
 @command("ci.matrix")
 def matrix(request: CiRequest) -> None:
-    """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/ci.md)."""
+    """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/scale.md)."""
     from json import dumps
 
     from aotforge.pipeline.ci_matrix import matrix

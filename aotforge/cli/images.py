@@ -104,11 +104,9 @@ def cache(
     ] = None,
     cache_root: Annotated[
         str | None,
-        "root of trust of the shared cache, a file (default: AOTFORGE_CACHE_ROOT)",
+        "root of trust of the shared cache, a file",
     ] = None,
-    cache_keys: Annotated[
-        str | None, "with --prune: folder of the keys of the shared cache (default: AOTFORGE_CACHE_KEYS)"
-    ] = None,
+    cache_keys: Annotated[str | None, "with --prune: folder of the keys of the shared cache"] = None,
     json: Json = False,
 ) -> None:
     """Objects and sizes of the cache folder by kind, with the days of their use; with --prune, bound them.
@@ -134,7 +132,6 @@ def cache(
             root=cache_root,
             keys=absolute(cache_keys),
             limit=int((prune or 0) * 2**30),
-            environment=os.environ,
         )
         if prune is not None:
             print_report(prune_shared(places), json=json)

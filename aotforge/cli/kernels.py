@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from aotforge.cli.flags import command
 from aotforge.cli.output import Json, Progress, print_checked, print_either, print_status
 from aotforge.cli.settings import ROOT
-from aotforge.cli.values import Arch, Cache, Profile, absolute, cache_folder, one_arch, pairs
+from aotforge.cli.values import Arch, Cache, Profile, cache_folder, one_arch, pairs
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def debug(
 
 @command("cost")
 def cost(
-    image: Annotated[
-        str, "label or key of a job, digest of an image (or first digits), or a kernel such as attn_fwd"
-    ],
+    image: Annotated[str, "label or first digits of a job's key, or a kernel such as attn_fwd"],
     arch: Arch = "gfx908",
     compare: Annotated[Sequence[str] | None, "another image or kernel, next to it (may be repeated)"] = None,
     setting: Annotated[
@@ -123,11 +121,6 @@ class TimedFlags:
         "with --device: percent by which the rules' choice may drift in a round before that is repeated",
     ] = 5.0
     seconds: Annotated[float, "with --device: longest time of one launch, with its copies"] = 60.0
-    prepare: Annotated[
-        str | None,
-        "compile candidates of a kernel into this folder, for a machine with a GPU and no compiler",
-    ] = None
-    candidates: Annotated[str | None, "with --device: the folder of --prepare, instead of compiling"] = None
 
 
 @command("tune")
@@ -170,15 +163,9 @@ def tune(
         seconds=_seconds(budget),
         profile=profile,
         device=_on_device(timed) if timed.device else None,
-        candidates=absolute(timed.candidates),
         write=write,
     )
-    _check(request, prepare=timed.prepare)
-    if timed.prepare:
-        with display.progress("compiling", quiet=json, events=progress == "json") as line:
-            lines = tool.prepare(request, Path(timed.prepare).absolute(), on_tried=line.update)
-        print_either({"folder": timed.prepare, "lines": lines}, lines, json=json)
-        return
+    _check(request)
     caches = make_request(CachedRequest, {"cache": cache})
     with (
         shared_objects(caches, print_status) as shared,
@@ -190,22 +177,12 @@ def tune(
     print_either(report.fields(), report.lines(), json=json)
 
 
-def _check(request: "TuneRequest", *, prepare: str | None) -> None:
+def _check(request: "TuneRequest") -> None:
     """Raises UsageError for flags that do not fit together."""
     if request.kernel is None and (request.keys or request.shapes):
         raise UsageError(
             "--key and --shape are of one kernel, and none is named",
             hint="./dev tune attn_fwd --key width=64",
-        )
-    if prepare and (request.device or request.candidates):
-        raise UsageError(
-            "--prepare only compiles",
-            hint="--prepare FOLDER here, --candidates FOLDER --device where the GPU is",
-        )
-    if request.candidates and not (request.device and request.kernel):
-        raise UsageError(
-            "--candidates are those of one kernel, and are timed",
-            hint="./dev tune attn_fwd --candidates FOLDER --device",
         )
 
 

@@ -22,7 +22,7 @@ From = Annotated[
 ]
 Keys = Annotated[
     str | None,
-    "folder of signing keys (default: AOTFORGE_KEYS, or AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP)",
+    "folder of signing keys (default: AOTFORGE_KEYS)",
 ]
 Trust = Annotated[str | None, "the root of trust, a file (default: AOTFORGE_ROOT, else releases/root.json)"]
 

@@ -41,9 +41,8 @@ class LibraryBuild:
     `digests` are the SHA-256 of all files by path there.
 
     `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change a
-    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for Linux needs
-    (e.g. "2.35"), `dl` names the sources of dl.dll for Windows. `fresh` is False when an earlier build
-    had the same inputs.
+    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for
+    Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same inputs.
     """
 
     prefix: Path
@@ -54,7 +53,6 @@ class LibraryBuild:
     fresh: bool
     compiler: str
     glibc: str = ""
-    dl: str = ""
 
     @property
     def soname(self) -> str:

@@ -65,7 +65,6 @@ class WindowsReport:
             "contents_sha256": self.contents,
             "fresh": self.fresh,
             "compiler": self.runtime.compiler,
-            "dl": self.runtime.dl,
             "images": [{"name": name, "size": size} for name, size in self.images],
         }
 
@@ -121,7 +120,7 @@ def _members(
     own = resources.files("aotforge.release")
     found = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}
     notes = own.joinpath("windows_notes.txt").read_text(encoding="utf-8")
-    found[_NOTES] = notes.replace("@release@", manifest.name).replace("@dl@", runtime.dl).encode()
+    found[_NOTES] = notes.replace("@release@", manifest.name).encode()
     found[f"{_LICENCES}/LICENSE"] = (root / "LICENSE").read_bytes()
     for name in ("zstd", "mingw-w64"):
         found[f"{_LICENCES}/LICENSE.{name}"] = own.joinpath(f"licences/{name}.txt").read_bytes()

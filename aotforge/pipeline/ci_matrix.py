@@ -15,7 +15,7 @@ SETUP_MINUTES = 4.0
 CPUS = 2
 
 SECONDS_PER_UNIT = 3.2e-5
-"""CPU time from source to verdict per unit of a job's weight, measured 2026-11-20 (docs/ci.md)."""
+"""CPU time from source to verdict per unit of a job's weight, measured 2026-11-20."""
 
 
 def matrix(request: CiRequest) -> list[dict[str, object]]:

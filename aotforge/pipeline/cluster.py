@@ -16,8 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from aotforge.base.object_cache import DamagedObjectError
+from aotforge.compile.pool import Attempt
 from aotforge.compile.scheduler import POLL_SECONDS, CompileSettings, Outcome, longest_first
-from aotforge.compile.warm_worker import Attempt
 from aotforge.errors import ClusterError, ToolchainError, listed
 from aotforge.pipeline.cluster_worker import PREFIX, Instructions, compile_job, resource_name, verify_image
 from aotforge.pipeline.requests import CachedRequest

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotforge.base.files import make_folders, open_lock
-from aotforge.base.machine import default_cache
 from aotforge.base.source_groups import ROOT, files_digest, group_digest
 from aotforge.compile.cache import Cache
-from aotforge.compile.pool import WorkerLimits, worker_count
-from aotforge.compile.warm_worker import Attempt, WarmWorker
+from aotforge.compile.pool import Attempt, CompileWorkers, WorkerLimits, worker_count
 from aotforge.errors import ToolchainError
 from aotforge.plan.model import CompileJob, json_digest
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
+from vgpu.cache import default_cache
 
 if TYPE_CHECKING:
     from aotforge.verify.pool import Pool
@@ -87,17 +86,17 @@ def check_sources(resource: str) -> None:
 class _Tools(threading.local):
     """Processes of one thread, kept between jobs; they end with their thread."""
 
-    _compiler: WarmWorker | None = None
+    _compiler: CompileWorkers | None = None
     _verifier: tuple[Any, Pool] | None = None
     _cache: Cache | None = None
 
-    def compiler(self, limits: WorkerLimits) -> WarmWorker:
+    def compiler(self, limits: WorkerLimits) -> CompileWorkers:
         """The compile worker."""
         if self._compiler is None or self._compiler.limits != limits:
             if self._compiler:
                 self._compiler.close()
             self._cache = self._cache or Cache(default_cache())
-            self._compiler = WarmWorker(
+            self._compiler = CompileWorkers(
                 kernels_root=ROOT / "kernels",
                 allocator=build_allocator(default_cache()),
                 temporary=self._cache.temporary(),

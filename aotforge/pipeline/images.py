@@ -18,7 +18,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import PackError, VerifyError
+from aotforge.errors import PackError, UsageError, VerifyError
 from aotforge.library.interface import check_interfaces
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.pack.reader import open_files
@@ -58,7 +58,9 @@ def make_plans(
     only: Only | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> tuple[Plan, ...]:
-    """One plan per image pack, in the packs' order. Raises what `plan_project` raises."""
+    """One plan per image pack, in the packs' order. Raises UsageError without archs, and what `plan_project` raises."""
+    if not request.archs:
+        raise UsageError("--arch is missing", hint="--arch gfx908, or several: --arch gfx908,MI300X")
     return tuple(
         plan_project(request.root, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
         for archs in by_pack(request.root, request.archs)

@@ -16,9 +16,7 @@ Executor = Annotated[
     "that works",
 ]
 KEEP = "keep a container whose step failed, and print how to enter it"
-CACHE_TO = (
-    "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder (default: AOTFORGE_CACHE_TO)"
-)
+CACHE_TO = "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder"
 SETTING = "setting"
 """Marks a field that is a key of aotforge.toml and no flag."""
 Version = Annotated[
@@ -69,14 +67,12 @@ class CachedRequest(ImagesRequest):
     ] = None
     cache_root: Annotated[
         Path | None,
-        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT, else "
-        "releases/cache-root.json)",
+        "root of trust of the cache to read from, a file",
         SETTING,
     ] = None
     cache_keys: Annotated[
         Path | None,
-        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or AOTFORGE_CACHE_KEY_TARGETS, "
-        "_SNAPSHOT and _TIMESTAMP)",
+        "folder of the keys of the cache to write to",
         SETTING,
     ] = None
     cache_limit: Annotated[
@@ -87,8 +83,7 @@ class CachedRequest(ImagesRequest):
     ] = 20.0
     scheduler: Annotated[
         str | None,
-        "Dask scheduler whose workers compile and verify, tls://HOST:PORT, see docs/scale.md (default: "
-        "AOTFORGE_SCHEDULER, else this machine)",
+        "Dask scheduler whose workers compile and verify, tls://HOST:PORT (docs/scale.md)",
         SETTING,
     ] = None
 
@@ -105,7 +100,6 @@ class ToolsRequest(Request):
 class PartRequest(CachedRequest, ToolsRequest):
     """A part of a build's images, compiled and verified into the caches."""
 
-    archs: Archs = field()
     part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
     cache_to: Annotated[str | None, CACHE_TO] = None
     only: Annotated[tuple[str, ...], ONLY] = ()
@@ -116,7 +110,6 @@ class PartRequest(CachedRequest, ToolsRequest):
 class BuildRequest(CachedRequest, ToolsRequest):
     """A release for Linux."""
 
-    archs: Archs = field()
     only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
     version: Version = None
     output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (

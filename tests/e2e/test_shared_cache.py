@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 from aotforge.publish.cache.index import decode_index, object_name
-from aotforge.publish.keys import create_keys, load_keys
 from aotforge.publish.signed_index import load_state
+
+from aotforge.publish.keys import create_keys, load_keys
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.e2e.checkouts import HOME, build_json, copy_checkout, tarballs
 from tests.support.publishing import NOW, ROOT
@@ -24,8 +25,9 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     place = tmp_path / "shared"
     checkout = copy_checkout(tmp_path / "checkout")
     trusted = ("--cache", str(HOME / "cache"), "--output", str(tmp_path / "first"))
-    keys = {"AOTFORGE_CACHE_KEYS": str(tmp_path / "keys")}
-    first = build_json(checkout, *BUILD, *trusted, env={"AOTFORGE_CACHE_TO": str(place), **keys})
+    settings, keys = checkout / "aotforge.toml", f"cache-keys = '{tmp_path / 'keys'}'\n"
+    settings.write_text(f"{keys}cache-to = '{place}'\n")
+    first = build_json(checkout, *BUILD, *trusted)
     store = DirectoryStore(place)
     named = load_state(store, load_keys(tmp_path / "keys", {})).index.cache
     assert named is not None
@@ -34,13 +36,14 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     assert kinds["library-2"] == 1
     assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
     # a release that is up to date fills another place, too
-    late = build_json(checkout, *BUILD, *trusted, env={"AOTFORGE_CACHE_TO": str(tmp_path / "late"), **keys})
+    settings.write_text(f"{keys}cache-to = '{tmp_path / 'late'}'\n")
+    late = build_json(checkout, *BUILD, *trusted)
     assert not late["fresh"] and sorted(named_objects(tmp_path / "late")) == sorted(named_objects(place))
     victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]
     poisoned = place / object_name(victim)
     poisoned.write_bytes(poisoned.read_bytes()[:-1] + b"!")
-    root = {"AOTFORGE_CACHE_ROOT": str(tmp_path / "keys" / "roots" / "1.root.json")}
-    report = build_json(checkout, *BUILD, "--cache-from", str(place), env=root)
+    settings.write_text(f"cache-root = '{tmp_path / 'keys' / 'roots' / '1.root.json'}'\n")
+    report = build_json(checkout, *BUILD, "--cache-from", str(place))
     assert (report["compiled"], report["executed"]) == (1, 0)
     refused, summary = report["shared_cache"]
     assert refused.endswith("has other content than the signed index states; it is dropped and made again")

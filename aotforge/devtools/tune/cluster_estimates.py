@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotforge.base.machine import default_cache
 from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits
@@ -15,9 +14,10 @@ from aotforge.devtools.tune.search import EstimateStore, TunedCost, estimated, m
 from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster import Cluster
 from aotforge.pipeline.cluster_worker import TOOLS, check_sources
+from vgpu.cache import default_cache
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ClusterEstimates:
     """Fills a store with estimates that workers of `cluster` make, of `together` settings at a time."""
 

@@ -73,7 +73,7 @@ def run(
 ) -> dict[str, Any]:
     """Results of a function on the cluster, by number of the job."""
     request = request_of(HOME / "cache", scheduler)
-    with cluster_of(request, [].append if notes is None else notes.append) as cluster:
+    with cluster_of(request, notes.append if notes is not None else lambda _: None) as cluster:
         assert cluster is not None
         cluster.patience = patience
         compiler = replace(toolchain(), **changes)

@@ -113,23 +113,6 @@ def test_errors_in_words(server: Server, tmp_path: Path) -> None:
     assert error["error"]["kind"] == "install"
 
 
-def test_keys_from_the_environment(tmp_path: Path) -> None:
-    """As CI has them: text in variables, the root in a file."""
-    user = User(tmp_path, {})
-    user.run("release.keys", "--create", tmp_path / "keys", "--root-keys", "1", "--threshold", "1")
-    pems = {
-        f"AOTFORGE_KEY_{role.upper()}": (tmp_path / f"keys/{role}-1.pem").read_text()
-        for role in ("targets", "snapshot", "timestamp")
-    }
-    pems["AOTFORGE_ROOT"] = str(tmp_path / "keys/roots/1.root.json")
-    release = make_release(tmp_path / "r1")
-    user.run("release.publish", "--folder", release, "--to", tmp_path / "d", env=pems)
-    bad = pems | {"AOTFORGE_KEY_TARGETS": pems["AOTFORGE_KEY_TARGETS"].replace("M", "N")}
-    assert "AOTFORGE_KEY_TARGETS is not an Ed25519" in user.run(
-        "release.publish", "--folder", release, "--to", tmp_path / "d", env=bad, code=6
-    )
-
-
 def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
     """Reading needs no credentials where the bucket is public."""
     user = User(tmp_path, server.environment())

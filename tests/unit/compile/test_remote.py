@@ -77,7 +77,7 @@ def test_messages_that_are_not_valid(message: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("CacheError", "CacheError"), ("listed", "AotforgeError"), ("ClassVar", "AotforgeError")],
+    [("CacheError", "CacheError"), ("listed", "UserError")],
 )
 def test_errors_are_those_of_this_project(name: str, kind: str) -> None:
     with pytest.raises(AotforgeError, match="w") as caught:

@@ -266,8 +266,6 @@ def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -
         ("add --budget 0m --device", "--budget 0m is not a valid time"),
         ("all --key width=64", "--key and --shape are of one kernel"),
         ("add --device --drift 0", "--drift and --seconds are more than 0"),
-        ("add --device --prepare folder", "--prepare only compiles"),
-        ("add --candidates folder", "--candidates are those of one kernel, and are timed"),
     ],
 )
 def test_flags_that_do_not_fit_are_usage_errors(

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import tasks  # noqa: F401 - registers the tasks
-from aotforge.cli.program import TASKS
+from aotforge.cli.command import TASKS
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.ci_matrix import SETUP_MINUTES, matrix
 from aotforge.pipeline.images import make_plans
