@@ -25,7 +25,6 @@ from aotforge.cli.values import (
     Cache,
     OnlyNames,
     Profile,
-    Unsandboxed,
     archs_of,
     cache_folder,
     job_count,
@@ -157,8 +156,8 @@ def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
     from aotforge.base.progress import LineObserver
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
     from aotforge.plan.planner import plan_project
-    from aotforge.sandbox.executors.choose import choose_execution_targets
-    from aotforge.sandbox.executors.step import KERNELS
+    from aotforge.run.choose import choose_execution_targets
+    from aotforge.run.step import KERNELS
 
     execution = choose_execution_targets(
         request.executor,
@@ -239,7 +238,6 @@ def demo(
     release: Annotated[
         str | None, "show this release folder, whose library is executed, instead of a build"
     ] = None,
-    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
     jobs: Annotated[int | None, "worker processes at most"] = None,
 ) -> None:
@@ -249,7 +247,6 @@ def demo(
     """
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
     from aotforge.pipeline.display import BuildDisplay
-    from aotforge.sandbox.release_programs import is_own_release
 
     request = BuildRequest(
         root=ROOT,
@@ -260,8 +257,7 @@ def demo(
         environment=dict(os.environ),
     )
     folder = Path(release).absolute() if release else None
-    own = folder is None or is_own_release(folder, ROOT)
     with BuildDisplay(quiet=output.silent, events=output.events) as display:
-        shown = DemoRequest(build=request, release=folder, own=own, unsandboxed=unsandboxed)
+        shown = DemoRequest(build=request, release=folder)
         report = demo(shown, observer=display)
     print_checked(report, report.require_passed, json=output.json)

@@ -9,7 +9,7 @@ from aotforge.cli.deliver import release_folder
 from aotforge.cli.flags import command
 from aotforge.cli.output import Json, Progress, print_either, print_result, use_color
 from aotforge.cli.settings import ROOT
-from aotforge.cli.values import Cache, Key, Unsandboxed, cache_folder, job_count
+from aotforge.cli.values import Cache, Key, cache_folder, job_count
 from aotforge.errors import CompatError, UsageError
 
 
@@ -103,7 +103,6 @@ def check(
     files: Annotated[bool, "only its files against SHA256SUMS, and with --key the signatures"] = False,
     key: Key = None,
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
-    unsandboxed: Unsandboxed = False,
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
@@ -120,7 +119,6 @@ def check(
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
     from aotforge.release.finalize import check_finalized_release
     from aotforge.release.signing import load_public_key
-    from aotforge.sandbox.release_programs import is_own_release
 
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
     public = load_public_key(Path(key)) if key else None
@@ -137,8 +135,6 @@ def check(
             jobs=job_count(jobs),
             development=development,
             only=[name for name in only.split(",") if name],
-            own=is_own_release(chosen, ROOT),
-            unsandboxed=unsandboxed,
             on_part=line.update,
         )
     print_either(report_fields(report), report_lines(report, colour=use_color()), json=json)

@@ -6,93 +6,44 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from json import dumps
-from pathlib import Path
 from typing import Annotated
 
-from aotforge.base.child_processes import ENGINE, child_environment, fixed_environment, run_child
+from aotforge.base.child_processes import fixed_environment, run_child
 from aotforge.base.progress import LineObserver, Observer, progress
 from aotforge.cli.flags import command
-from aotforge.cli.output import Output, print_result, print_status
+from aotforge.cli.output import Json, print_result, print_status
 from aotforge.cli.settings import ROOT
-from aotforge.cli.values import Cache, absolute, cache_folder
+from aotforge.cli.values import Cache, cache_folder
 
-Names = Annotated[
-    Sequence[str] | None,
-    "a root filesystem of manifests/containers.yaml (may be repeated; default: every one)",
-]
+Name = Annotated[str, "a root filesystem of manifests/containers.yaml"]
 
 
 @contextmanager
-def _observer(output: Output) -> Iterator[Observer]:
-    """A line on stderr per stage, with the seconds since the start; or events."""
+def _observer(*, quiet: bool) -> Iterator[Observer]:
+    """A line on stderr per stage, with the seconds since the start."""
     start = time.monotonic()
-    if output.events or output.silent:
-        with progress(quiet=output.silent, events=output.events) as shown:
+    if quiet:
+        with progress(quiet=True) as shown:
             yield shown
     else:
         yield LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
 
 
-@command("containers.build")
-def build(
-    output: Output,
-    name: Names = None,
-    source: Annotated[
-        Sequence[str] | None,
-        "folder or URL that is tried for packages and wheels first, by SHA-256 or name (may be repeated)",
-    ] = None,
-    export: Annotated[
-        str | None, "also copy every locked file into this folder, which then serves as a --source"
-    ] = None,
-    shell: Annotated[
-        str | None, "then a command line in it, e.g. bash: read-only, no network, an empty /tmp"
-    ] = None,
-    cache: Cache = None,
-) -> None:
-    """Build root filesystems from their locks: what is missing is downloaded, what is in the cache is kept.
-
-    ./dev containers.build --export /srv/packages
-    ./dev containers.build --name kernels --shell bash
-    """
-    from aotforge.sandbox.rootfs.definitions import rootfs_definitions
-    from aotforge.sandbox.rootfs.image import shell_command
-    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store
-
-    folder, out = cache_folder(cache), absolute(export)
-    for one in name or rootfs_definitions(ROOT):
-        with _observer(output) as observer:
-            rootfs = ensure_rootfs(
-                ROOT, one, cache=folder, environment=os.environ, sources=source or (), observer=observer
-            )
-        if out:
-            export_store(ROOT, one, cache=folder, folder=out)
-        values = {"name": rootfs.name, "digest": rootfs.digest, "tar": str(rootfs.tar)}
-        if not shell:
-            print_result(dumps(values) if output.json else "  ".join(values.values()))
-            continue
-        words = shell_command(rootfs, cache=folder, run=shell, terminal=sys.stdin.isatty())
-        bwrap = Path(words[0]).name == "bwrap"
-        own = fixed_environment({"PATH": os.defpath}, "TERM") if bwrap else child_environment(keep=ENGINE)
-        if code := run_child(words, environment=own).returncode:
-            sys.exit(code)
-
-
 @command("containers.lock")
 def lock(
-    output: Output,
-    name: Names = None,
+    name: Annotated[Sequence[str] | None, "a root filesystem (may be repeated; default: every one)"] = None,
     keep: Annotated[
-        bool,
-        "keep the locked packages and wheels; record their result again after a change of the definition",
+        bool, "keep the locked packages and wheels, and record the digest of the result anew"
     ] = False,
     cache: Cache = None,
+    json: Json = False,
 ) -> None:
-    """Resolve definitions against the current mirrors and package index, and write locks and member lists."""
-    from aotforge.sandbox.rootfs.definitions import rootfs_definitions
-    from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs
+    """Resolve definitions against the current mirrors and package index, and write locks."""
+    from aotforge.run.rootfs.definitions import rootfs_names
+    from aotforge.run.rootfs.lock import lock_rootfs
 
-    for one in name or rootfs_definitions(ROOT):
-        with _observer(output) as observer:
+    for one in name or rootfs_names(ROOT):
+        with _observer(quiet=json) as observer:
             made = lock_rootfs(
                 ROOT,
                 one,
@@ -101,10 +52,25 @@ def lock(
                 observer=observer,
                 keep=keep,
             )
-        changes = [f"  {line}" for line in made.changes or ("unchanged",)]
         values = {"name": made.name, "digest": made.digest, "changes": made.changes}
-        print_result(
-            dumps(values)
-            if output.json
-            else "\n".join([f"{made.name}  {made.digest}  {made.file}", *changes])
+        lines = [f"{made.name}  {made.digest}", *(f"  {line}" for line in made.changes or ("unchanged",))]
+        print_result(dumps(values) if json else "\n".join(lines))
+
+
+@command("containers.shell")
+def shell(
+    name: Name,
+    run: Annotated[str, "a command line instead of an interactive shell"] = "",
+    cache: Cache = None,
+) -> None:
+    """A shell in a root filesystem by bubblewrap: read-only, without network, with an empty /tmp."""
+    from aotforge.run.choose import resolve_rootfs
+    from aotforge.run.processes import shell_command
+
+    with _observer(quiet=False) as observer:
+        rootfs = resolve_rootfs(
+            ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=observer
         )
+        words = shell_command(rootfs, run)
+    if code := run_child(words, environment=fixed_environment({"PATH": os.defpath}, "TERM")).returncode:
+        sys.exit(code)

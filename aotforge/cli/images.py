@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from aotforge.base.child_processes import is_secret
 from aotforge.cli.flags import command
@@ -16,6 +16,9 @@ from aotforge.cli.settings import ROOT, load_settings
 from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.cli.variables import VARIABLES
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+
+if TYPE_CHECKING:
+    from aotforge.publish.cache.session import CachePlaces
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -94,68 +97,86 @@ def coverage(
 @command("cache")
 def cache(
     cache: Cache = None,
-    prune: Annotated[
-        float | None,
-        "remove what was not used for longest until this many GiB stay; objects of the last day always stay",
-    ] = None,
-    shared: Annotated[
-        str | None,
-        "a shared cache, which is shown as well, or pruned instead: s3://BUCKET/PREFIX, URL or folder",
-    ] = None,
-    cache_root: Annotated[
-        str | None,
-        "root of trust of the shared cache, a file",
-    ] = None,
-    cache_keys: Annotated[str | None, "with --prune: folder of the keys of the shared cache"] = None,
+    prune: Annotated[float | None, "keep this many GiB: what was not used for longest goes"] = None,
+    shared: Annotated[str | None, "also, or with --prune instead, this shared cache"] = None,
+    cache_root: Annotated[str | None, "with --shared: its root of trust, a file"] = None,
+    cache_keys: Annotated[str | None, "with --shared and --prune: folder of its keys"] = None,
+    kept: Annotated[bool, "with --prune: also containers and folders that `keep` left"] = False,
     json: Json = False,
 ) -> None:
-    """Objects and sizes of the cache folder by kind, with the days of their use; with --prune, bound them.
+    """Sizes and use of a cache folder, its root filesystems, a shared cache; with --prune, bound them.
+
+    Pruning also removes root filesystems that no lock names, and what killed builds left.
 
     ./dev cache --prune 5
     """
-    from aotforge.base import cache_folder as tool
-    from aotforge.publish.stores.store import redact_urls
+    from aotforge.base.cache_folder import usage
+    from aotforge.run.rootfs.cache import rootfs_rows
 
     folder = cache_folder(cache)
-    if prune is not None and prune < 0:
-        raise UnsupportedError(f"--prune {prune:g} is not a valid size", hint="--prune 20, in GiB")
-    if prune is not None and shared is None:
-        print_report(tool.collect(folder, int(prune * 2**30)), json=json)
+    if prune is not None:
+        _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune), kept=kept, json=json)
         return
-    places = None
-    if shared:
-        from aotforge.publish.cache.session import CachePlaces, prune_shared, shared_usage
-
-        places = CachePlaces(
-            source=None if prune is not None else shared,
-            target=None if prune is None else shared,
-            root=cache_root,
-            keys=absolute(cache_keys),
-            limit=int((prune or 0) * 2**30),
-        )
-        if prune is not None:
-            print_report(prune_shared(places), json=json)
-            return
-    kinds, now = tool.usage(folder), time.time()
-    lines = [
-        f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}"
-        + (
-            f"used {(now - one.newest) / 86400:.0f} to {(now - one.oldest) / 86400:.0f} days ago"
-            if one.collected
-            else ""
-        )
-        for one in kinds
-    ]
+    kinds, roots, now = usage(folder), rootfs_rows(ROOT, folder), time.time()
+    fields: dict[str, object] = {
+        "cache": str(folder),
+        "kinds": [asdict(one) for one in kinds],
+        "rootfs": roots,
+    }
+    lines = []
+    for one in kinds:
+        days = f"used {(now - one.newest) / 86400:.0f} to {(now - one.oldest) / 86400:.0f} days ago"
+        used = days if one.collected else ""
+        lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
     lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
-    fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(one) for one in kinds]}
-    if places:
-        usage = shared_usage(places)
-        fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in usage.items()}
+    for row in roots:
+        state = f"{row['downloaded']} downloaded{'; unpacked' if row['tree'] else ''}"
+        lines.append(
+            f"{row['bytes'] / 1e6:10.1f} MB  rootfs {row['name']}, {len(row['packages'])} packages, {state}"
+        )
+    if places := _places(shared, None, cache_root, cache_keys, 0):
+        from aotforge.publish.cache.session import shared_usage
+        from aotforge.publish.stores.store import redact_urls
+
+        counts = shared_usage(places)
+        fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in counts.items()}
         place = redact_urls(shared or "")
         lines += [
-            f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {place}" for kind, (count, size) in usage.items()
+            f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {place}" for kind, (count, size) in counts.items()
         ]
-    print_either(fields, [line.rstrip() for line in lines], json=json)
+    print_either(fields, lines, json=json)
+
+
+def _places(
+    source: str | None, target: str | None, root: str | None, keys: str | None, limit: float
+) -> "CachePlaces | None":
+    """The shared cache to read or to prune, if one is named."""
+    if not source and not target:
+        return None
+    from aotforge.publish.cache.session import CachePlaces
+
+    return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
+
+
+def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, kept: bool, json: bool) -> None:
+    """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
+    from aotforge.base.cache_folder import collect
+    from aotforge.publish.cache.session import prune_shared
+    from aotforge.run.choose import prune_all
+    from aotforge.run.rootfs.cache import prune_rootfs
+
+    if limit < 0:
+        raise UnsupportedError(f"--prune {limit:g} is not a valid size", hint="--prune 20, in GiB")
+    if shared:
+        print_report(prune_shared(shared), json=json)
+        return
+    report = collect(folder, int(limit * 2**30))
+    removed, left = prune_rootfs(ROOT, folder, dry_run=False), prune_all(cache=folder, kept=kept)
+    lines = [*report.lines(), *(f"{size / 1e6:8.1f} MB  {path}" for path, size in removed)]
+    lines += [f"{executor}: {name}" for executor, names in left.items() for name in names]
+    rows = [{"path": str(path), "bytes": size} for path, size in removed]
+    fields: Any = report.fields()
+    print_either({**fields, "rootfs": rows, "left": left}, lines, json=json)
 
 
 @command("status")

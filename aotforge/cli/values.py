@@ -20,7 +20,6 @@ Profile = Annotated[str | None, "smoke, quick, core (the default) or full; see m
 OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Key = Annotated[str | None, "the publisher's public key, PEM: also check the signatures"]
-Unsandboxed = Annotated[bool, "execute the code of an unsigned release as this user, without a sandbox"]
 
 
 def archs_of(arch: str | None) -> tuple[str, ...]:

@@ -93,7 +93,11 @@ def build_dl(root: Path, *, output: Path, environment: Mapping[str, str] | None 
     """
     env = cross_environment(os.environ if environment is None else environment)
     tools = find_tools(env)
-    with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work, staged_folder(output, known="lib/dl.dll") as staged:
+    with (
+        output_lock(output),
+        tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work,
+        staged_folder(output, known="lib/dl.dll") as staged,
+    ):
         configure_and_build(
             root / "runtime" / "dl",
             Path(work) / "objects",

@@ -43,9 +43,8 @@ from aotforge.release.existing_release import (
     inputs_digest,
 )
 from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
-from aotforge.sandbox.executors.choose import choose_execution_targets
-from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTargets
-from aotforge.sandbox.executors.step import KERNELS, RUNTIME
+from aotforge.run.choose import choose_execution_targets
+from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
 from aotforge.verify.verdict import VerifyEvent
 
 _TO_LANES = "to lanes of registers"

@@ -27,7 +27,7 @@ from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.reader import read_release
 from aotforge.release.wheels import write_windows_wheel
-from aotforge.sandbox.executors.step import WINDOWS
+from aotforge.run.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
 _NOTES = f"{TOP}/share/doc/aotriton/windows.txt"

@@ -155,10 +155,6 @@ class VerifyRequest(CachedRequest):
     device: Annotated[
         bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
     ] = False
-    unsandboxed: Annotated[
-        bool,
-        "execute images of a release of others as this user where they have no sandbox: for processors, on a GPU",
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Ed25519 signing keys of an index, and the roots that name them.
 
-A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of valid keys.
-Private keys never enter a repository or a store; readers get the newest root.
+A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of
+valid keys. Private keys never enter a repository or a store; readers get the newest root.
 """
 
 import os
@@ -54,7 +54,7 @@ class KeySet:
                 raise PublishError(
                     f"{count} of our keys count for {role!r} by root {root.version}, {threshold} are needed",
                     cause="the key is missing, or was replaced by a rotation",
-                    hint=f"name the folder with the keys (--keys, {FOLDER_VARIABLE})",
+                    hint=f"name the folder of keys (--keys, {FOLDER_VARIABLE})",
                 )
 
 
@@ -100,9 +100,8 @@ def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
     """Keys and roots of a folder: the argument, else AOTFORGE_KEYS. Raises PublishError, TrustError."""
     named = environment.get(FOLDER_VARIABLE, "")
     if "\n" in named:  # a key, which must not be shown
-        raise PublishError(
-            f"{FOLDER_VARIABLE} names no folder", hint=f"{FOLDER_VARIABLE}=FOLDER with the keys as files"
-        )
+        hint = f"{FOLDER_VARIABLE}=FOLDER with the keys as files"
+        raise PublishError(f"{FOLDER_VARIABLE} names no folder", hint=hint)
     if folder is None and not named:
         raise PublishError(
             "there are no keys to sign the index with",
@@ -139,7 +138,8 @@ def create_keys(
 
 
 def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
-    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the new one.
+    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the
+    new one.
 
     The old key stays in the folder: until readers have the new root, the index is signed with both.
     Raises PublishError.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +20,9 @@ from tests.e2e.released import (
     json_of,
     make_user,
 )
-from tests.support.rootfs import executor, project_rootfs
+from tests.support.rootfs import target
 from tests.support.s3 import have_ministack, running_server
+from tests.support.web import served
 
 pytestmark = pytest.mark.compiler
 RIGHT = (0, "client: right numbers\n")
@@ -39,30 +38,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     if not have_ministack():
         pytest.skip("ministack, an S3 server from the package index, is not in this environment")
     folder = tmp_path_factory.mktemp("user")
-    executor("bubblewrap", folder)
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_rootfs(root)
+        target("bubblewrap", folder, root)
     scratch = tmp_path_factory.mktemp("s3")
     with running_server(scratch) as server:
         made = make_user(folder, server)
         report = json_of(made.release(*made.publication(), "--json"))
         (folder / "report.json").write_text(json.dumps(report))
         yield made
-
-
-@contextmanager
-def served(user: User) -> Iterator[str]:
-    """A server of releases while it runs; the address that it printed."""
-    server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]
-    process = subprocess.Popen(
-        [*server, str(user.finished.parent)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().partition("(")[2].partition(")")[0]
-    finally:
-        process.terminate()
-        process.wait(timeout=300)
 
 
 def test_what_was_released(user: User) -> None:
@@ -86,12 +69,8 @@ def test_what_was_released(user: User) -> None:
     other = user.folder / "other.pub"
     key = "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="  # of RFC 8032's first test
     other.write_text(f"-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n")
-    assert "not this key's signature" in user.run(
-        "check", "--files", "--release", user.finished, "--key", other, code=7
-    )
-    page = Path(
-        user.run("docs", "--releases", user.finished.parent, "--url", user.url).splitlines()[-1]
-    ).read_text()
+    assert "not this key's signature" in user.run("check", "--files", "--release", user.finished, "--key", other, code=7)
+    page = Path(user.run("docs", "--releases", user.finished.parent, "--url", user.url).splitlines()[-1]).read_text()
     assert RELEASE in page and all(
         file["sha256"] in page for file in report["files"] if "images" in file["name"]
     )
@@ -101,11 +80,11 @@ def test_what_was_released(user: User) -> None:
 
 
 def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:
-    """2.11 downloads from the bucket, 2.9 from a plain HTTP server; both compute on a virtual MI100."""
+    """2.11 downloads from the bucket, 2.9 from a web server; both compute on a virtual MI100."""
     pins = user.run("compat", "--pins", user.finished, "--pytorch", "2.11", "--url", user.url)
     assert '"amd-gfx908"' in pins and f'set(__AOTRITON_CI_COMMIT "{user.first_commit()}")' in pins
     assert attention(user, build_client(tmp_path / "from bucket", pins)) == RIGHT
-    with served(user) as url:
+    with served(user.finished.parent) as (url, _):
         pins = user.run("compat", "--pins", "newest", "--pytorch", "2.9", "--url", url)
         assert attention(user, build_client(tmp_path / "from server", pins)) == RIGHT
 
