@@ -137,7 +137,7 @@ class Cluster:
             raise ClusterError(
                 f"job {key} has no result: {error}",
                 cause=f"workers could not run it, {RETRIES + 1} times, or were killed; their logs have more",
-                hint="repair that and run the same command again, which resumes; without --scheduler this machine is used",
+                hint="repair that and run the same command again, which resumes; without a scheduler this machine is used",
             ) from error
 
     def _check_workers(self, resource: str) -> None:

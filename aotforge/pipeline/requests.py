@@ -5,13 +5,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-Archs = Annotated[tuple[str, ...], "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
+Archs = Annotated[
+    tuple[str, ...],
+    "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs",
+]
 ONLY = "families, kernels or operators, e.g. flash, flash.bwd_dq or attn_bwd; several are separated by commas"
 Executor = Annotated[
     str,
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
+CACHE_TO = "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder"
+SETTING = "setting"
+"""Marks a field that is a key of aotforge.toml and no flag."""
 Version = Annotated[
     str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
 ]
@@ -23,7 +29,7 @@ class Request:
     """Every request: the checkout `root`, the cache, at most `jobs` processes, and the caller's `environment`."""
 
     root: Path
-    cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
+    cache: Annotated[Path, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
     ] = None
@@ -41,13 +47,13 @@ class ImagesRequest(Request):
 
     archs: Archs = ()
     profile: Annotated[
-        str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+        str | None, "smoke, quick, core (the default) or full; see manifests/profiles.yaml"
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRequest(ImagesRequest):
-    """Images that shared caches may have (docs/shared-cache.md) and that a cluster may make; none by default."""
+    """Images that shared caches may have and that a cluster may make; none by default."""
 
     cache_from: Annotated[
         str | None,
@@ -55,26 +61,29 @@ class CachedRequest(ImagesRequest):
     ] = None
     cache_to: Annotated[
         str | None,
-        "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder (default: AOTFORGE_CACHE_TO)",
+        CACHE_TO,
+        SETTING,
     ] = None
     cache_root: Annotated[
         Path | None,
-        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT)",
+        "root of trust of the cache to read from, a file",
+        SETTING,
     ] = None
     cache_keys: Annotated[
         Path | None,
-        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or "
-        "AOTFORGE_CACHE_KEY_TARGETS)",
+        "folder of the keys of the cache to write to",
+        SETTING,
     ] = None
     cache_limit: Annotated[
         float,
         "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is "
         "written; what was not used for longest is removed",
+        SETTING,
     ] = 20.0
     scheduler: Annotated[
         str | None,
-        "Dask scheduler whose workers compile and verify: tls://HOST:PORT (docs/scale.md; default: "
-        "AOTFORGE_SCHEDULER, else this machine)",
+        "Dask scheduler whose workers compile and verify, tls://HOST:PORT (docs/scale.md)",
+        SETTING,
     ] = None
 
 
@@ -90,6 +99,7 @@ class PartRequest(CachedRequest, ToolsRequest):
     """A part of a build's images, compiled and verified into the caches."""
 
     part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
+    cache_to: Annotated[str | None, CACHE_TO] = None
     only: Annotated[tuple[str, ...], ONLY] = ()
     verify: Annotated[bool, "execute every image on the virtual GPU"] = True
 

@@ -49,7 +49,7 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
     spoiled = invoke(
         checkout, "demo", "--profile", "smoke", "--release", str(release), "--json", env=CACHE, check=False
     )
-    assert spoiled.returncode == 23
+    assert spoiled.returncode == 4
     assert "not the file that SHA256SUMS names" in json.loads(spoiled.stdout)["error"]["what"]
     missing = invoke(
         checkout, "demo", "--profile", "smoke", "--release", str(tmp_path), "--json", env=CACHE, check=False
@@ -76,4 +76,4 @@ def test_any_program_runs_on_virtual_devices(tmp_path: Path) -> None:
     assert done.stdout == f"2 {given}\n"
     variables = json.loads(invoke(checkout, "virtual-hip", "--hip", "5", "--json", env=CACHE).stdout)
     assert (Path(variables["LD_LIBRARY_PATH"]) / "libamdhip64.so.5").is_file()
-    assert invoke(checkout, "virtual-hip", "--hip", "4", env=CACHE, check=False).returncode == 14
+    assert invoke(checkout, "virtual-hip", "--hip", "4", env=CACHE, check=False).returncode == 3

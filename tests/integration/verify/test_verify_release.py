@@ -406,5 +406,7 @@ def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
         "complete": replace(plan, complete=False),
         "only": replace(plan, complete=False, profile=f"{plan.profile}-only"),
     }
-    (opened,) = (open_files(one.pack) for one in Release.open(released(tmp_path, changes[path], images)).packs())
+    (opened,) = (
+        open_files(one.pack) for one in Release.open(released(tmp_path, changes[path], images)).packs()
+    )
     check_dispatch(opened, root.parent)
