@@ -45,7 +45,8 @@ class RemoteScheduler:
     def run(self) -> None:
         """Work until every job is done or failed; waits for jobs that other builds are compiling.
 
-        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the cache.
+        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the
+        cache.
         """
         waiting = longest_first(self.jobs)
         while waiting:
@@ -138,7 +139,8 @@ class RemoteScheduler:
 
 
 def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) -> Toolchain:
-    """The compiler of an execution target's rootfs; stored in `cache` by the rootfs' digest, so that it is queried once.
+    """The compiler of an execution target's rootfs; stored in `cache` by the rootfs' digest, so that it is
+    queried once.
 
     Raises ToolchainError, ExecutorError, LimitError.
     """
@@ -170,7 +172,8 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
 
 
 def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[StepResult, list[str]]:
-    """Run a step of the remote worker: its result and the lines of its log. An error that it reports is raised here."""
+    """Run a step of the remote worker: its result and the lines of its log. An error that it reports is
+    raised here."""
     frames, log = Frames(), OutputTail()
 
     def on_output(stream: str, data: bytes) -> None:

@@ -1,10 +1,12 @@
 """The scheduler in a container: jobs from a file, outcomes as frames (`pool`) on stdout.
 
-Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package and the kernels on the import path and
-nothing else of the project. Finished images are sent with their outcomes and are not stored here.
+Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package
+and the kernels on the import path and nothing else of the project. Finished images are sent with their
+outcomes and are not stored here.
 
-Frames of `jobs`: {"started": KEY}; {"outcome": KIND, "key", "detail", "output", "seconds", "peak_bytes"} with the encoded entry when
-KIND is "compiled"; {"error": CLASS, "what", "cause", "hint"} when an error ends the run.
+Frames of `jobs`: {"started": KEY}; {"outcome": KIND, "key", "detail", "output", "seconds", "peak_bytes"} with
+the encoded entry when KIND is "compiled"; {"error": CLASS, "what", "cause", "hint"} when an error ends the
+run.
 """
 
 import json
@@ -26,7 +28,8 @@ ALLOCATOR = "allocator.so"
 
 
 class StreamingStore:
-    """The store of a container: holds an entry until it is sent with its outcome. The builder holds the locks."""
+    """The store of a container: holds an entry until it is sent with its outcome. The builder holds the
+    locks."""
 
     def __init__(self) -> None:
         self._temporary = Path(tempfile.mkdtemp())

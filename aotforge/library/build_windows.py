@@ -59,7 +59,8 @@ def exported_names(root: Path, level: str) -> frozenset[str]:
 
 
 def check_dll(path: Path, exports: frozenset[str]) -> None:
-    """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, no hardening."""
+    """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, no
+    hardening."""
     try:
         data = path.read_bytes()
         module = read_module(data)
@@ -93,7 +94,11 @@ def build_dl(root: Path, *, output: Path, environment: Mapping[str, str] | None 
     """
     env = cross_environment(os.environ if environment is None else environment)
     tools = find_tools(env)
-    with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work, staged_folder(output, known="lib/dl.dll") as staged:
+    with (
+        output_lock(output),
+        tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work,
+        staged_folder(output, known="lib/dl.dll") as staged,
+    ):
         configure_and_build(
             root / "runtime" / "dl",
             Path(work) / "objects",

@@ -47,7 +47,8 @@ def compilers() -> tuple[Compiler, ...]:
 
 def check(folder: Path, *only: str, checkout: Path = ROOT) -> CheckReport:
     return check_release(
-        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(), hip=standin_hip(ROOT), only=only, own=True
+        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(),
+            hip=standin_hip(ROOT), only=only, own=True
     )  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def test_programs_with_headers_of_others_are_not_kept(release: Path, tmp_path: P
     """A line of a header makes each of them as large as a file may be."""
     for own in (False, True):
         check_release(
-            release, checkout=ROOT, cache=tmp_path, compilers=compilers(), hip=standin_hip(ROOT), only=["serving"], own=own
+            release, checkout=ROOT, cache=tmp_path, compilers=compilers(), hip=standin_hip(ROOT),
+                only=["serving"], own=own
         )  # fmt: skip
         assert (tmp_path / COMPILED).exists() == own
 
@@ -213,13 +215,16 @@ def spoil(tree: Tree) -> None:
 def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Path) -> None:
     report = check(altered(release, tmp_path / "r", RUNTIME, spoil), "folder", "sonames", "paths", "elf")
     assert red(report) == {
-        ("archives", ""), ("sonames", ""), ("sonames", "upstream 2.9"), ("sonames", "upstream 2.10"), ("sonames", "rocm-fork 2.9"), ("paths", ""),
+        ("archives", ""), ("sonames", ""), ("sonames", "upstream 2.9"), ("sonames", "upstream 2.10"),
+            ("sonames", "rocm-fork 2.9"), ("paths", ""),
     }  # fmt: skip
     reported = "\n".join(f"{f.row} {f.what}: {f.evidence}" for f in report.of("failed"))
     for text in (
         "2 top entries",
-        "upstream 2.9 link libaotriton_v2.so.0.11.0: is missing", "upstream 2.10 link libaotriton_v2.so.0.11.1: is a copy",
-        "link libaotriton_v2.so: points to libaotriton_v2.so.0.11.1", "libstdc++.so.6", "aotritonConfig.cmake is missing", "/home/builder/aotforge",
+        "upstream 2.9 link libaotriton_v2.so.0.11.0: is missing",
+            "upstream 2.10 link libaotriton_v2.so.0.11.1: is a copy",
+        "link libaotriton_v2.so: points to libaotriton_v2.so.0.11.1", "libstdc++.so.6",
+            "aotritonConfig.cmake is missing", "/home/builder/aotforge",
     ):  # fmt: skip
         assert text in reported, (text, reported)
 
@@ -231,7 +236,8 @@ def operators(
 
     def change(tree: Tree, folder: Path) -> None:
         subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-s", "-nostdlib", f"-Wl,-z,relro,-z,now,--build-id=sha1,-soname,{soname}", "-x", "c", "-", "-x", "none",
+            ["gcc", "-shared", "-fPIC", "-s", "-nostdlib",
+                f"-Wl,-z,relro,-z,now,--build-id=sha1,-soname,{soname}", "-x", "c", "-", "-x", "none",
              "-o", folder / "x.so", *flags],
             input=code.encode(), check=True,
         )  # fmt: skip
@@ -251,13 +257,19 @@ FUNCTIONS = " ".join(
 )
 ALL_FUNCTIONS = f"int aotforge_ops_error; {FUNCTIONS}"
 OPERATORS: dict[str, tuple[Callable[[Tree, Path], object], set[str], str]] = {
-    "text": (content(OPERATOR_LIBRARY, b"not even an ELF file"), {"elf", "sonames", "platform", "symbols"}, "is a shared library"),
-    "none": (lambda tree, _: tree.pop(f"aotriton/lib/{OPERATOR_LIBRARY}"), {"elf", "sonames", "platform", "symbols"}, "No such file"),
-    "runpath": (operators("-Wl,-rpath,$ORIGIN/cmake/aotforge_ops", code=ALL_FUNCTIONS), {"elf"}, f"{OPERATOR_LIBRARY}: DT_RUNPATH"),
-    "name": (operators(soname="libother.so", code=ALL_FUNCTIONS), {"sonames"}, f"is libother.so, not {OPERATOR_LIBRARY}"),
-    "functions": (operators(code=ALL_FUNCTIONS + "int malloc;"), {"symbols"}, "malloc is exported and not part of it"),
+    "text": (content(OPERATOR_LIBRARY, b"not even an ELF file"), {"elf", "sonames", "platform", "symbols"},
+        "is a shared library"),
+    "none": (lambda tree, _: tree.pop(f"aotriton/lib/{OPERATOR_LIBRARY}"),
+        {"elf", "sonames", "platform", "symbols"}, "No such file"),
+    "runpath": (operators("-Wl,-rpath,$ORIGIN/cmake/aotforge_ops", code=ALL_FUNCTIONS), {"elf"},
+        f"{OPERATOR_LIBRARY}: DT_RUNPATH"),
+    "name": (operators(soname="libother.so", code=ALL_FUNCTIONS), {"sonames"},
+        f"is libother.so, not {OPERATOR_LIBRARY}"),
+    "functions": (operators(code=ALL_FUNCTIONS + "int malloc;"), {"symbols"},
+        "malloc is exported and not part of it"),
     "no functions": (operators(), {"symbols"}, "aotforge_gemm is missing"),
-    "platform": (operators("-Wl,--no-as-needed", "-lgomp", code=ALL_FUNCTIONS), {"elf", "platform"}, "the libraries are linux_x86_64"),
+    "platform": (operators("-Wl,--no-as-needed", "-lgomp", code=ALL_FUNCTIONS), {"elf", "platform"},
+        "the libraries are linux_x86_64"),
     "nothing": (operators(code=ALL_FUNCTIONS), set(), ""),
 }  # fmt: skip
 
@@ -330,7 +342,8 @@ def test_images_are_compared_with_manifest_and_plan(release: Path, tmp_path: Pat
 
     for number, (change, wanted) in enumerate(
         (
-            (verdicts, (": failed", ": never executed", "names no case, run or verifier", "in the pack and not in MANIFEST.json")),
+            (verdicts, (": failed", ": never executed", "names no case, run or verifier",
+                "in the pack and not in MANIFEST.json")),
             (plan, ("is planned and missing", "flash.stray is not planned")),
         )
     ):  # fmt: skip
@@ -353,7 +366,8 @@ def test_everything_is_collected_and_the_exit_code_is_32(release: Path, tmp_path
     damaged = next((tmp_path / "r").glob("*-asm-*"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     done = subprocess.run(
-        [sys.executable, "tasks.py", "check", "--release", str(tmp_path / "r"), "--json", "--development", "--cache", str(CACHE)],
+        [sys.executable, "tasks.py", "check", "--release", str(tmp_path / "r"), "--json", "--development",
+            "--cache", str(CACHE)],
         cwd=ROOT, env=os.environ | {"PATH": "/nonexistent"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 32, done.stderr

@@ -1,4 +1,5 @@
-"""Readers of pack files with hostile bytes: refused, or read as before; never a crash. Also the fuzzers' corpus."""
+"""Readers of pack files with hostile bytes: refused, or read as before; never a crash. Also the fuzzers'
+corpus."""
 
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ def test_every_truncation_is_refused(readers: Readers, good: dict[str, bytes], n
 
 @pytest.mark.parametrize("name", ["dispatch.aotd", "spy.attn_fwd.aoti"])
 def test_every_bit_counts(readers: Readers, good: dict[str, bytes], name: str) -> None:
-    """Containers are also protected by their ID in the dispatch data, which this reader is not given: a flip that is accepted
-    must give the same images."""
+    """Containers are also protected by their ID in the dispatch data, which this reader is not given: a flip
+    that is accepted must give the same images."""
     data = good[name]
     same = readers(kind_of(name), data)
     chosen = random.Random(1).sample(range(len(data) * 8), 1500)

@@ -72,7 +72,8 @@ def released(
         records=records(plan, loaded),
     )
     return assemble_release(
-        manifest, [packed], prefix(folder / "prefix"), output=folder / "dist", licence=LICENCE, epoch=0, inputs="1"
+        manifest, [packed], prefix(folder / "prefix"), output=folder / "dist", licence=LICENCE, epoch=0,
+            inputs="1"
     ).folder  # fmt: skip
 
 
@@ -92,7 +93,8 @@ def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without consent, with or without bubblewrap, and with a token in the environment that no worker gets."""
+    """Without consent, with or without bubblewrap, and with a token in the environment that no worker
+    gets."""
     monkeypatch.setenv("HF_TOKEN", "x")
     root, plan, images = add
     cache = tmp_path / "cache"
@@ -288,7 +290,8 @@ def other_symbol(image: KernelImage) -> KernelImage:
     ("change", "expected"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
 )
 def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
-    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[KernelImage], KernelImage], expected: str
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path,
+        change: Callable[[KernelImage], KernelImage], expected: str
 ) -> None:  # fmt: skip
     root, plan, images = add
     folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
@@ -336,7 +339,8 @@ def test_an_image_for_two_archs_is_refused(
 def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
     add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
 ) -> None:
-    """The virtual GPU packs arguments as the image wants them, the library by the types in the dispatch data."""
+    """The virtual GPU packs arguments as the image wants them, the library by the types in the dispatch
+    data."""
     root, plan, images = add
     (kernel,) = plan.kernels
     shorter = tuple(replace(p, type="i32") if p.type == "i64" else p for p in kernel.parameters)
@@ -387,7 +391,8 @@ def with_a_value(plan: Plan) -> Plan:
     ],
 )
 def test_dispatch_data_other_than_the_rules_are_refused(
-    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[Plan], Plan], expected: str
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[Plan], Plan],
+        expected: str
 ) -> None:  # fmt: skip
     """Each image passes the cases that are dispatched to it, and calls that are no case get wrong results."""
     root, plan, images = add

@@ -1,4 +1,5 @@
-"""Messages of the worker in a container, which a step can forge: each ends in a result or a named error, and few are kept."""
+"""Messages of the worker in a container, which a step can forge: each ends in a result or a named error, and
+few are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.sandbox.executors.step import OnOutput, RootFS, Step, StepResult
 
 ROOTFS = RootFS(
-    name="r", identity="i", python="/python", environment=(), image="", image_id="", unpacked=Path, archive=Path
+    name="r", identity="i", python="/python", environment=(), image="", image_id="", unpacked=Path,
+        archive=Path
 )  # fmt: skip
 STEP = Step(name="a step", command=("x",), environment={}, inputs=b"")
 FAILED = {"outcome": "failed", "key": "k", "detail": "d", "output": "o"}
@@ -44,7 +46,8 @@ def scheduler() -> RemoteScheduler:
     """With one job, `k`, that is being compiled."""
     job = cast(CompileJob, type("Job", (), {"key": "k", "label": "a job"})())
     settings = CompileSettings(
-        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(), report=lambda outcome: None
+        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(),
+            report=lambda outcome: None
     )  # fmt: skip
     return RemoteScheduler(jobs=[job], settings=settings, execution=target(), _claimed={"k": job})
 
@@ -65,7 +68,8 @@ def test_a_job_fails_once_and_with_some_text() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        {"key": "k"}, {"outcome": "failed", "key": "k"}, {"outcome": "compiled", "key": "k"}, {"error": "CacheError"},
+        {"key": "k"}, {"outcome": "failed", "key": "k"}, {"outcome": "compiled", "key": "k"},
+            {"error": "CacheError"},
         {"outcome": "compiled", "key": "k", "seconds": "x", "peak_bytes": 1},
         {"outcome": "compiled", "key": "k", "seconds": 1, "peak_bytes": float("inf")},
     ],

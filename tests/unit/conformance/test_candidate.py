@@ -174,7 +174,8 @@ def test_what_the_manifest_lists_is_there(tmp_path: Path) -> None:
     archive = Listed("a.tar.gz")
     archive.tar = "1"
     release = SimpleNamespace(
-        manifest=SimpleNamespace(tarballs={"a.tar": "1", "b.tar": "2"}, packs=[SimpleNamespace(name="amd-a"), SimpleNamespace(name="amd-b")]),
+        manifest=SimpleNamespace(tarballs={"a.tar": "1", "b.tar": "2"},
+            packs=[SimpleNamespace(name="amd-a"), SimpleNamespace(name="amd-b")]),
         archives=[archive], packs=lambda: {"amd-a": tmp_path},
     )  # fmt: skip
     assert _tar_violations(cast(Candidate, release)) == [
