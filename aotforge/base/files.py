@@ -12,7 +12,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
@@ -28,7 +27,6 @@ _TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
 """Ends of the names of temporary files and folders."""
 _FILE_MODE, _FOLDER_MODE = 0o666, 0o777
 """Less the umask, which the system subtracts."""
-_POLL_SECONDS = 0.05
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -36,14 +34,14 @@ _RENAME_EXCHANGE = 2
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError.
 
-    A killed writer leaves nothing behind; where it replaces a file, a partial file, which the next writer of that name removes.
+    A killed writer leaves a partial file, which the next writer of that name removes.
     """
     with output_errors(path):
         make_folders(path.parent)
-        if _create(path, data):
-            return
         with new_file(path) as file:
-            _fill(file, data)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager
@@ -62,29 +60,6 @@ def new_file(path: Path) -> Iterator[BufferedWriter]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _create(path: Path, data: bytes) -> bool:
-    """Makes a file that has no name before it is complete. False when there is one, or when the file system cannot do that."""
-    if os.path.lexists(path):
-        return False
-    try:
-        with os.fdopen(
-            os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE), "wb"
-        ) as file:
-            _fill(file, data)
-            # linkat(2) follows this link, link(2) does not: Python calls the first when a descriptor is given
-            os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno(), follow_symlinks=True)
-    except OSError:
-        return False  # a second try reports the reason
-    return True
-
-
-def _fill(file: BufferedWriter, data: bytes) -> None:
-    """Writes a new file to the disk."""
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def new_partial(path: Path) -> tuple[int, Path]:
@@ -249,18 +224,6 @@ def waiting_lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def lock_within(handle: int, seconds: float) -> bool:
-    """Takes the lock of an open file; False when another process holds it for this long. Raises OSError."""
-    end = time.monotonic() + seconds
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        if time.monotonic() > end:
-            return False
-        time.sleep(_POLL_SECONDS)
-
-
 @contextmanager
 def output_lock(path: Path) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
@@ -311,7 +274,8 @@ def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
         make_folders(path.parent)
         for left in path.parent.iterdir():
             if left.name.startswith(prefix) and _TEMPORARY.fullmatch(left.name[len(prefix) :]):
-                _discard_leftover(left)
+                with suppress(OSError):
+                    discard(left)
         staged = new_folder_in(path.parent, prefix=prefix)
     try:
         with output_errors(staged):
@@ -361,14 +325,6 @@ def discard(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _discard_leftover(path: Path) -> None:
-    """Removes a folder or link as far as this user can; others did not come from `staged_folder`."""
-    with suppress(OSError):
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
-            discard(path)
 
 
 def _put_in_place(staged: Path, path: Path) -> None:

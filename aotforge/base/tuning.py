@@ -38,9 +38,9 @@ class Found(Manifest):
     """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best setting by estimate, or by time.
 
     `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `registers` and `occupancy` (waves per SIMD) its image's.
-    `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules' choice, over `shapes`;
-    `tried`: settings that were compared. `others`, at most two, are better for some of the shapes; `loss`: what all of these lose against
-    the best setting of each shape. `timed`: they are times on a device, and there are no `cycles`.
+    `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules'
+    choice, over `shapes`; `tried`: settings that were compared. `timed`: they are times on a device, and there are
+    no `cycles`.
     """
 
     arch: ArchName
@@ -56,8 +56,6 @@ class Found(Manifest):
     tried: int
     triton: str
     date: str
-    others: tuple[dict[Name, int], ...] = ()
-    loss: float = 0.0
     timed: Timed | None = None
 
 

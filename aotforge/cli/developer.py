@@ -61,14 +61,12 @@ def lint() -> None:
 
 @cli_command("doctor")
 def doctor(
-    purpose: Annotated[
-        str, "build, windows, containers, release, install; several are separated by commas"
-    ] = "build",
+    purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
     json: Json = False,
 ) -> None:
-    """Check what this machine offers to a build, a release or an installation; each line that fails has its cure."""
+    """Check what this machine offers to a build or an installation; each line that fails has its cure."""
     from aotforge.devtools.doctor import Request, examine
 
     request = Request(

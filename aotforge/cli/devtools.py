@@ -69,7 +69,7 @@ def debug(
 def cost(
     image: Annotated[
         str,
-        "label or first digits of a job's key, first digits of an image's digest, or a kernel such as attn_fwd",
+        "label or first digits of a job's key, or a kernel such as attn_fwd",
     ],
     arch: Arch = "gfx908",
     compare: Annotated[

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import run_child, tool_environment
-from aotforge.base.yaml_reader import read_yaml
+from aotforge.base.manifest_reader import read_yaml
 from aotforge.errors import ToolchainError
 from aotforge.formats.api_level import feature_level
 

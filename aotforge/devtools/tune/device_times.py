@@ -12,10 +12,9 @@ from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
 from aotforge.deliver.hardware.device import lost
-from aotforge.devtools.cost.candidates import Candidate, CostRequest
+from aotforge.devtools.cost.candidates import Candidate, CostRequest, compile_together
 from aotforge.devtools.tune.rounds import ReferenceEndedError, Rounds, Timing, interleaved
-from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, built
-from aotforge.devtools.tune.sources import Compiled, reason
+from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, all_images, built, reason
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import CompileJob, JobKey
@@ -40,18 +39,6 @@ class _Built:
     def key(self) -> JobKey:
         return self.candidate.job.key
 
-    @property
-    def launch(self) -> tuple[object, ...]:
-        """Candidates in which this is equal are the same code, launched in the same way: options that change nothing."""
-        return tuple(
-            (self.images[job.key].digest, choice.grid)
-            for job in self.jobs
-            for kernel in self.candidate.plan.kernels
-            for functional in kernel.functionals
-            for choice in functional.choices
-            if choice.job == job.key
-        )
-
 
 @dataclass(kw_only=True)
 class DeviceTimes:
@@ -62,7 +49,6 @@ class DeviceTimes:
 
     device: ShownDevice
     driver: str | None
-    source: Compiled
     library: Path
     scratch: Path
     on: TimedOn
@@ -71,7 +57,6 @@ class DeviceTimes:
     note: Callable[[str], None] = lambda text: None
     together: int = 8
     _rules: _Built | None = None
-    _known: dict[tuple[object, ...], JobKey] = field(default_factory=dict)
     _reference: DeviceSession | None = None
 
     def __enter__(self) -> DeviceTimes:
@@ -99,11 +84,9 @@ class DeviceTimes:
         Raises CompileError, ResourceError, VerifyError when it is not right on the device, and ExecutionError.
         """
         self._end_reference()
-        images = self.source.images(chosen[0], calls[0])
+        images = all_images(chosen[0], calls[0])
         jobs = tuple({one.job.key: one.job for one in chosen}.values())
         self._rules = _Built(candidate=chosen[0], images=images, cost=built(chosen[0], images), jobs=jobs)
-        # a setting that compiles to the reference's own image has its times
-        self._known = {self._rules.launch: jobs[0].key} if len(jobs) == 1 else {}
         if all(store.has(one.job.key, call) for one, call in zip(chosen, calls, strict=True)):
             return
         rounds = self._rounds(calls, {})
@@ -112,26 +95,20 @@ class DeviceTimes:
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
         """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device that is lost or drifts."""
-        self.source.together(found, calls[0])
+        compile_together(found, calls[0])
         ready: list[_Built] = []
-        same: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
             cost, images = self._built(one, calls[0])
             if not cost.usable:
                 _put(store, calls, one.job.key, cost)
                 continue
-            made = _Built(candidate=one, images=images, cost=cost, jobs=(one.job,))
-            first = self._known.setdefault(made.launch, made.key)
-            (ready if first == made.key else same).append(made)
+            ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
         while ready:
             ready = self._pass(calls, ready, store)
-        for made in same:
-            for call in calls:
-                store.copy(self._known[made.launch], made.key, call)
 
     def _built(self, one: Candidate, call: CostRequest) -> tuple[TunedCost, Mapping[JobKey, KernelImage]]:
         try:
-            images = self.source.images(one, call)
+            images = all_images(one, call)
         except (CompileError, ResourceError) as error:
             return TunedCost(refused=reason(error)), {}
         return built(one, images), images

@@ -19,17 +19,21 @@ from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
-from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled
+from aotforge.devtools.cost.candidates import (
+    Candidate,
+    CostRequest,
+    compile_together,
+    compiled,
+    find_candidates,
+)
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.devtools.tune.sources import Compiled, reason
 from aotforge.devtools.tune.space import Values, candidates, present, space
-from aotforge.errors import CompileError, ExecutionError, ResourceError, UnsupportedError
+from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
 from aotforge.plan.model import JobKey
 from aotforge.rules import Setting
 
-COMPILED = Compiled()
 _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
 
 
@@ -158,12 +162,6 @@ class EstimateStore:
         self._made.add(key)
         self._objects.store(key, json.dumps(asdict(cost)).encode())
 
-    def copy(self, job: str, other: str, call: CostRequest) -> None:
-        """What is stored of a job also holds for another."""
-        found = self._load(self._key(job, call))
-        assert found is not None
-        self.put(other, call, found)
-
     def _load(self, key: str) -> TunedCost | None:
         try:
             return self._objects.load(key)
@@ -219,7 +217,6 @@ def search(
     shared: SharedObjects = NOT_SHARED,
     elsewhere: Estimates | None = None,
     times: Times | None = None,
-    source: Compiled = COMPILED,
 ) -> Search:
     """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
 
@@ -239,22 +236,22 @@ def search(
     if not offered:
         raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
     calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
-    (own,) = source.find(request)
+    (own,) = find_candidates(request)
     chosen = [dispatched(call, own) for call in calls]
     store = EstimateStore(request.cache, shared, made_by=times.identity(calls, chosen) if times else "")
     if times:
-        source.together([replace(own, job=job) for job in own.plan.jobs], request)
+        compile_together([replace(own, job=job) for job in own.plan.jobs], request)
         times.reference(calls, chosen, store)
     else:
-        source.together(chosen, request)
+        compile_together(chosen, request)
     rules = Tried(
         values={}, estimates=tuple(_rules(store, *pair) for pair in zip(calls, chosen, strict=True))
     )
     last = changed_setting(offered)
-    others = source.offered(candidates(last, target))
+    others = candidates(last, target)
     tried = []
     place = times or elsewhere
-    for one in _tried(request, calls, store, others, place, source, deadline=began + seconds):
+    for one in _tried(request, calls, store, others, place, deadline=began + seconds):
         tried.append(one)
         on_tried(one, len(tried), len(others))
     return Search(
@@ -283,7 +280,6 @@ def _tried(
     store: EstimateStore,
     others: Sequence[Values],
     elsewhere: Estimates | None,
-    source: Compiled,
     *,
     deadline: float,
 ) -> Iterator[Tried]:
@@ -293,12 +289,12 @@ def _tried(
             return
         batch = others[begin : begin + together]
         settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = source.find(replace(request, settings=settings))
+        found = find_candidates(replace(request, settings=settings))
         missing = [one for one in found if not all(store.has(one.job.key, call) for call in calls)]
         if missing and elsewhere:
             elsewhere.fill(calls, missing, store)
         elif missing:
-            source.together(missing, request)
+            compile_together(missing, request)
         for values, one in zip(batch, found, strict=True):
             yield Tried(values=values, estimates=tuple(_estimate(store, call, one) for call in calls))
 
@@ -340,3 +336,16 @@ def built(one: Candidate, images: Mapping[JobKey, KernelImage]) -> TunedCost:
         scratch_bytes=used.scratch_bytes,
         may_spill=one.job.spills == "report",
     )
+
+
+def reason(error: AotforgeError) -> str:
+    """The last line of an error, without control characters."""
+    text = error.what.splitlines()[-1].strip(" -")[:200]
+    return "".join(one if one.isprintable() else " " for one in text) or "it does not compile"
+
+
+def all_images(one: Candidate, request: CostRequest) -> dict[JobKey, KernelImage]:
+    """All images of the candidate's plan. Raises CompileError, ResourceError."""
+    jobs = one.plan.jobs
+    found = compiled([replace(one, job=job) for job in jobs], request)
+    return {job.key: image for job, image in zip(jobs, found, strict=True)}

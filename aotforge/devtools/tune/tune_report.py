@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,6 @@ from aotforge.devtools.tune.search import Search, TimedOn, Tried
 from aotforge.errors import ReportError, UnsupportedError
 
 _SHOWN = 10
-_KEPT = 3
-"""Settings of a functional at most: each is an image of every pack."""
-_WORTH = 0.02
-"""What a further setting must gain over all shapes."""
 _MARK = "found:"
 _DEVICE = "on the GPU"
 
@@ -43,31 +38,11 @@ class TuneReport:
         base = _mean(self.search.rules) or (usable[0][0] if usable else 1.0)
         return [(mean / base, one) for mean, one in usable]
 
-    @property
-    def kept(self) -> tuple[tuple[Tried, ...], float]:
-        """The best setting, further ones that are worth an image for some shapes, and what these lose against each shape's best."""
-        usable = [one for _, one in self.ranked]
-        kept = usable[:1]
-        while kept and len(kept) < _KEPT:
-            further = min(usable, key=lambda one: _least([*kept, one]))
-            if _least([*kept, further]) > _least(kept) * (1 - _WORTH):
-                break
-            kept.append(further)
-        return tuple(kept), _least(kept) / _least(usable) - 1 if kept else 0.0
-
     def fields(self) -> dict[str, Any]:
         """JSON values."""
         ranked = [{"ratio": ratio, **asdict(one)} for ratio, one in self.ranked]
-        written = str(self.written) if self.written else None
-        kept, loss = self.kept
-        note = None if self.search.timed else NOTE
-        rest = {
-            "ranked": ranked,
-            "kept": [dict(one.values) for one in kept],
-            "loss": loss,
-            "written": written,
-        }
-        return {"note": note, **asdict(self.search), **rest}
+        rest = {"ranked": ranked, "written": str(self.written) if self.written else None}
+        return {"note": None if self.search.timed else NOTE, **asdict(self.search), **rest}
 
     def lines(self) -> list[str]:
         """The best settings, then what was tried."""
@@ -84,30 +59,16 @@ class TuneReport:
             f"{spilled} spill, {len(refused) - spilled - wrong} do not fit or compile"
             + (f", {wrong} are not right on the GPU" if search.timed else "")
         )
-        rest = (
-            ["the same command with a larger --budget continues"]
-            if len(search.tried) < search.offered
-            else []
-        )
+        more = ["the same command with a larger --budget continues"] * (len(search.tried) < search.offered)
         return [
             head,
             *_why_not(search.rules),
             *rows,
-            *self._kept_lines(),
             total,
             *(_device_lines(search.timed) if search.timed else ()),
-            *rest,
+            *more,
             *([f"written: {self.written}"] if self.written else []),
             *([] if search.timed else [NOTE]),
-        ]
-
-    def _kept_lines(self) -> list[str]:
-        """Where one setting is not the best one of every shape."""
-        kept, loss = self.kept
-        if len(self.search.shapes) == 1 or not kept:
-            return []
-        return [
-            f"{len(kept)} settings for all shapes, {loss:.1%} above each shape's best: {'; '.join(map(_name, kept))}"
         ]
 
 
@@ -117,13 +78,6 @@ def _device_lines(timed: TimedOn) -> list[str]:
         f"on {timed.name}, {', '.join(timed.versions)}{played}: {timed.rounds} rounds; {timed.discarded} more were repeated, as the rules' "
         f"choice drifted by more than {timed.drift:.0%} in them; over the others it varied by {timed.spread:.1%}"
     ]
-
-
-def _least(settings: Sequence[Tried]) -> float:
-    """Geometric mean over the shapes of the least measure of these settings."""
-    shapes = range(len(settings[0].estimates))
-    least = [min(one.estimates[shape].measure for one in settings) for shape in shapes]
-    return math.prod(least) ** (1 / len(least))
 
 
 def _mean(one: Tried) -> float:
@@ -186,8 +140,6 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         tried=len(search.tried),
         triton=triton,
         date=date,
-        others=tuple(dict(one.values) for one in report.kept[0][1:]),
-        loss=round(report.kept[1], 4),
         timed=_timed(search),
     )
     kept = [one for one in tuning.found if _identity(one) != _identity(new)]

@@ -11,7 +11,7 @@ import pytest
 
 from aotforge.base import architectures, manifest_reader
 from aotforge.base.architectures import find_arch, load_architectures, parse_archs, simplified
-from aotforge.base.yaml_reader import Document, read_yaml
+from aotforge.base.manifest_reader import Document, read_yaml
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
 from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import plan_project

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.base.yaml_reader import read_yaml
+from aotforge.base.manifest_reader import read_yaml
 from aotforge.conformance.matrix import Compatibility, levels_for, levels_of_names, load_matrix
 from aotforge.conformance.matrix_models import Row
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError

@@ -22,7 +22,6 @@ from aotforge.deliver.hardware import device
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune import sources
 from aotforge.devtools.tune.search import Search, TimedOn, Tried, TunedCost, changed_setting, search
 from aotforge.devtools.tune.space import candidates, present, space
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
@@ -78,7 +77,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return TunedCost(cycles=50.0 if "num_warps=2" in one.name else 100.0, registers=8, occupancy=4)
 
     monkeypatch.setattr(tool, "candidates", lambda setting, target: candidates(setting, target)[:12])
-    monkeypatch.setattr(sources, "compile_together", lambda found, request: None)
+    monkeypatch.setattr(tool, "compile_together", lambda found, request: None)
     monkeypatch.setattr(tool, "estimated", estimated)
     return names
 
@@ -223,18 +222,6 @@ def timed(*ratios: tuple[float, ...], emulator: str = "") -> TuneReport:
     return TuneReport(search=dataclasses.replace(base, rules=rules, tried=tried, shapes=shapes, timed=on))
 
 
-def test_at_most_three_settings_are_kept_and_what_they_lose_is_reported() -> None:
-    one = timed((0.5, 1.2), (0.9, 0.8))
-    kept, loss = one.kept
-    assert [each.values["BLOCK_M"] for each in kept] == [0, 1] and loss == 0
-    close = timed((0.5, 0.5), (0.499, 0.6))  # not worth an image
-    assert len(close.kept[0]) == 1 and close.kept[1] == pytest.approx(0.001, abs=2e-4)
-    four = timed((0.5, 1, 1, 1), (1, 0.5, 1, 1), (1, 1, 0.5, 1), (1, 1, 1, 0.5))
-    kept, loss = four.kept
-    assert len(kept) == 3 and loss == pytest.approx(2**0.25 - 1)
-    assert any("3 settings for all shapes, 18.9% above each shape's best" in line for line in four.lines())
-
-
 def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -> None:
     folder = tmp_path / "tuning"
     shutil.copytree(PROJECT / "manifests" / "tuning", folder)
@@ -249,7 +236,7 @@ def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -
     assert time.timed is not None and time.cycles == () and time.date == "2026-11-23"
     assert (time.timed.device, time.timed.versions) == ("MI100", ("HIP 7.0.0", "ROCm 7.0"))
     assert (time.timed.milliseconds, time.timed.rounds, time.timed.discarded) == ((2.0, 2.0), 7, 1)
-    assert (time.setting, time.others, time.loss) == ({"BLOCK_M": 0}, ({"BLOCK_M": 1},), 0.0)
+    assert time.setting == {"BLOCK_M": 0}
     text = "\n".join(timed((0.5,)).lines())
     assert (
         "times as a share of the rules' choice" in text
@@ -265,10 +252,8 @@ def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -
         ("add --budget 5", "--budget 5 is not a valid time"),
         ("add --budget 0m --device", "--budget 0m is not a valid time"),
         ("--key width=64", "--key and --shape are of one kernel"),
-        ("add --device --engine dask", "--device does not fit --engine dask"),
+        ("add --device --scheduler tcp://x:1", "--device does not fit --scheduler"),
         ("add --device --drift 0", "--drift and --seconds are more than 0"),
-        ("add --device --prepare folder", "--prepare only compiles"),
-        ("add --candidates folder", "--candidates are those of one kernel, and are timed"),
     ],
 )
 def test_flags_that_do_not_fit_are_usage_errors(

@@ -346,7 +346,7 @@ def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) ->
     assert made["costs"][0]["work"]["classes"]["matrix"] > 0
 
 
-def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
+def test_an_image_by_label_and_by_key(compared: tuple[Cost, ...]) -> None:
     (found,) = cost(request("add", keys={"dtype": "bf16"}, shape={"n": "4096"}))
     with pytest.raises(UnknownNameError, match="no image atn_fwd") as caught:
         cost(request("atn_fwd"))
@@ -358,9 +358,7 @@ def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
         if j.family == "add" and dict(j.signature)["x"] == "*bf16" and j.hints
     )  # fmt: skip
     by_label, by_key = cost(request(job.label, job.key[:10], shape={"n": "4096"}))
-    (by_digest,) = cost(request(found.digest[:12], shape={"n": "4096"}))
-    assert {found.digest, by_label.digest, by_key.digest, by_digest.digest} == {found.digest}
-    assert by_label.work == found.work == by_digest.work
+    assert by_label.digest == by_key.digest == found.digest and by_label.work == found.work
     assert found.work.traffic["global loads"].bytes == 2 * 4096 * 2
 
 
