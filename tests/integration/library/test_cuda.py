@@ -25,9 +25,10 @@ CUDA, HIP = 2, 10
 
 _CLIENT = """
 import ctypes, json, sys
-from ctypes import POINTER, Structure, Union, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t,
-    c_uint64, c_void_p
-
+from ctypes import (
+    POINTER, Structure, Union, byref, c_char_p, c_float, c_int, c_int32, c_int64,
+    c_size_t, c_uint64, c_void_p
+)
 class Member(Union):
     _fields_ = [("ptr", c_void_p), ("i32", c_int32), ("i64", c_int64), ("u64", c_uint64), ("f32", c_float)]
 

@@ -250,8 +250,8 @@ def test_known_answers(
     driver: Driver, values: tuple[int, tuple[str, ...], int, int, dict[str, int]], holds: bool
 ) -> None:
     *predicate, given = values
-    # type: ignore[arg-type]
-    call = dict.fromkeys(TYPES, 0) | {"which": PREDICATES.index(tuple(predicate))} | given
+    which = PREDICATES.index(tuple(predicate))  # type: ignore[arg-type]
+    call = dict.fromkeys(TYPES, 0) | {"which": which} | given
     assert library_choices(driver, [call]) == [0 if holds else 1]
     assert python_choice(call) == (0 if holds else 1)
 

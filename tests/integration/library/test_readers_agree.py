@@ -67,8 +67,8 @@ def choice(**changes: object) -> bytes:
 
 def kernel(**changes: object) -> bytes:
     """The body with another first kernel."""
-    # type: ignore[arg-type]
-    return body(replace(PACK, kernels=[replace(KERNEL, **changes), *PACK.kernels[1:]]))
+    new = replace(KERNEL, **changes)  # type: ignore[arg-type]
+    return body(replace(PACK, kernels=[new, *PACK.kernels[1:]]))
 
 
 def swapped(first: bytes, second: bytes) -> bytes:

@@ -104,8 +104,10 @@ def task() -> ImageTask:
         operator="add",
         step=0,
         keys=("dtype",),
-        # type: ignore[arg-type]
-        parameters=tuple(PlannedParameter(name=n, type=t, value=n) for t, n in types),
+        parameters=tuple(
+            PlannedParameter(name=n, type=t, value=n)  # type: ignore[arg-type]
+            for t, n in types
+        ),
         functionals=(),
     )
     return ImageTask(

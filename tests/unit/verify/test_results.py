@@ -83,8 +83,10 @@ def test_a_number_that_is_no_element_type() -> None:
 @pytest.mark.parametrize("dtype", ["i1", "i8", "u8", "i16", "i32", "i64"])
 def test_canaries_of_integers(dtype: str) -> None:
     """They differ from element to element, and those of outputs from those of inputs."""
-    # type: ignore[arg-type]
-    out, given = (Guarded((4, 4), dtype, Layout(), values) for values in (None, np.zeros((4, 4))))
+    out, given = (
+        Guarded((4, 4), dtype, Layout(), values)  # type: ignore[arg-type]
+        for values in (None, np.zeros((4, 4)))
+    )
     assert len(out.storage) == len(given.storage) == 64 + 16 + 64
     assert len(np.unique(out.storage)) > 20
     assert not np.array_equal(out.storage[:64], given.storage[:64])
@@ -109,8 +111,8 @@ INPUTS = [
 def test_an_input_that_its_type_does_not_have(dtype: str, value: int, right: bool) -> None:
     values = np.full((2, 2), value)
     if right:
-        # type: ignore[arg-type]
-        assert np.array_equal(Guarded((2, 2), dtype, Layout(), values).values(), values)
+        made = Guarded((2, 2), dtype, Layout(), values)  # type: ignore[arg-type]
+        assert np.array_equal(made.values(), values)
         return
     with pytest.raises(RulesError, match=f"an input of type {dtype} has a value that {dtype} does not have"):
         Guarded((2, 2), dtype, Layout(), values)  # type: ignore[arg-type]
