@@ -17,8 +17,7 @@ from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive
+from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
 from aotforge.run.step import ExecutionTarget, RootFS
@@ -192,7 +191,7 @@ class LibraryRequest:
             return False
         try:
             with staged_folder(folder) as staged:
-                read_archive([data], FolderSink(root=staged), bounds=_BOUNDS, top=None)
+                read_archive([data], FolderWriter(root=staged), bounds=_BOUNDS)
         except UnsafeArchiveError as error:
             self.shared.reject(_KIND, inputs, str(error))
             return False

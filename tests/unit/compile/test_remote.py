@@ -1,4 +1,4 @@
-"""Messages of the worker in a rootfs: failures, errors of the project, and text that is no message."""
+"""Messages of the worker in a rootfs: failures, errors of the project, and invalid messages."""
 
 from __future__ import annotations
 
