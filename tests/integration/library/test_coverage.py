@@ -1,4 +1,5 @@
-"""`./dev coverage` against the library: the log of calls, and its verdict on each, agree with what the library does."""
+"""`./dev coverage` against the library: the log of calls, and its verdict on each, agree with what the
+library does."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_a_list_of_calls(tmp_path: Path) -> None:
     path.write_text(
         "# what the model does\n"
         "attn_fwd dtype=fp16 head_dim=64 mask=window  # twice\nattn_fwd dtype=fp16 mask=window head_dim=64\n"
-        "attn_bwd dtype=bf16 head_dim=64 head_dim_v=96\nmatmul m=3\nattn_fwd dtype=fp16 head_dim=64 varlen_bits=2827\n"
+        "attn_bwd dtype=bf16 head_dim=64 head_dim_v=96\nmatmul m=3\n"
+        "attn_fwd dtype=fp16 head_dim=64 varlen_bits=2827\n"
     )
     calls, refusals = read_calls(path)
     assert not refusals and list(calls.values()) == [2, 1, 1, 1]
