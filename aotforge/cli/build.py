@@ -164,7 +164,6 @@ def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
         ROOT,
         cache=request.cache,
         roots=(KERNELS,),
-        keep=request.keep,
         environment=request.environment,
         observer=LineObserver(print_status),
     ).kernels

@@ -44,7 +44,7 @@ def lock(
 
     for one in name or rootfs_names(ROOT):
         with _observer(quiet=json) as observer:
-            made = lock_rootfs(
+            spec, made = lock_rootfs(
                 ROOT,
                 one,
                 cache=cache_folder(cache),
@@ -52,9 +52,8 @@ def lock(
                 observer=observer,
                 keep=keep,
             )
-        values = {"name": made.name, "digest": made.digest, "changes": made.changes}
-        lines = [f"{made.name}  {made.digest}", *(f"  {line}" for line in made.changes or ("unchanged",))]
-        print_result(dumps(values) if json else "\n".join(lines))
+        values = {"name": one, "digest": made.digest, "file": str(spec.lock_file)}
+        print_result(dumps(values) if json else "  ".join(values.values()))
 
 
 @command("containers.shell")
@@ -64,13 +63,11 @@ def shell(
     cache: Cache = None,
 ) -> None:
     """A shell in a root filesystem by bubblewrap: read-only, without network, with an empty /tmp."""
-    from aotforge.run.choose import resolve_rootfs
     from aotforge.run.processes import shell_command
+    from aotforge.run.rootfs.cache import find_rootfs
 
     with _observer(quiet=False) as observer:
-        rootfs = resolve_rootfs(
-            ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=observer
-        )
+        rootfs = find_rootfs(ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=observer)
         words = shell_command(rootfs, run)
     if code := run_child(words, environment=fixed_environment({"PATH": os.defpath}, "TERM")).returncode:
         sys.exit(code)

@@ -87,7 +87,7 @@ def wheel(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make the wheel with the console script `aotforge`; equal sources give equal bytes.
+    """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes.
 
     ./dev wheel --output dist
     ./dev wheel --hf-kernel releases/dist/0.11.2b-r1
@@ -95,7 +95,7 @@ def wheel(
     from aotforge.base.files import make_folders, output_errors
     from aotforge.formats.archive import sha256_file
     from aotforge.pipeline.hf_package import package_release
-    from aotforge.release.console_wheel import write_console_wheel
+    from aotforge.release.wheels import build_package
 
     if hf_kernel:
         report = package_release(ROOT, Path(hf_kernel).absolute())
@@ -104,7 +104,7 @@ def wheel(
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
-        path = write_console_wheel(ROOT, folder)
+        path = build_package(ROOT, folder)
     digest = sha256_file(path)
     print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
 

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from aotforge.cli.output import Json, print_either, print_report, print_result
 from aotforge.cli.settings import ROOT, load_settings
 from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.cli.variables import VARIABLES
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import ExecutorError, UnknownNameError, UnsupportedError, suggest
 
 if TYPE_CHECKING:
     from aotforge.publish.cache.session import CachePlaces
@@ -101,27 +102,24 @@ def cache(
     shared: Annotated[str | None, "also, or with --prune instead, this shared cache"] = None,
     cache_root: Annotated[str | None, "with --shared: its root of trust, a file"] = None,
     cache_keys: Annotated[str | None, "with --shared and --prune: folder of its keys"] = None,
-    kept: Annotated[bool, "with --prune: also containers and folders that `keep` left"] = False,
     json: Json = False,
 ) -> None:
-    """Sizes and use of a cache folder, its root filesystems, a shared cache; with --prune, bound them.
+    """Sizes and use of a cache folder by kind, and of a shared cache; with --prune, bound them.
 
     Pruning also removes root filesystems that no lock names, and what killed builds left.
 
     ./dev cache --prune 5
     """
     from aotforge.base.cache_folder import usage
-    from aotforge.run.rootfs.cache import rootfs_rows
 
     folder = cache_folder(cache)
     if prune is not None:
-        _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune), kept=kept, json=json)
+        _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune), json=json)
         return
-    kinds, roots, now = usage(folder), rootfs_rows(ROOT, folder), time.time()
+    kinds, now = usage(folder), time.time()
     fields: dict[str, object] = {
         "cache": str(folder),
         "kinds": [asdict(one) for one in kinds],
-        "rootfs": roots,
     }
     lines = []
     for one in kinds:
@@ -129,11 +127,6 @@ def cache(
         used = days if one.collected else ""
         lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
     lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
-    for row in roots:
-        state = f"{row['downloaded']} downloaded{'; unpacked' if row['tree'] else ''}"
-        lines.append(
-            f"{row['bytes'] / 1e6:10.1f} MB  rootfs {row['name']}, {len(row['packages'])} packages, {state}"
-        )
     if places := _places(shared, None, cache_root, cache_keys, 0):
         from aotforge.publish.cache.session import shared_usage
         from aotforge.publish.stores.store import redact_urls
@@ -158,11 +151,11 @@ def _places(
     return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
 
 
-def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, kept: bool, json: bool) -> None:
+def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bool) -> None:
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
     from aotforge.base.cache_folder import collect
     from aotforge.publish.cache.session import prune_shared
-    from aotforge.run.choose import prune_all
+    from aotforge.run.choose import EXECUTORS, make_runner
     from aotforge.run.rootfs.cache import prune_rootfs
 
     if limit < 0:
@@ -171,12 +164,12 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, kept: bo
         print_report(prune_shared(shared), json=json)
         return
     report = collect(folder, int(limit * 2**30))
-    removed, left = prune_rootfs(ROOT, folder, dry_run=False), prune_all(cache=folder, kept=kept)
-    lines = [*report.lines(), *(f"{size / 1e6:8.1f} MB  {path}" for path, size in removed)]
-    lines += [f"{executor}: {name}" for executor, names in left.items() for name in names]
-    rows = [{"path": str(path), "bytes": size} for path, size in removed]
+    removed, left = list(map(str, prune_rootfs(ROOT, folder, dry_run=False))), []
+    for executor in EXECUTORS[1:]:
+        with suppress(ExecutorError):
+            left += [f"{executor}: {name}" for name in make_runner(executor, cache=folder).prune()]
     fields: Any = report.fields()
-    print_either({**fields, "rootfs": rows, "left": left}, lines, json=json)
+    print_either({**fields, "rootfs": removed, "left": left}, [*report.lines(), *removed, *left], json=json)
 
 
 @command("status")

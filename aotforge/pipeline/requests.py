@@ -15,7 +15,6 @@ Executor = Annotated[
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
-KEEP = "keep a container whose step failed, and print how to enter it"
 CACHE_TO = "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder"
 SETTING = "setting"
 """Marks a field that is a key of aotforge.toml and no flag."""
@@ -93,7 +92,6 @@ class ToolsRequest(Request):
     """Compilers in an executor."""
 
     executor: Executor = "local"
-    keep: Annotated[bool, KEEP, SETTING] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,7 @@ bool run_python(const std::vector<std::string>& arguments, const void* input, si
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
     *output = program + " does not run: " + std::strerror(failed) +
-              "\nNext step: use the library that `./dev virtual-hip` installs, or set AOTFORGE_PREPARE to its `prepare`";
+              "\nNext step: use the library that `./dev python -m vgpu hip` installs, or set AOTFORGE_PREPARE to its `prepare`";
     return false;
   }
   int status = 0;

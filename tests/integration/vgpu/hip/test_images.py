@@ -148,7 +148,7 @@ def test_without_its_python_side(
     hip = play(texts=str(texts))
     monkeypatch.setenv("AOTFORGE_PREPARE", "/nothing/here")
     assert load(hip, add.binary) == INIT_FAILED
-    assert "/nothing/here" in hip.report() and "./dev virtual-hip" in hip.report()
+    assert "/nothing/here" in hip.report() and "./dev python -m vgpu hip" in hip.report()
     monkeypatch.setenv("AOTFORGE_PREPARE", "/bin/false")
     assert load(hip, add.binary) == INIT_FAILED
     monkeypatch.delenv("AOTFORGE_PREPARE")
