@@ -27,11 +27,4 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 namespace = collect()
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["emulator"]:
-        from aotforge.devtools.cost.cost_report import LaunchCost
-        from vgpu.cli import main as emulator
-
-        sys.exit(emulator(sys.argv[2:], program="./dev emulator", costs=LaunchCost))
-    if sys.argv[1:2] == ["run"]:
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "ttcpu", *sys.argv[2:]])
     main(namespace, sys.argv[1:])

@@ -53,7 +53,7 @@ def lock(
                 keep=keep,
             )
         values = {"name": one, "digest": made.digest, "file": str(spec.lock_file)}
-        print_result(dumps(values) if json else f"{one}  {made.digest}  {spec.lock_file}")
+        print_result(dumps(values) if json else "  ".join(values.values()))
 
 
 @command("containers.shell")

@@ -87,7 +87,7 @@ def wheel(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make the wheel with the console script `aotforge`; equal sources give equal bytes.
+    """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes.
 
     ./dev wheel --output dist
     ./dev wheel --hf-kernel releases/dist/0.11.2b-r1

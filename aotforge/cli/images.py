@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from aotforge.cli.output import Json, print_either, print_report, print_result
 from aotforge.cli.settings import ROOT, load_settings
 from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.cli.variables import VARIABLES
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import ExecutorError, UnknownNameError, UnsupportedError, suggest
 
 if TYPE_CHECKING:
     from aotforge.publish.cache.session import CachePlaces
@@ -103,7 +104,7 @@ def cache(
     cache_keys: Annotated[str | None, "with --shared and --prune: folder of its keys"] = None,
     json: Json = False,
 ) -> None:
-    """Sizes and use of a cache folder or a shared cache; with --prune, bound them.
+    """Sizes and use of a cache folder by kind, and of a shared cache; with --prune, bound them.
 
     Pruning also removes root filesystems that no lock names, and what killed builds left.
 
@@ -154,7 +155,7 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bo
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
     from aotforge.base.cache_folder import collect
     from aotforge.publish.cache.session import prune_shared
-    from aotforge.run.choose import prune_runners
+    from aotforge.run.choose import EXECUTORS, make_runner
     from aotforge.run.rootfs.cache import prune_rootfs
 
     if limit < 0:
@@ -163,11 +164,12 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bo
         print_report(prune_shared(shared), json=json)
         return
     report = collect(folder, int(limit * 2**30))
-    removed = [str(path) for path in prune_rootfs(ROOT, folder)]
-    left = prune_runners(cache=folder)
-    lines = [*report.lines(), *removed, *left]
+    removed, left = list(map(str, prune_rootfs(ROOT, folder, dry_run=False))), []
+    for executor in EXECUTORS[1:]:
+        with suppress(ExecutorError):
+            left += [f"{executor}: {name}" for name in make_runner(executor, cache=folder).prune()]
     fields: Any = report.fields()
-    print_either({**fields, "rootfs": removed, "left": left}, lines, json=json)
+    print_either({**fields, "rootfs": removed, "left": left}, [*report.lines(), *removed, *left], json=json)
 
 
 @command("status")

@@ -1,9 +1,7 @@
 """Tools for kernel developers: source debugger, costs, search of settings."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.flags import command
@@ -214,26 +212,3 @@ def _seconds(text: str) -> float:
             f"--budget {text} is not a valid time", hint="--budget 90s, --budget 20m, --budget 2h"
         )
     return int(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
-
-
-@command("virtual-hip")
-def virtual_hip(
-    arch: Annotated[str, "virtual devices, e.g. gfx908,gfx942 (default: gfx908)"] = "gfx908",
-    asm: Annotated[
-        str | None, "assembly texts: folders and .tar.gz archives separated by colons (default: AOTFORGE_ASM)"
-    ] = None,
-    hip: Annotated[int, "the HIP release to implement: 5, 6 or 7"] = 7,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
-    from vgpu.hip.build_hip import build_virtual_hip, environment, exports
-
-    folder, texts = cache_folder(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
-    variables = environment(
-        build_virtual_hip(folder, major=hip),
-        devices=arch.split(","),
-        texts=[Path(text) for text in texts if text],
-        cache=folder,
-    )
-    print_either(variables, [exports(variables)], json=json)

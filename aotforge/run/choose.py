@@ -1,7 +1,6 @@
 """Choice of a step runner by its name, and of the rootfs images that it runs steps in."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from aotforge.base.progress import Observer
@@ -47,15 +46,6 @@ def choose_runner(name: str, *, cache: Path, observer: Observer) -> StepRunner:
     for left in runner.prune():
         observer.note(f"{runner.name}: removed what a killed process left: {left}")
     return runner
-
-
-def prune_runners(*, cache: Path) -> list[str]:
-    """Removes what killed processes left in every runner that works here; `RUNNER: NAME` of each."""
-    removed = []
-    for name in EXECUTORS[1:]:
-        with suppress(ExecutorError):
-            removed += [f"{name}: {left}" for left in make_runner(name, cache=cache).prune()]
-    return removed
 
 
 def choose_execution_targets(

@@ -130,7 +130,7 @@ def environment(
         )
     return {
         "LD_LIBRARY_PATH": str(virtual.folder),
-        "AOTFORGE_VIRTUAL_DEVICES": ",".join(found) or "none",
+        "AOTFORGE_VIRTUAL": f"devices={';'.join(found) or 'none'}",
         "AOTFORGE_ASM": ":".join(str(place.absolute()) for place in texts),
         "AOTFORGE_CACHE": str(cache.absolute()),
     }

@@ -104,8 +104,7 @@ def play(hip: VirtualHip, monkeypatch: pytest.MonkeyPatch) -> Play:
         folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any
     ) -> TuneReport:
         variables = environment(hip, devices=[devices], texts=[texts(folder)], cache=CACHE)
-        variables |= {"AOTFORGE_VIRTUAL_CLOCK": "instructions", "AOTFORGE_VIRTUAL_LOG": "off"}
-        variables |= {"AOTFORGE_VIRTUAL_LIMIT": str(2**62), "AOTFORGE_VIRTUAL_THREADS": "1"}
+        variables["AOTFORGE_VIRTUAL"] += f",clock=instructions,log=off,limit={2**62},threads=1"
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         device = OnDevice(driver=str(hip.library), timing=QUICK, limits=limits or Limits())

@@ -95,7 +95,7 @@ def play(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], 
     def start(texts: Path) -> dict[str, str]:
         variables = environment(machine.hip, devices=["gfx908"], texts=[texts], cache=CACHE)
         # without a limit of instructions, as hardware: an endless loop does not end
-        variables |= {"AOTFORGE_VIRTUAL_LOG": "off", "AOTFORGE_VIRTUAL_LIMIT": str(2**62)}
+        variables["AOTFORGE_VIRTUAL"] += f",log=off,limit={2**62}"
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         return variables
