@@ -21,7 +21,7 @@ from aotforge.cli.command import (
 
 Names = Annotated[
     Sequence[str] | None,
-    "a root filesystem of manifests/containers.yaml (may be repeated; default: every one)",
+    "a root filesystem of docker/ (may be repeated; default: every one)",
 ]
 Cache = Annotated[
     str | None, "folder of packages and root filesystems (default: AOTFORGE_CACHE, else .aotforge/cache)"
@@ -64,7 +64,7 @@ def lock(
 
 @cli_command("containers.shell", positional=["name"])
 def shell(
-    name: Annotated[str, "a root filesystem of manifests/containers.yaml"],
+    name: Annotated[str, "a root filesystem of docker/"],
     run: Annotated[str, "a command line instead of an interactive shell"] = "",
     cache: Cache = None,
 ) -> None:
