@@ -55,9 +55,7 @@ def show(
         from aotforge.publish.cache.session import CachePlaces, shared_usage
         from aotforge.publish.stores.store import redact_urls
 
-        places = CachePlaces(
-            source=cache_from, root=cache_root, limit=0, environment=os.environ
-        )
+        places = CachePlaces(source=cache_from, root=cache_root, limit=0, environment=os.environ)
         found = shared_usage(places)
         fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in found.items()}
         lines += [
