@@ -30,7 +30,8 @@ _REASON = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The integers of an operator's call, sorted by name; those that are not listed are 0. `arch` is empty when it is any."""
+    """The integers of an operator's call, sorted by name; those that are not listed are 0. `arch` is empty
+    when it is any."""
 
     operator: str
     arch: str = ""
@@ -45,8 +46,8 @@ class Call:
 class CallCoverage:
     """A call, how often it was made, and by arch the reason why no image serves it; empty when one does.
 
-    `general`: archs on which general images serve it or a step of it; with the estimate of what that costs beside special images, as a
-    multiple and the call that was estimated, or an empty text.
+    `general`: archs on which general images serve it or a step of it; with the estimate of what that costs
+    beside special images, as a multiple and the call that was estimated, or an empty text.
     """
 
     call: Call
@@ -56,10 +57,11 @@ class CallCoverage:
 
 
 def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
-    """Calls and refusals of a log (AOTRITON_LOG=debug) or a list of calls. Raises UsageError for a malformed line of a list.
+    """Calls and refusals of a log (AOTRITON_LOG=debug) or a list of calls. Raises UsageError for a malformed
+    line of a list.
 
-    A line of a list is an operator and its values: `attn_fwd dtype=fp16 head_dim=72 mask=window seqlen_q=4096`; `#` begins a
-    comment. In logs, other programs' lines are skipped.
+    A line of a list is an operator and its values: `attn_fwd dtype=fp16 head_dim=72 mask=window
+    seqlen_q=4096`; `#` begins a comment. In logs, other programs' lines are skipped.
     """
     lines = (
         read_bytes(path, UsageError, hint="name a file with a log or calls", limit=_LOG_LIMIT)
@@ -197,7 +199,7 @@ def _listed(text: str, where: str) -> Call:
         if found is None or number is None:
             raise UsageError(
                 f"{where}: {word!r} is not a value of a call",
-                cause="a call is an operator and name=number words, e.g. attn_fwd dtype=fp16 head_dim=64 mask=window",
+                cause="a call is an operator and name=number words, e.g. attn_fwd dtype=fp16 head_dim=64",
             )
         values[found["name"]] = number
     if "head_dim" in values:

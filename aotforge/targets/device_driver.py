@@ -22,7 +22,8 @@ Call = Literal[
 
 
 class Driver:
-    """One vendor's library, loaded. Its functions differ from the other vendor's in their names only; `names` has them."""
+    """One vendor's library, loaded. Its functions differ from the other vendor's in their names only; `names`
+    has them."""
 
     names: ClassVar[Mapping[Call, str]]
 
@@ -30,7 +31,8 @@ class Driver:
         self.library = library
 
     def call(self, name: str, *arguments: object) -> None:
-        """Raises ExecutionError for a result other than success, AttributeError for a function that the library lacks."""
+        """Raises ExecutionError for a result other than success, AttributeError for a function that the
+        library lacks."""
         if code := getattr(self.library, name)(*arguments):
             raise ExecutionError(
                 f"{name}: {self.describe(code)}",
@@ -60,7 +62,8 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device as its driver lists it. `arch` is sm_90 for capability 9.0; `version` is the driver library's, such as CUDA 13.0."""
+    """A device as its driver lists it. `arch` is sm_90 for capability 9.0; `version` is the driver library's,
+    such as CUDA 13.0."""
 
     vendor: Vendor
     number: int
@@ -74,7 +77,8 @@ class Device:
 
 
 class DeviceContext:
-    """The primary context of a device, current in this thread. After a fault of a kernel every call fails: end the process."""
+    """The primary context of a device, current in this thread. After a fault of a kernel every call fails:
+    end the process."""
 
     def __init__(self, device: Device) -> None:
         self.device, self._driver = device, device.driver
@@ -84,7 +88,8 @@ class DeviceContext:
         self._driver.call(self._driver.names[call], *arguments)
 
     def function(self, image: bytes, symbol: str) -> c_void_p:
-        """A kernel of an image, allowed to use all the shared memory of a workgroup. Modules are kept until the process ends."""
+        """A kernel of an image, allowed to use all the shared memory of a workgroup. Modules are kept until
+        the process ends."""
         module, function = c_void_p(), c_void_p()
         self._call("load", byref(module), c_char_p(image))
         self._call("function", byref(function), module, symbol.encode())

@@ -42,9 +42,11 @@ class _Built:
 
 @dataclass(kw_only=True)
 class DeviceTimes:
-    """Fills a store with times on `device`; a context, which ends its processes. `library` launches, `scratch` takes image packs.
+    """Fills a store with times on `device`; a context, which ends its processes. `library` launches,
+    `scratch` takes image packs.
 
-    `driver`: another library of it than the installed one; `on`: what the times are of, and the counts of rounds so far.
+    `driver`: another library of it than the installed one; `on`: what the times are of, and the counts of
+    rounds so far.
     """
 
     device: ShownDevice
@@ -66,7 +68,8 @@ class DeviceTimes:
         self._end_reference()
 
     def identity(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
-        """What stored times hold for: the device and its driver, how it is measured, the cases, and the reference of each call."""
+        """What stored times hold for: the device and its driver, how it is measured, the cases, and the
+        reference of each call."""
         device, one = self.device, chosen[0]
         facts = [
             device.vendor, device.name, device.arch, device.emulator, self.on.versions,
@@ -81,7 +84,8 @@ class DeviceTimes:
     ) -> None:
         """Takes the rules' choice, by call, as the reference, and stores its times.
 
-        Raises CompileError, ResourceError, VerifyError when it is not right on the device, and ExecutionError.
+        Raises CompileError, ResourceError, VerifyError when it is not right on the device, and
+        ExecutionError.
         """
         self._end_reference()
         images = all_images(chosen[0], calls[0])
@@ -94,7 +98,8 @@ class DeviceTimes:
             store.put(one.job.key, call, _timed(built(one, images), rounds.reference(shape), 1.0, rounds))
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
-        """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device that is lost or drifts."""
+        """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device
+        that is lost or drifts."""
         compile_together(found, calls[0])
         ready: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
@@ -116,7 +121,8 @@ class DeviceTimes:
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores what is found out about these candidates; returns those that are to be tried again, as another's fault ended them."""
+        """Stores what is found out about these candidates; returns those that are to be tried again, as
+        another's fault ended them."""
         by_key, faulty = {one.key: one for one in ready}, False
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
@@ -181,7 +187,8 @@ class DeviceTimes:
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others. Raises ExecutionError without the device."""
+        """Stores why a candidate has no times; True for one that may have disturbed others. Raises
+        ExecutionError without the device."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
         _put(store, calls, one.key, replace(one.cost, refused=text[:1000]))
@@ -251,7 +258,8 @@ def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: 
 
 def _wrong_reference(result: DeviceResult) -> VerifyError:
     return VerifyError(
-        f"{result.label}, which serves the call now, is not right on this GPU: {result.outcome}: {result.failure}",
+        f"{result.label}, which serves the call now, is not right on this GPU: "
+        f"{result.outcome}: {result.failure}",
         cause="a fault of the image, of the driver or of the GPU; settings are compared with it",
         hint="./dev hardware.check makes a report of all images; correct the row in manifests/tuning",
     )

@@ -105,7 +105,8 @@ class AmdBackend:
         return HOST_CALLS.encode() in binary
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
-        """Least waves per SIMD, the size of matrix instructions, and how many of their operands are read from LDS at once."""
+        """Least waves per SIMD, the size of matrix instructions, and how many of their operands are read from
+        LDS at once."""
         options: dict[str, tuple[int, ...]] = {"waves_per_eu": (0, 2, 3)}
         if target.matrix == "MFMA":
             options["matrix_instr_nonkdim"] = (0, 16, 32)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from aotforge.publish.signed_index import load_state
 from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import Metadata
 
@@ -28,7 +29,6 @@ from aotforge.deliver.pytorch.serve import ReleaseServer
 from aotforge.errors import InstallError, TrustError
 from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, read_root
-from aotforge.publish.signed_index import load_state
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
@@ -115,7 +115,8 @@ def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 @contextmanager
 def signed_targets() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key can publish."""
+    """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key
+    can publish."""
     with opened_folder() as folder:
         place = _Place(folder)
         sign = _resigner(place.keys)

@@ -1,4 +1,5 @@
-"""`./dev tune --engine dask`: workers estimate settings as this machine does, and a shared cache has what they found."""
+"""`./dev tune --engine dask`: workers estimate settings as this machine does, and a shared cache has what
+they found."""
 
 from __future__ import annotations
 

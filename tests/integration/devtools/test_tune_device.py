@@ -1,4 +1,5 @@
-"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting candidates, and a second call."""
+"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting
+candidates, and a second call."""
 
 from __future__ import annotations
 
@@ -146,7 +147,8 @@ def texts(folder: Path) -> Path:
 def slow(asm: str) -> str:
     """A thousand turns of a loop before the end."""
     head, _, tail = asm.rpartition("\ts_endpgm")
-    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lslow\n"
+    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n"
+    loop += "\ts_cbranch_scc1 .Lslow\n"
     return f"{head}{loop}\ts_endpgm{tail}"
 
 

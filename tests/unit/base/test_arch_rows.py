@@ -21,7 +21,7 @@ ROW = """\
     extends: gfx1150
     elf_flags: 0x7f
     pack: amd-gfx1159
-    device: {product: AMD Radeon 999M, compute_units: 4, memory_gib: 16, clock_mhz: 2000, memory_gb_per_s: 100}
+    device: {product: AMD Radeon 999M, compute_units: 4, memory_gib: 4, clock_mhz: 2000, memory_gb_per_s: 100}
 """
 PROGRAM = """
 import json, struct
@@ -42,7 +42,9 @@ print(json.dumps({
     "pack": plan.pack,
     "jobs": len(plan.jobs),
     "same": all(
-        str(getattr(jobs[job.label], name)) == str(getattr(job, name)) for job in relative.jobs for name in fields
+        str(getattr(jobs[job.label], name)) == str(getattr(job, name))
+        for job in relative.jobs
+        for name in fields
     ),
     "other keys": not {job.key for job in plan.jobs} & {job.key for job in relative.jobs},
     "cures": sorted({cure for job in plan.jobs for cure in job.cures}),

@@ -1,4 +1,5 @@
-"""Search of settings: order and limits of candidates, budget, what is known, ranking, and the file that keeps the best."""
+"""Search of settings: order and limits of candidates, budget, what is known, ranking, and the file that keeps
+the best."""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ def test_a_setting_that_spills_is_tried_and_not_ranked(made: list[str], tmp_path
 def test_rules_whose_own_choice_spills_are_compared_with(
     made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its estimate counts, and it is not ranked; without one the best setting is what others are compared with."""
+    """Its estimate counts, and it is not ranked; without one the best setting is what others are compared
+    with."""
     others = tool.estimated
 
     def spilling(call: Any, one: Any, *, spilled: bool = False) -> TunedCost:
@@ -179,7 +181,8 @@ def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str
     tried = (Tried(values=values, estimates=(TunedCost(cycles=cycles),)),)
     return TuneReport(
         search=Search(
-            kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",), present={"BLOCK_M": 64},
+            kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",),
+            present={"BLOCK_M": 64},
             rules=rules, tried=tried, offered=1, known=0, seconds=1.0,
         )
     )  # fmt: skip

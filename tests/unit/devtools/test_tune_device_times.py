@@ -1,4 +1,5 @@
-"""Times on a device: which candidates are timed, what a wrong one, a fault, a lost device and a wrong reference lead to."""
+"""Times on a device: which candidates are timed, what a wrong one, a fault, a lost device and a wrong
+reference lead to."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def candidate(name: str) -> Candidate:
 
 @dataclass
 class Machine:
-    """A device on which each image is checked with an outcome (default: passed) and takes milliseconds (default: 2).
+    """A device on which each image is checked with an outcome (default: passed) and takes milliseconds
+    (default: 2).
 
     `faults` name images whose next timed call ends their process, and of how many processes that follow.
     """

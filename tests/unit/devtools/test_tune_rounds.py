@@ -1,4 +1,5 @@
-"""Rounds: turns and their order, medians of medians, drift of the reference, images and references that end."""
+"""Rounds: turns and their order, medians of medians, drift of the reference, images and references that
+end."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ TIMING = Timing(rounds=4, launches=3, drift=0.05, least=2)
 
 @dataclass
 class Image:
-    """Times by `time`, of the number of the turn from 0 on; `log` gets its name at each turn. It ends at turn `end`."""
+    """Times by `time`, of the number of the turn from 0 on; `log` gets its name at each turn. It ends at turn
+    `end`."""
 
     name: str
     time: Callable[[int], float]
