@@ -91,10 +91,6 @@ class LimitError(AotforgeError, exit_code=30, kind="limit"):
     """A step, or a job of it, needs more memory, time or processes than it may use."""
 
 
-class ShardError(AotforgeError, exit_code=31, kind="shard"):
-    """A shard of a build that is missing, duplicate, damaged, or of another plan, toolchain or revision."""
-
-
 class CompatError(AotforgeError, exit_code=32, kind="compat"):
     """A release breaks a promise of the compatibility matrix or of its own manifest."""
 

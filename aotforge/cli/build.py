@@ -16,11 +16,9 @@ from aotforge.cli.command import (
     Profile,
     ProgressKind,
     Quiet,
-    Unsandboxed,
     archs_of,
     cache_folder,
     cli_command,
-    is_own_release,
     job_count,
     names,
     print_checked,
@@ -30,7 +28,15 @@ from aotforge.cli.command import (
     print_status,
     progress_events,
 )
-from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
+from aotforge.pipeline.requests import (
+    BuildRequest,
+    Executor,
+    Keep,
+    PacksRequest,
+    PartRequest,
+    VerifyRequest,
+    WindowsRequest,
+)
 
 
 @cli_command("build")
@@ -38,17 +44,59 @@ def build(
     request: BuildRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
 ) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
-    from aotforge.pipeline.build_command import run_build
     from aotforge.pipeline.build_record import recorded
+    from aotforge.pipeline.build_release import build
     from aotforge.pipeline.display import BuildDisplay
 
     with (
         BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
-        report = run_build(request, observer=observer)
-        observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
+        report = build(request, observer=observer)
+        observer.end("finished", release=str(report.release.folder))
     print_report(report, json=json)
+
+
+@cli_command("compile")
+def compile_images(
+    request: PartRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
+    """Compile and verify a part of a build's images into the caches, where `build` finds them (docs/scale.md)."""
+    from aotforge.pipeline.build_record import recorded
+    from aotforge.pipeline.display import BuildDisplay
+    from aotforge.pipeline.parts import compile_part
+
+    with (
+        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
+        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
+    ):
+        report = compile_part(request, observer=observer)
+        observer.end("finished")
+    print_either(report.fields(), report.lines(), json=json)
+
+
+@cli_command("build.windows")
+def build_windows(
+    request: WindowsRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
+) -> None:
+    """Build the library for Windows as a zip file and a wheel, with images that were built on Linux."""
+    from aotforge.pipeline.build_windows import build_windows
+    from aotforge.pipeline.display import BuildDisplay
+
+    with BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display:
+        report = build_windows(request, observer=display)
+    print_report(report, json=json)
+
+
+@cli_command("release.hf-kernel")
+def release_hf_kernel(
+    release: Annotated[str, "a release folder that this checkout built"], json: Json = False
+) -> None:
+    """Write a release as a package for Hugging Face's kernels beside it (docs/operator-library.md)."""
+    from aotforge.pipeline.hf_package import package_release
+
+    report = package_release(ROOT, Path(release).absolute())
+    print_either(report.fields(), report.lines(), json=json)
 
 
 @cli_command("plan")
@@ -88,8 +136,8 @@ def compile_job(
     from aotforge.base.progress import LineObserver
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
     from aotforge.plan.planner import plan_project
-    from aotforge.sandbox.executors.choose import choose_execution_targets
-    from aotforge.sandbox.executors.step import KERNELS
+    from aotforge.run.choose import choose_execution_targets
+    from aotforge.run.step import KERNELS
 
     folder, archs = cache_folder(cache), archs_of(arch)
     execution = choose_execution_targets(
@@ -153,7 +201,6 @@ def demo(
     release: Annotated[
         str | None, "a release folder to show, whose library is executed, instead of building one"
     ] = None,
-    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
@@ -179,8 +226,6 @@ def demo(
         shown = DemoRequest(
             build=request,
             release=folder,
-            own=folder is None or is_own_release(folder),
-            unsandboxed=unsandboxed,
         )
         report = demo(shown, observer=display)
     print_checked(report, report.require_passed, json=json)
@@ -200,18 +245,14 @@ def source_images(request: PacksRequest, quiet: Quiet = False, progress: Progres
 @cli_command("dl.build")
 def dl_build(
     output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
-    cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
+    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from runtime/dl."""
     from aotforge.library.build_windows import build_dl
 
-    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
-    print_either(
-        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
-        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
-        json=json,
-    )
+    digests = build_dl(ROOT, output=Path(output))
+    lines = [f"{output}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
+    print_either({"folder": output, "sha256": digests}, lines, json=json)
 
 
 @cli_command("dl.forward")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial, wraps
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -44,9 +44,6 @@ Profile = Annotated[
 OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]
-Unsandboxed = Annotated[
-    bool, "execute the code of a release of others as this user where bubblewrap is missing"
-]
 Quiet = Annotated[bool, "no progress and no notes"]
 ProgressKind = Annotated[
     str,
@@ -266,13 +263,6 @@ def cache_folder(folder: str | None) -> Path:
     return found
 
 
-def is_own_release(folder: Path) -> bool:
-    """True for a release that this checkout built."""
-    from aotforge.sandbox import release_programs
-
-    return release_programs.is_own_release(folder, ROOT)
-
-
 def job_count(count: int | None, flag: str = "--jobs") -> int | None:
     """The flag. Raises UsageError for a number below 1."""
     if count is not None and count < 1:
@@ -312,7 +302,6 @@ _PARSERS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
     "archs": ("arch", archs_of),
     "cache": ("cache", cache_folder),
     "jobs": ("jobs", job_count),
-    "shards": ("shards", partial(job_count, flag="--shards")),
     "only": ("only", names),
     "images": ("images", lambda text: tuple(map(Path, text.split(","))) if text else ()),
 }

@@ -1,7 +1,6 @@
 """Tasks that bring releases to users: install, PyTorch, a web page."""
 
 import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -167,9 +166,7 @@ def _uninstall(prefix: str, *, json: bool) -> None:
 def pins(
     pytorch: Annotated[str, "version whose build is to download it, e.g. 2.11"],
     release: Release = "",
-    url: Annotated[
-        str, "where the release will be, without its name (default: the URL of release.serve)"
-    ] = "",
+    url: Annotated[str, "where the release will be, without its name (default: http://127.0.0.1:8080/)"] = "",
     fork: Fork = False,
     prefix: Annotated[bool, "instead the way that needs no edit: AOTRITON_INSTALLED_PREFIX"] = False,
 ) -> None:
@@ -181,23 +178,6 @@ def pins(
     place = url or "http://127.0.0.1:8080/"
     text = pins_for_pytorch(ROOT, chosen, pytorch=pytorch, fork=fork, url=place)
     print_result((prefix_text(list_release(chosen), place) if prefix else text).rstrip("\n"))
-
-
-@cli_command("release.serve")
-def serve(
-    folder: Annotated[str, "folder that has releases (default: releases/dist/finished)"] = "",
-    host: Annotated[str, "address to listen on"] = "127.0.0.1",
-    port: Annotated[int, "port; 0 takes a free one"] = 8080,
-) -> None:
-    """Serve releases over HTTP at the addresses that PyTorch's build requests."""
-    from aotforge.deliver.pytorch.serve import serve
-
-    server = serve(_releases(folder), host=host, port=port, log=print_status)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
-    print_result(server.url)
-    with server:
-        server.serve_forever()
 
 
 @cli_command("release.dropin")

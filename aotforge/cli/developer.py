@@ -61,9 +61,7 @@ def lint() -> None:
 
 @cli_command("doctor")
 def doctor(
-    purpose: Annotated[
-        str, "build, windows, containers, install; several are separated by commas"
-    ] = "build",
+    purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
     json: Json = False,

@@ -31,6 +31,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Build": (
         *(
             "build",
+            "build.windows",
+            "compile",
             "verify",
             "status",
             "report",
@@ -43,18 +45,26 @@ GROUPS: Mapping[str, Sequence[str]] = {
             "dl.build",
             "dl.forward",
         ),
-        *("containers.build", "containers.list", "containers.lock", "containers.shell"),
-        *("containers.prune", "containers.reap", "cache.show", "cache.prune"),
+        *("containers.list", "containers.lock", "containers.shell", "containers.prune"),
+        *("cache.show", "cache.prune"),
     ),
     "Kernels": ("plan", "compile.job", "debug", "cost", "tune", "emulator", "run", "python"),
     "Release": (
-        *("release", "check", "release.verify", "release.diff", "release.reproduce", "release.keys"),
+        *(
+            "release",
+            "release.hf-kernel",
+            "check",
+            "release.verify",
+            "release.diff",
+            "release.reproduce",
+            "release.keys",
+        ),
         *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),
-        *("release.serve", "release.pins"),
+        *("release.pins"),
     ),
     "Project and CI": (
         *("lint", "test", "bench", "docs", "wheel", "completion"),
-        *("ci.run", "ci.matrix", "ci.generate", "ci.summary"),
+        "ci.matrix",
     ),
 }
 """Every task, by what it is for; most used first."""

@@ -34,7 +34,6 @@ _OTHERS: Mapping[str, str] = {
     "AOTFORGE_PYTHON": "the first Python 3.11 to 3.15 on PATH",
     "AOTFORGE_STRICT": "not set: a cache that others can change is a warning",
     "AOTFORGE_ZSTD_SOURCE": "fetched from the package index",
-    "AOTFORGE_DLFCN_SOURCE": "fetched from where manifests/dl.yaml names it",
     "CC": "cc",
     "CXX": "c++",
     "SOURCE_DATE_EPOCH": "manifests/release.yaml",

@@ -26,7 +26,7 @@ from aotforge.errors import UsageError
 if TYPE_CHECKING:
     from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest
     from aotforge.devtools.tune.search import Estimates
-    from aotforge.pipeline.cluster.cluster import Cluster as DaskCluster
+    from aotforge.pipeline.cluster import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +53,10 @@ class PlaceFlags:
     cache_to: Annotated[str | None, "shared cache to read from and to write to, as for build"] = None
     cache_root: Annotated[str | None, "root of trust of the cache to read from, a file"] = None
     cache_keys: Annotated[str | None, "folder of the keys of the cache to write to"] = None
-    engine: Annotated[
-        str, "where settings are estimated: local, or dask (docs/scale.md); dask needs --cache-to"
-    ] = "local"
-    scheduler: Annotated[str | None, "for --engine dask: tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"] = (
-        None
-    )
-    trust_network: Annotated[bool, "for --engine dask: also use tcp://HOST:PORT, see ./dev build --help"] = (
-        False
-    )
+    scheduler: Annotated[
+        str | None,
+        "Dask scheduler whose workers estimate settings: tls://HOST:PORT (default: AOTFORGE_SCHEDULER)",
+    ] = None
 
 
 @cli_command("tune", positional=["kernel"])
@@ -106,7 +101,7 @@ def tune(
         device=_on_device(timed) if timed.device else None,
         write=write,
     )
-    _check(request, engine=places.engine)
+    _check(request, scheduler=places.scheduler)
     events = progress_events(progress)
     folders = {"cache_root": absolute(places.cache_root), "cache_keys": absolute(places.cache_keys)}
     caches = CachedRequest(
@@ -114,23 +109,23 @@ def tune(
     )
     with (
         shared_objects(caches, print_status) as shared,
-        cluster_of(caches, shared, print_status) as cluster,
+        cluster_of(caches, print_status) as cluster,
         display.progress("tuning", quiet=json, events=events) as line,
     ):
-        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster.cluster) if cluster else None)
+        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster) if cluster else None)
         found = tool.tune(request, observer=line, on_tried=lambda one, done, total: line.update(done, total))
     print_either(found.fields(), found.lines(), json=json)
 
 
-def _check(request: "TuneRequest", *, engine: str) -> None:
+def _check(request: "TuneRequest", *, scheduler: str | None) -> None:
     """Raises UsageError for flags that do not fit together."""
     if request.kernel is None and (request.keys or request.shapes):
         raise UsageError(
             "--key and --shape are of one kernel, and none is named",
             hint="./dev tune attn_fwd --key width=64",
         )
-    if request.device and engine != "local":
-        raise UsageError(f"--device does not fit --engine {engine}", hint="GPUs of this machine are timed")
+    if request.device and scheduler:
+        raise UsageError("--device does not fit --scheduler", hint="GPUs of this machine are timed")
 
 
 def _on_device(flags: TimedFlags) -> "OnDevice":
@@ -148,10 +143,10 @@ def _on_device(flags: TimedFlags) -> "OnDevice":
     )
 
 
-def _on_cluster(cluster: "DaskCluster") -> "Estimates":
+def _on_cluster(cluster: "Cluster") -> "Estimates":
     from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
 
-    return ClusterEstimates(cluster=cluster, note=print_status)
+    return ClusterEstimates(cluster=cluster)
 
 
 def _seconds(text: str) -> float:

@@ -16,7 +16,8 @@ from aotforge.release.layout import TOP, check_names
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractedRelease:
-    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the asm archives; `names` all archives."""
+    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the asm archives; `names` all
+    archives."""
 
     prefix: Path
     texts: tuple[Path, ...]
@@ -24,7 +25,8 @@ class ExtractedRelease:
 
 
 def extract_release(release: Path, packs: Sequence[str], folder: Path) -> ExtractedRelease:
-    """Unpacks the newest runtime and the packs' images of a release folder into `folder`. Raises ReleaseError."""
+    """Unpacks the newest runtime and the packs' images of a release folder into `folder`. Raises
+    ReleaseError."""
     archives = {path: name for path in sorted(release.iterdir()) if (name := parse_artifact_name(path.name))}
     runtimes = [path for path, name in archives.items() if name.kind == "runtime"]
     runtimes.sort(key=lambda path: archives[path].rocm_version)
@@ -42,7 +44,8 @@ def extract_release(release: Path, packs: Sequence[str], folder: Path) -> Extrac
 
 
 def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
-    """Unpacks tarballs of a release into one top folder, which must not exist. Links point to files next to them.
+    """Unpacks tarballs of a release into one top folder, which must not exist. Links point to files next to
+    them.
 
     Returns the top folder. Raises ReleaseError.
     """
@@ -60,7 +63,8 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
     """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
 
-    Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is taken for one.
+    Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is
+    taken for one.
     """
     if path.is_dir():
         packs = sorted(found.parent for found in path.glob(f"*/{SIGNATURE_FILE}"))

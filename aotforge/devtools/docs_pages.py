@@ -15,11 +15,10 @@ from aotforge.base.hazards import Hazards
 from aotforge.base.tuning import Tuning
 from aotforge.conformance.matrix_models import Calls, Interface, Matrix
 from aotforge.library.operator_functions import HEADER, function_sources
-from aotforge.library.sources import DlManifest, RuntimeManifest
-from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest
+from aotforge.library.sources import RuntimeManifest
 from aotforge.release.model import ReleaseManifest
 from aotforge.release.record import Record
-from aotforge.sandbox.rootfs.definitions import Containers, Definition
+from aotforge.run.rootfs.definitions import Containers, Definition
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -29,9 +28,7 @@ ROOT_PAGES = {
 
 MANIFESTS: Mapping[str, type[BaseModel]] = {
     "manifests/architectures.yaml": Architectures,
-    "manifests/ci.yaml": CiManifest,
     "manifests/containers.yaml": Containers,
-    "manifests/dl.yaml": DlManifest,
     "manifests/general_costs.yaml": GeneralCosts,
     "manifests/hazards.yaml": Hazards,
     "manifests/profiles.yaml": Profiles,

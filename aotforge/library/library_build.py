@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aotforge.base.cache_folder import LIBRARIES, STAMP
 from aotforge.base.cache_trust import check_cache_name
-from aotforge.base.files import staged_folder
+from aotforge.base.files import errors_as, staged_folder, waiting_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
@@ -21,10 +21,7 @@ from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
-from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.owner import cache_errors
-from aotforge.sandbox.executors.step import RootFS
-from aotforge.sandbox.rootfs.cache_files import file_lock
+from aotforge.run.step import ExecutionTarget, RootFS
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
 _FORMAT = 2
@@ -41,9 +38,8 @@ class LibraryBuild:
     `digests` are the SHA-256 of all files by path there.
 
     `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change a
-    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for Linux needs
-    (e.g. "2.35"), `dl` names the sources of dl.dll for Windows. `fresh` is False when an earlier build
-    had the same inputs.
+    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for
+    Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same inputs.
     """
 
     prefix: Path
@@ -54,7 +50,6 @@ class LibraryBuild:
     fresh: bool
     compiler: str
     glibc: str = ""
-    dl: str = ""
 
     @property
     def soname(self) -> str:
@@ -166,7 +161,11 @@ class LibraryRequest:
             self._offer(inputs, folder)
             return done
         # the kernel releases the lock of a killed build
-        with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
+        hint = f"free some space in {self.cache}, or choose another folder with --cache; then build again"
+        with (
+            errors_as(CacheError, self.cache, hint=hint),
+            waiting_lock(folder.parent / f"{folder.name}.build"),
+        ):
             if (done := found(fresh=False)) is not None:
                 return done
             if self._fetch(inputs, folder):

@@ -1,4 +1,4 @@
-"""The build of a release, from rules to tarballs, and what it shares with a merge of shards."""
+"""The build of a release, from rules to tarballs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from aotforge.pipeline.images import (
     plans_verifier_digest,
     require_executors,
 )
-from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.requests import BuildRequest, PartRequest, ToolsRequest, WindowsRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.gates import archs_without_gate
 from aotforge.plan.model import Plan
@@ -43,28 +43,37 @@ from aotforge.release.existing_release import (
     inputs_digest,
 )
 from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
-from aotforge.sandbox.executors.choose import choose_execution_targets
-from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTargets
-from aotforge.sandbox.executors.step import KERNELS, RUNTIME
+from aotforge.run.choose import choose_execution_targets
+from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
 from aotforge.verify.verdict import VerifyEvent
 
-
-@dataclass(frozen=True, kw_only=True)
-class Package:
-    """The release in another format, with the names of its variants."""
-
-    format: str
-    folder: Path
-    variants: tuple[str, ...]
+_TO_LANES = "to lanes of registers"
+"""The end of `image_set.spills` without scratch."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AssembledReport:
-    """A release in its folder, with the plans of its packs."""
+class BuildReport:
+    """A release in its folder, with the plans of its packs.
+
+    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed` on the
+    virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
+    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
+    were used: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics of shared caches.
+    """
 
     plans: tuple[Plan, ...]
     release: Release
-    package: Package | None = None
+    compiled: int = 0
+    cached: int = 0
+    shared: int = 0
+    executed: int = 0
+    known: int = 0
+    damaged: tuple[str, ...] = ()
+    shared_cache: tuple[str, ...] = ()
+    spills: tuple[str, ...] = ()
+    executor: str
+    roots: tuple[tuple[str, str], ...]
+    compiler: str
 
     @property
     def images(self) -> int:
@@ -79,6 +88,17 @@ class AssembledReport:
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
+        same = (
+            "compiled",
+            "cached",
+            "shared",
+            "shared_cache",
+            "executed",
+            "known",
+            "damaged",
+            "spills",
+            "executor",
+        )
         return {
             "release": release.name,
             "folder": str(release.folder),
@@ -91,16 +111,9 @@ class AssembledReport:
             "development": release.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
-            **(
-                {"package": {**vars(self.package), "folder": str(self.package.folder)}}
-                if self.package
-                else {}
-            ),
+            **{name: getattr(self, name) for name in same},
+            "roots": dict(self.roots),
         }
-
-    def made(self) -> list[str]:
-        """Lines on how a new release was made."""
-        return []
 
     def lines(self) -> list[str]:
         """Lines of text."""
@@ -109,11 +122,7 @@ class AssembledReport:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
             size = sum(file.size for file in release.files) / 1e6
-            lines = [*self.made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
-        if self.package:
-            lines.append(
-                f"{self.package.format} in {self.package.folder}: {', '.join(self.package.variants)}"
-            )
+            lines = [*self._made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
         reasons = [f"development build: {reason}" for reason in release.development]
         if reasons:
             platform = parse_manylinux(release.platform.tag)
@@ -121,6 +130,24 @@ class AssembledReport:
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
         use = pytorch_use(self.plans, feature_level(level_of(release.name)))
         return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder, self.plans), *use]
+
+    def _made(self) -> list[str]:
+        """Lines on how a new release was made."""
+        shared = f", {self.shared} compiled by another build" if self.shared else ""
+        lines = [
+            f"{self.images} images of {', '.join(self.packs)}: "
+            f"{self.compiled} compiled, {self.cached} from the cache{shared}"
+        ]
+        if self.release.verified:
+            lines.append(f"all verified: {self.executed} executed, {self.known} known before")
+        lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
+        lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
+        moved = sum(text.endswith(_TO_LANES) for text in self.spills)
+        if moved:
+            lines.append(
+                f"{moved} images spill scalar registers to lanes of other registers, not to memory; --json lists them"
+            )
+        return lines
 
 
 def _left_out(plans: Sequence[Plan]) -> list[str]:
@@ -168,66 +195,6 @@ def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:
     return [
         {name: getattr(file, name) for name in ("name", "size", "sha256", "tar_sha256")} for file in files
     ]
-
-
-_TO_LANES = "to lanes of registers"
-"""The end of `image_set.spills` without scratch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildReport(AssembledReport):
-    """A build. Numbers of images: `compiled`, `cached`, `shared` (compiled by another build meanwhile), `executed` on the
-    virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
-
-    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
-    were used: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics of shared caches.
-    """
-
-    compiled: int = 0
-    cached: int = 0
-    shared: int = 0
-    executed: int = 0
-    known: int = 0
-    damaged: tuple[str, ...] = ()
-    shared_cache: tuple[str, ...] = ()
-    spills: tuple[str, ...] = ()
-    executor: str
-    roots: tuple[tuple[str, str], ...]
-    compiler: str
-
-    def fields(self) -> dict[str, object]:
-        """JSON values."""
-        names = (
-            "compiled",
-            "cached",
-            "shared",
-            "shared_cache",
-            "executed",
-            "known",
-            "damaged",
-            "spills",
-            "executor",
-        )
-        counts = {name: getattr(self, name) for name in names}
-        return {**super().fields(), **counts, "roots": dict(self.roots)}
-
-    def made(self) -> list[str]:
-        """Lines on how a new release was made."""
-        shared = f", {self.shared} compiled by another build" if self.shared else ""
-        lines = [
-            f"{self.images} images of {', '.join(self.packs)}: "
-            f"{self.compiled} compiled, {self.cached} from the cache{shared}"
-        ]
-        if self.release.verified:
-            lines.append(f"all verified: {self.executed} executed, {self.known} known before")
-        lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
-        lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
-        moved = sum(text.endswith(_TO_LANES) for text in self.spills)
-        if moved:
-            lines.append(
-                f"{moved} images spill scalar registers to lanes of other registers, not to memory; --json lists them"
-            )
-        return lines
 
 
 class EventCounter:
@@ -353,7 +320,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         packs = []
         with (
             Cache(request.cache, shared) as cache,
-            cluster_of(request, shared, observer.note) as cluster,
+            cluster_of(request, observer.note) as cluster,
         ):
             builder = ImageBuilder(
                 request=request,
@@ -390,7 +357,7 @@ def build_library(
 
 
 def library_request(
-    request: BuildRequest, execution: ExecutionTarget, shared: SharedObjects = NOT_SHARED
+    request: BuildRequest | WindowsRequest, execution: ExecutionTarget, shared: SharedObjects = NOT_SHARED
 ) -> LibraryRequest:
     """The library of a build, compiled in `execution`."""
     return LibraryRequest(
@@ -404,7 +371,7 @@ def library_request(
     )
 
 
-def execution_targets(request: BuildRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
+def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
     """The request's executor with the root filesystems `roots`. Raises ExecutorError, ContainerError."""
     return choose_execution_targets(
         request.executor,
@@ -418,7 +385,7 @@ def execution_targets(request: BuildRequest, roots: Sequence[str], *, observer: 
 
 
 def resolve_targets(
-    request: BuildRequest, roots: Sequence[str], *, observer: Observer
+    request: BuildRequest | PartRequest, roots: Sequence[str], *, observer: Observer
 ) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
     """The executor with `roots`, and one plan per pack for the compiler there.
 

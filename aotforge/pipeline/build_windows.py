@@ -22,12 +22,12 @@ from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
-from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.requests import WindowsRequest
 from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.reader import read_release
 from aotforge.release.wheels import write_windows_wheel
-from aotforge.sandbox.executors.step import WINDOWS
+from aotforge.run.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
 _NOTES = f"{TOP}/share/doc/aotriton/windows.txt"
@@ -65,7 +65,6 @@ class WindowsReport:
             "contents_sha256": self.contents,
             "fresh": self.fresh,
             "compiler": self.runtime.compiler,
-            "dl": self.runtime.dl,
             "images": [{"name": name, "size": size} for name, size in self.images],
         }
 
@@ -73,11 +72,11 @@ class WindowsReport:
         """Lines of text."""
         file = f"{self.size:>12,}  {self.file}" if self.fresh else f"{self.file} is up to date"
         images = [f"{size:>12,}  of it: lib/aotriton.images/{name}" for name, size in self.images]
-        hint = "without images: ./dev build --platform windows --images TARBALL-OR-RELEASE adds them"
+        hint = "without images: ./dev build.windows --images TARBALL-OR-RELEASE adds them"
         return [file, *(images or [hint]), f"{self.wheel.stat().st_size:>12,}  {self.wheel}"]
 
 
-def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport:
+def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
     """The library for Windows as a zip file, with the images of `request.images`, unchanged.
 
     The default output is releases/dist/windows. Raises AotforgeError; an earlier file stays until the new one is complete.
@@ -121,7 +120,7 @@ def _members(
     own = resources.files("aotforge.release")
     found = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}
     notes = own.joinpath("windows_notes.txt").read_text(encoding="utf-8")
-    found[_NOTES] = notes.replace("@release@", manifest.name).replace("@dl@", runtime.dl).encode()
+    found[_NOTES] = notes.replace("@release@", manifest.name).encode()
     found[f"{_LICENCES}/LICENSE"] = (root / "LICENSE").read_bytes()
     for name in ("zstd", "mingw-w64"):
         found[f"{_LICENCES}/LICENSE.{name}"] = own.joinpath(f"licences/{name}.txt").read_bytes()
@@ -161,7 +160,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
     return fresh, sha256
 
 
-def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
+def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
     """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:

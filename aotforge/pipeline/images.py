@@ -18,7 +18,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import PackError, VerifyError
+from aotforge.errors import PackError, UsageError, VerifyError
 from aotforge.library.interface import check_interfaces
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.pack.reader import open_files
@@ -32,14 +32,14 @@ from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
-from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.run.step import ExecutionTarget
 from aotforge.targets.backends import BACKENDS, is_native, unexecutable
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
 
 if TYPE_CHECKING:
-    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
+    from aotforge.pipeline.cluster import Cluster
     from aotforge.verify.report import VerifyReport  # numpy: 80 ms of a no-op build
 
 
@@ -58,7 +58,9 @@ def make_plans(
     only: Only | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> tuple[Plan, ...]:
-    """One plan per image pack, in the packs' order. Raises what `plan_project` raises."""
+    """One plan per image pack, in the packs' order. Raises UsageError without archs, and what `plan_project` raises."""
+    if not request.archs:
+        raise UsageError("--arch is missing", hint="--arch gfx908, or several: --arch gfx908,MI300X")
     return tuple(
         plan_project(request.root, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
         for archs in by_pack(request.root, request.archs)
@@ -122,7 +124,7 @@ class ImageBuilder:
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     device: bool = False
     shared: SharedObjects = NOT_SHARED
-    cluster: ClusterEngine | None = None
+    cluster: Cluster | None = None
 
     def compile(self, plan: Plan, cache: Cache) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
@@ -152,20 +154,19 @@ class ImageBuilder:
             verdicts.fetch()
         architectures = load_architectures(self.request.root / "manifests")
         if self.cluster:
-            return self.cluster.verify(
-                plan, images, architectures=architectures, observer=self.observer, device=self.device
+            report = self.cluster.verify(plan, images, architectures, self.observer, device=self.device)
+        else:
+            report = verify_images(
+                plan,
+                images,
+                kernels_root=self.request.kernels,
+                cache=self.request.cache,
+                architectures=architectures,
+                jobs=self.request.jobs,
+                on_event=self.observer.verdict,
+                on_stage=self.observer.stage,
+                device=self.device,
             )
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=self.request.kernels,
-            cache=self.request.cache,
-            architectures=architectures,
-            jobs=self.request.jobs,
-            on_event=self.observer.verdict,
-            on_stage=self.observer.stage,
-            device=self.device,
-        )
         if verdicts:
             verdicts.offer()
         return report
@@ -254,7 +255,7 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
         files: dict[str, bytes] = {}
         with (
             Cache(request.cache, shared) as cache,
-            cluster_of(request, shared, observer.note) as cluster,
+            cluster_of(request, observer.note) as cluster,
         ):
             builder = ImageBuilder(
                 request=request, observer=observer, limits=limits, shared=shared, cluster=cluster

@@ -101,8 +101,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     )
     if built.release.development and not request.development:
         raise _development(built)
-    library = replace(request.build(()), profile=None, platform="windows")
-    windows = build_windows(library, observer=observer) if request.windows else None
+    windows = build_windows(request.windows_library(), observer=observer) if request.windows else None
     extra = [windows.file] if windows else []
     roots = sorted({*built.roots, *(windows.roots if windows else ())})
     zstd = load_runtime_manifest(root / "manifests").zstd

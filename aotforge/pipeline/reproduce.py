@@ -116,11 +116,10 @@ def _clone(root: Path, commit: str, target: Path) -> None:
 def _build(
     request: ReproduceRequest, record: Record, platform: str, checkout: Path, output: Path
 ) -> dict[str, Any]:
-    linux = ["--arch", ",".join(record.archs), "--profile", record.profile]
-    command = [str(checkout / "dev"), "build", "--json", "--output", str(output)]
-    command += ["--version", record.release]
+    linux = ["build", "--arch", ",".join(record.archs), "--profile", record.profile]
+    command = [str(checkout / "dev"), *(linux if platform == "linux" else [f"build.{platform}"])]
+    command += ["--json", "--output", str(output), "--version", record.release]
     command += ["--cache", str(checkout.with_name("cache")), "--executor", record.executor]
-    command += linux if platform == "linux" else ["--platform", platform]
     given = {
         name: value
         for name, value in request.environment.items()

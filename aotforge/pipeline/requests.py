@@ -1,4 +1,4 @@
-"""Requests of the pipeline's programs. An annotated field is a flag of its tasks, with this help."""
+"""Requests of the pipeline's tasks. An annotated field is a flag of its tasks, with this help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,25 +13,22 @@ Executor = Annotated[
     "that works",
 ]
 Keep = Annotated[bool, "keep a container whose step failed, and print how to enter it"]
+Version = Annotated[
+    str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
+]
 _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesRequest:
-    """Images of a profile for `archs`, which may need several image packs.
-
-    `root` is the checkout, `jobs` bounds worker processes (None: the machine decides).
-    """
+class Request:
+    """Every request: the checkout `root`, the cache, at most `jobs` processes, and the caller's `environment`."""
 
     root: Path
-    archs: Archs = ()
-    profile: Annotated[
-        str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
-    ] = None
     cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
     ] = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kernels(self) -> Path:
@@ -40,11 +37,18 @@ class ImagesRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CachedRequest(ImagesRequest):
-    """Images that shared caches may have (docs/shared-cache.md); none by default.
+class ImagesRequest(Request):
+    """Images of a profile for `archs`, which may need several image packs."""
 
-    `environment` is the caller's (AOTFORGE_CACHE_..., SOURCE_DATE_EPOCH, PATH).
-    """
+    archs: Archs = ()
+    profile: Annotated[
+        str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedRequest(ImagesRequest):
+    """Images that shared caches may have (docs/shared-cache.md) and that a cluster may make; none by default."""
 
     cache_from: Annotated[
         str | None,
@@ -65,65 +69,59 @@ class CachedRequest(ImagesRequest):
     ] = None
     cache_limit: Annotated[
         float,
-        "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is written; "
-        "what was not used for longest is removed",
+        "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is "
+        "written; what was not used for longest is removed",
     ] = 20.0
-    engine: Annotated[
-        str,
-        "where images are compiled and verified: local (the default), or dask, on the workers of a Dask cluster "
-        "(docs/scale.md); dask needs --scheduler and --cache-to",
-    ] = "local"
-    scheduler: Annotated[str | None, "for --engine dask: tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"] = (
-        None
-    )
-    trust_network: Annotated[
-        bool,
-        "for --engine dask: also use tcp://HOST:PORT, without encryption and certificates; every user of the network and of "
-        "the cluster's machines can execute code as you",
-    ] = False
-    worker_minutes: Annotated[
-        float, "for --engine dask: minutes to wait while the cluster has no worker that can be used"
-    ] = 10.0
-    environment: Mapping[str, str] = field(default_factory=dict)
+    scheduler: Annotated[
+        str | None,
+        "Dask scheduler whose workers compile and verify: tls://HOST:PORT (docs/scale.md; default: "
+        "AOTFORGE_SCHEDULER, else this machine)",
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildRequest(CachedRequest):
-    """A release, the library for Windows, a shard, or a release merged from shards."""
+class ToolsRequest(Request):
+    """Compilers in an executor."""
+
+    executor: Executor = "local"
+    keep: Keep = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRequest(CachedRequest, ToolsRequest):
+    """A part of a build's images, compiled and verified into the caches."""
+
+    part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
+    only: Annotated[tuple[str, ...], ONLY] = ()
+    verify: Annotated[bool, "execute every image on the virtual GPU"] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest(CachedRequest, ToolsRequest):
+    """A release for Linux."""
 
     only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
-    version: Annotated[
-        str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
-    ] = None
+    version: Version = None
     output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (
         None
     )
-    platform: Annotated[
-        str, "linux, or windows: the library alone as a zip file, and with --images images built on Linux"
-    ] = "linux"
-    images: Annotated[
-        tuple[Path, ...],
-        "for --platform windows: image tarballs, pack folders or release folders, separated by commas",
-    ] = ()
     verify: Annotated[
         bool, "execute every image on the virtual GPU; without it the release is a development build"
     ] = True
     unexecuted: Annotated[
         bool, "pack images that no virtual GPU executes (NVIDIA): a development build that lists them"
     ] = False
-    format: Annotated[
-        str,
-        "release, or hf-kernel: also the operator library as a package for Hugging Face's kernels, beside the release "
-        "(docs/operator-library.md)",
-    ] = "release"
-    executor: Executor = "local"
-    keep: Keep = False
-    shard: Annotated[
-        str | None, "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file"
-    ] = None
-    gather: Annotated[
-        Path | None, "merge the shards in this folder into the release; nothing is compiled or executed"
-    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsRequest(ToolsRequest):
+    """The library for Windows as a zip file and a wheel, with images that were built on Linux."""
+
+    version: Version = None
+    output: Annotated[Path | None, _OUTPUT.format("/windows")] = None
+    images: Annotated[
+        tuple[Path, ...], "image tarballs, pack folders or release folders, separated by commas"
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +144,6 @@ class VerifyRequest(CachedRequest):
     ] = None
     device: Annotated[
         bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
-    ] = False
-    unsandboxed: Annotated[
-        bool,
-        "execute images of a release of others as this user where they have no sandbox: for processors, on a GPU",
     ] = False
 
 
@@ -177,7 +171,6 @@ class ReleaseRequest(ImagesRequest):
     ] = False
     dry_run: Annotated[bool, "with --to: list what would be sent"] = False
     output: Annotated[Path | None, _OUTPUT.format("/finished")] = None
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, archs: tuple[str, ...]) -> BuildRequest:
         """The build of the Linux release for `archs`."""
@@ -185,6 +178,17 @@ class ReleaseRequest(ImagesRequest):
             root=self.root,
             archs=archs,
             profile=self.profile,
+            cache=self.cache,
+            jobs=self.jobs,
+            version=self.version,
+            executor=self.executor,
+            environment=self.environment,
+        )
+
+    def windows_library(self) -> WindowsRequest:
+        """The build of the library for Windows."""
+        return WindowsRequest(
+            root=self.root,
             cache=self.cache,
             jobs=self.jobs,
             version=self.version,
@@ -213,17 +217,7 @@ class ReproduceRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CiRequest:
-    """Jobs of continuous integration; what is not given comes from manifests/ci.yaml. `shards` fixes their number per pack."""
+class CiRequest(ImagesRequest):
+    """Jobs of continuous integration that compile parts of a build."""
 
-    root: Path
-    changed_since: Annotated[
-        str | None, "a git revision: only jobs that the difference from it can affect"
-    ] = None
-    archs: Annotated[
-        tuple[str, ...],
-        "arch or product, e.g. gfx908 or MI100; several are separated by commas (default: manifests/ci.yaml)",
-    ] = ()
-    profile: Annotated[str | None, "what is built (default: manifests/ci.yaml)"] = None
-    shards: Annotated[int | None, "shards per image pack (default: as many as the estimate needs)"] = None
-    executor: Annotated[str | None, "where things are compiled (default: manifests/ci.yaml)"] = None
+    minutes: Annotated[float, "minutes that a job may take, by the estimate"] = 5.0

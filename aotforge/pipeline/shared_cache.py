@@ -1,4 +1,4 @@
-"""Shared caches of a build: opened from its request; verdicts that come from them and go to them."""
+"""Shared caches and cluster of a request; verdicts that come from shared caches and go to them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
 from aotforge.compile.model import KernelImage
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import UnsupportedError
 from aotforge.pipeline.requests import CachedRequest
 from aotforge.plan.model import JobKey, Plan
 
-if TYPE_CHECKING:
-    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
-
-ENGINES = ("local", "dask")
 FROM_VARIABLE, TO_VARIABLE = "AOTFORGE_CACHE_FROM", "AOTFORGE_CACHE_TO"
+SCHEDULER_VARIABLE = "AOTFORGE_SCHEDULER"
+
+if TYPE_CHECKING:
+    from aotforge.pipeline.cluster import Cluster
 
 
 @contextmanager
@@ -52,25 +52,15 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
 
 
 @contextmanager
-def cluster_of(
-    request: CachedRequest, shared: SharedObjects, note: Callable[[str], None]
-) -> Iterator[ClusterEngine | None]:
-    """The cluster of the request's engine; None for this machine. It is connected when the first job is sent.
-
-    Raises UnknownNameError for an unknown engine, and what `open_cluster` raises.
-    """
-    if request.engine == "local":
+def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster | None]:
+    """The request's cluster, connected when the first job is sent; None for this machine. Raises as `open_cluster`."""
+    address = request.scheduler or request.environment.get(SCHEDULER_VARIABLE)
+    if not address:
         yield None
         return
-    if request.engine not in ENGINES:
-        raise UnknownNameError(
-            f"unknown engine {request.engine!r}",
-            cause=suggest(request.engine, ENGINES),
-            hint="--engine local",
-        )
-    from aotforge.pipeline.cluster.engine import open_cluster  # noqa: PLC0415 - TUF, as above
+    from aotforge.pipeline.cluster import open_cluster  # noqa: PLC0415 - not for builds on one machine
 
-    with open_cluster(request, shared, note) as cluster:
+    with open_cluster(address, request, note) as cluster:
         yield cluster
 
 

@@ -24,7 +24,6 @@ from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
 from aotforge.release.reader import ReleasedPack, read_release
 from aotforge.rules import GENERAL_SUFFIX
-from aotforge.sandbox.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
 from aotforge.verify.interpreter.dispatch import Use, rungs_below
@@ -59,8 +58,6 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             on_event=observer.verdict,
             on_stage=observer.stage,
             device=request.device,
-            own=is_own_release(request.release, request.root),
-            unsandboxed=request.unsandboxed,
         )
     if not request.archs:
         raise UnsupportedError(
@@ -70,7 +67,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
     plans = make_plans(request, only=Only(request.only))
     with (
         shared_objects(request, observer.note) as shared,
-        cluster_of(request, shared, observer.note) as cluster,
+        cluster_of(request, observer.note) as cluster,
     ):
         builder = ImageBuilder(
             request=request, observer=observer, device=request.device, shared=shared, cluster=cluster
@@ -91,15 +88,12 @@ def verify_release(
     on_event: OnEvent | None = None,
     on_stage: Callable[[str], None] | None = None,
     device: bool = False,
-    own: bool = False,
-    unsandboxed: bool = False,
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
-    Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`; verdicts of others
-    are not stored: what executed them could be under their control. Raises ReleaseError
+    Raises ReleaseError
     for an archive that is missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that
-    this checkout does not have, ExecutorError as `check_consent`, and what `verify_tasks` raises.
+    this checkout does not have, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
     packs = [(released, open_files(released.pack)) for released in read_release(folder)]
@@ -108,14 +102,6 @@ def verify_release(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
             hint=f"./dev verify --release {quote(str(folder))} without --arch",
         )
-    served = {arch for _, opened in packs for arch in opened.signature.archs}
-    if any(map(is_native, wanted or served)):
-        check_consent(
-            f"the images for processors of {folder.name}",
-            own=own, unsandboxed=unsandboxed, otherwise="--arch with the other archs",
-        )  # fmt: skip
-    if device:
-        check_consent(f"the images of {folder.name}", own=own, unsandboxed=unsandboxed)
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:
@@ -140,7 +126,6 @@ def verify_release(
                     on_event=on_event,
                     on_stage=on_stage,
                     device=device,
-                    keep=own,
                 )
             )
     return joined_report(reports)

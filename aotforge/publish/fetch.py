@@ -17,7 +17,8 @@ def fetch_file(
 ) -> Path:
     """The path of `name`'s bytes, in `folder` under their SHA-256. A download that was killed is resumed.
 
-    Raises TrustError when the store has other bytes, StoreError, OutputError when the folder cannot be written.
+    Raises TrustError when the store has other bytes, StoreError, OutputError when the folder cannot be
+    written.
     """
     path = folder / file.sha256
     partial = path.with_name(f"{path.name}.part")

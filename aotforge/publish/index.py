@@ -1,7 +1,7 @@
 """The index as a TUF targets role (TUF specification 1.0, section 4.5), and its values.
 
-A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of an archive, and `release` of a
-SHA256SUMS, whose presence makes a release.
+A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of an archive, and `release`
+of a SHA256SUMS, whose presence makes a release.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -98,8 +98,8 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRelease:
-    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which names all
-    the others, first, SHA256SUMS last."""
+    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which
+    names all the others, first, SHA256SUMS last."""
 
     name: str
     folder: Path
@@ -110,15 +110,13 @@ class LocalRelease:
 
 @dataclass(kw_only=True)
 class UploadStats:
-    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the same bytes.
-    Seconds are wall time; `bytes_sent` and `bytes_read` the bytes in each direction."""
+    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the
+    same bytes; `bytes_sent` and `bytes_read` the bytes in each direction."""
 
     sent: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     bytes_read: int = 0
-    seconds_sending: float = 0.0
-    seconds_reading: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -143,8 +141,8 @@ class Publication(UploadStats):
             return [*(f"would send {name}" for name in self.sent), summary]
         return [
             f"{self.release} is at {self.url}, index {self.index_version}: "
-            f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
-            f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed",
+            f"sent {self.bytes_sent} bytes, read back {self.bytes_read} bytes; "
+            f"{len(self.found)} files existed",
         ]
 
 
@@ -203,8 +201,9 @@ def _target(target: TargetFile) -> _Target:
         return _Target.model_validate({**fields, "custom": target.custom or {}})
     except ValidationError as error:
         first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
         raise TrustError(
-            f"the index entry of {target.path!r} is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            f"the index entry of {target.path!r} is not valid: {field}: {first['msg']}",
             cause="it was signed by another program, or by a later version of this one",
             hint="update aotforge, or inform the publisher",
         ) from None

@@ -1,7 +1,7 @@
 """Ed25519 signing keys of an index, and the roots that name them.
 
-A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of valid keys.
-Private keys never enter a repository or a store; readers get the newest root.
+A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of
+valid keys. Private keys never enter a repository or a store; readers get the newest root.
 """
 
 import os
@@ -54,7 +54,7 @@ class KeySet:
                 raise PublishError(
                     f"{count} of our keys count for {role!r} by root {root.version}, {threshold} are needed",
                     cause="the key is missing, or was replaced by a rotation",
-                    hint=f"name the folder with the keys (--keys, {FOLDER_VARIABLE}) or set {_variable(role)}",
+                    hint=f"name the folder of keys (--keys, {FOLDER_VARIABLE}) or set {_variable(role)}",
                 )
 
 
@@ -101,8 +101,8 @@ def next_root(old: Metadata[Root], data: bytes, where: str) -> Metadata[Root]:
 
 
 def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
-    """Keys from a folder (the argument, else AOTFORGE_KEYS), else from AOTFORGE_KEY_<ROLE> (PEM text) with the root in
-    the file AOTFORGE_ROOT. Raises PublishError, TrustError."""
+    """Keys from a folder (the argument, else AOTFORGE_KEYS), else from AOTFORGE_KEY_<ROLE> (PEM text) with
+    the root in the file AOTFORGE_ROOT. Raises PublishError, TrustError."""
     if folder is None and FOLDER_VARIABLE in environment:
         if "\n" in environment[FOLDER_VARIABLE]:  # a key, which must not be shown
             hint = f"PEM text belongs in {_variable('targets')} etc."
@@ -149,7 +149,8 @@ def create_keys(
 
 
 def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
-    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the new one.
+    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the
+    new one.
 
     The old key stays in the folder: until readers have the new root, the index is signed with both.
     Raises PublishError.

@@ -22,7 +22,8 @@ _T = TypeVar("_T")
 def read_release_folder(
     folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
 ) -> LocalRelease:
-    """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
+    """Reads every file once and compares it with the sums, compressed and uncompressed. Raises
+    PublishError."""
     manifest = _read(folder / MANIFEST, _manifest)
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))

@@ -19,9 +19,6 @@ from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
-SIGNED_AT = "aotforge-signed-at"
-"""An additional field of the timestamp role: time of signing (ISO 8601, UTC), for clients whose clock is behind."""
-
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
 """Validity of the signed index; publishing or `release.renew` signs it again."""
 
@@ -108,7 +105,6 @@ class StoreRepository(Repository):
         md.signed.expires = self._now + timedelta(days=DAYS[role])
         if role == Timestamp.type:
             md.signed.version += 1
-            md.signed.unrecognized_fields[SIGNED_AT] = self._now.isoformat()
             self._store.compare_and_swap(TIMESTAMP, self._sign(md), token=self._token)
             return
         for _ in range(1000):

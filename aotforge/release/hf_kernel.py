@@ -126,7 +126,7 @@ def _unusable(what: str) -> ReleaseError:
     return ReleaseError(
         what,
         cause="the release was made from other kernels, or no family declares a function",
-        hint="build it again: ./dev build --arch gfx908 --format hf-kernel",
+        hint="build it again: ./dev build --arch gfx908",
     )
 
 
@@ -166,7 +166,7 @@ def check_hf_kernel(folder: Path) -> None:
             raise ReleaseError(
                 f"{variant / different[0]} is not the file that {METADATA} lists",
                 cause="it was altered, added or removed",
-                hint="make the package again: ./dev build --format hf-kernel",
+                hint="make the package again: ./dev release.hf-kernel RELEASE",
             )
 
 

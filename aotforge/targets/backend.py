@@ -147,10 +147,6 @@ class Backend(Protocol):
         """Raises CodeObjectError for an image that does not fit its target, its parameters' types or Triton's
         metadata."""
 
-    def check_loaded(self, binary: bytes) -> None:
-        """Raises CodeObjectError for an image of this vendor of which a GPU would load other code than its
-        readers see; others pass."""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """Resource use."""
 

@@ -23,8 +23,10 @@ from types import ModuleType
 
 from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Exact, Expected
+from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.interpreter.family_module import family_module
 from aotforge.verify.tensors import Guarded
+from vgpu.emulator.host_calls import OnPrint
 from vgpu.memory import Memory
 
 
@@ -57,6 +59,18 @@ class Case:
     name: str
     make: Callable[[], Invocation]
     unless_reached: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchCall:
+    """A launch of an image: a use of it, grid and arguments, the tensors. `number` counts launches of the same case."""
+
+    use: Use
+    launch: Launch
+    invocation: Invocation
+    number: int = 0
+    seed: int = 0
+    on_print: OnPrint | None = None
 
 
 Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]

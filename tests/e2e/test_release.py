@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import ROOT, command, environment
+from tests.e2e.checkouts import ROOT
 from tests.e2e.released import (
     CLIENTS,
     RELEASE,
@@ -21,8 +20,9 @@ from tests.e2e.released import (
     json_of,
     make_user,
 )
-from tests.support.rootfs import executor, project_rootfs
+from tests.support.rootfs import target
 from tests.support.s3 import have_ministack, running_server
+from tests.support.web import served
 
 pytestmark = pytest.mark.compiler
 RIGHT = (0, "client: right numbers\n")
@@ -38,30 +38,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     if not have_ministack():
         pytest.skip("ministack, an S3 server from the package index, is not in this environment")
     folder = tmp_path_factory.mktemp("user")
-    executor("bubblewrap", folder)
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_rootfs(root)
+        target("bubblewrap", folder, root)
     scratch = tmp_path_factory.mktemp("s3")
     with running_server(scratch) as server:
         made = make_user(folder, server)
         report = json_of(made.release(*made.publication(), "--json"))
         (folder / "report.json").write_text(json.dumps(report))
         yield made
-
-
-@contextmanager
-def served(user: User) -> Iterator[str]:
-    """`./dev release.serve` while it runs; the address that it printed."""
-    process = subprocess.Popen(
-        command("release.serve", "--port", "0"), cwd=user.checkout, env=environment(user.checkout),
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        assert process.wait(timeout=300) == 130
 
 
 def test_what_was_released(user: User) -> None:
@@ -96,11 +80,11 @@ def test_what_was_released(user: User) -> None:
 
 
 def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:
-    """2.11 downloads from the bucket, 2.9 from `release.serve`; both compute on a virtual MI100."""
+    """2.11 downloads from the bucket, 2.9 from a web server; both compute on a virtual MI100."""
     pins = user.run("release.pins", "--release", user.finished, "--pytorch", "2.11", "--url", user.url)
     assert '"amd-gfx908"' in pins and f'set(__AOTRITON_CI_COMMIT "{user.first_commit()}")' in pins
     assert attention(user, build_client(tmp_path / "from bucket", pins)) == RIGHT
-    with served(user) as url:
+    with served(user.finished.parent) as (url, _):
         pins = user.run("release.pins", "--pytorch", "2.9", "--url", url)
         assert attention(user, build_client(tmp_path / "from server", pins)) == RIGHT
 

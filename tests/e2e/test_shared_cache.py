@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 from aotforge.publish.cache.index import decode_index, object_name
-from aotforge.publish.keys import create_keys, load_keys
 from aotforge.publish.signed_index import load_state
+
+from aotforge.publish.keys import create_keys, load_keys
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.e2e.checkouts import HOME, build_json, copy_checkout, tarballs
 from tests.support.publishing import NOW, ROOT

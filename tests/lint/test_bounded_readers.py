@@ -43,7 +43,6 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/deliver/dropin/apply.py", "model_validate_json", "the record of this program"),
     ("aotforge/deliver/hardware/torch_attention.py", "json.load", "the request of the process that started it"),
     ("aotforge/formats/archive.py", "tarfile.open gzip.open", "an archive that was just written, after a comparison of its digest"),
-    ("aotforge/formats/deb.py", "tarfile.open zstandard.ZstdDecompressor", _PINNED),
     ("aotforge/formats/wheel.py", "zipfile.ZipFile", _PINNED),
     ("aotforge/publish/trust.py", "json.loads", "metadata whose signatures were verified"),
 )  # fmt: skip

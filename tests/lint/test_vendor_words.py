@@ -79,7 +79,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/devtools/attention_page.py", "amd", "the archs of AOTriton's interface"),
     ("aotforge/base/templates/attention.md.jinja", f"{ARCH} {FUNCTION}", _AOTRITON),
     ("aotforge/devtools/demo/*", f"hip {FUNCTION}", "a client of AOTriton's interface, on the virtual HIP"),
-    ("aotforge/sandbox/executors/step.py", "rocm", "names of root filesystems"),
+    ("aotforge/run/step.py", "rocm", "names of root filesystems"),
     ("aotforge/devtools/docs_pages.py", "rocm", "names of root filesystems"),
     ("aotforge/base/hardware.py", f"amd nvidia rocm instinct {ARCH}", "the schema of hardware reports: versions of drivers"),
     ("aotforge/base/source_groups.py", "amd nvidia hip cuda", "folders of this project"),

@@ -90,7 +90,8 @@ def torch_version(folder: Path) -> str:
 
 
 def read_prefix(prefix: Path, *, release: str) -> UnpackedRelease:
-    """The release in `prefix`. Raises DropInError when the library is missing or image packs are incomplete."""
+    """The release in `prefix`. Raises DropInError when the library is missing or image packs are
+    incomplete."""
     library = prefix / "lib" / PLAIN_NAME
     if not library.exists():
         raise DropInError(

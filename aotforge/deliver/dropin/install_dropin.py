@@ -38,10 +38,11 @@ def install_dropin(
     archs: Sequence[str] = (),
     dry_run: bool = False,
 ) -> DropInReport:
-    """Drops the release folder `release` into `folder`, a torch/lib, with the image packs of `archs` (default: all).
+    """Drops the release folder `release` into `folder`, a torch/lib, with the image packs of `archs`
+    (default: all).
 
-    Raises DropInError (also for a PyTorch of another feature release), ReleaseError for an incomplete release,
-    OutputError, OutputBusyError.
+    Raises DropInError (also for a PyTorch of another feature release), ReleaseError for an incomplete
+    release, OutputError, OutputBusyError.
     """
     torch = read_torch_lib(folder)
     names = check_finalized_release(release, None)
@@ -97,7 +98,8 @@ def _pytorch_use(source: UnpackedRelease) -> str:
 
 
 def _of_this_machine(archs: Sequence[str]) -> Sequence[str]:
-    """Those of `archs` that are GPUs of this machine; all of them where no GPU can be read, such as in a container's build."""
+    """Those of `archs` that are GPUs of this machine; all of them where no GPU can be read, such as in a
+    container's build."""
     try:
         native = native_archs()
     except UnsupportedError:

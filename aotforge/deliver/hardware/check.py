@@ -32,9 +32,9 @@ _MODULE = Path("/sys/module/amdgpu/version")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRequest:
-    """`arch` and `number` select a device, by default the first one that the release has images for. `library`: another HIP library
-    than the installed one. `torch`: the Python whose PyTorch is timed, None for the active environment's. `repeat` 0: no times.
-    """
+    """`arch` and `number` select a device, by default the first one that the release has images for.
+    `library`: another HIP library than the installed one. `torch`: the Python whose PyTorch is timed, None
+    for the active environment's. `repeat` 0: no times."""
 
     root: Path
     cache: Path
@@ -60,7 +60,8 @@ def check_release(
 ) -> HardwareReport:
     """Executes all selected images of the release in `folder` for the device's arch.
 
-    Raises ReleaseError for a damaged release or one without images for the arch, UnknownNameError, RulesError, ToolchainError.
+    Raises ReleaseError for a damaged release or one without images for the arch, UnknownNameError,
+    RulesError, ToolchainError.
     """
     began = time.monotonic()
     pack_name = load_architectures(request.root / "manifests").architectures[device.arch].pack

@@ -32,7 +32,8 @@ from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.release.layout import check_names
 
 DropIn = Callable[[Path, str, Path], object]
-"""Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""
+"""Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises
+AotforgeError."""
 
 _SUMS_LIMIT = 16 * 1024 * 1024
 _REPORT_IT = "nothing was installed; report this to the publisher"
@@ -40,7 +41,8 @@ _REPORT_IT = "nothing was installed; report this to the publisher"
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """The installed release. `files`: names of its archives; `fresh` is False when everything was installed already."""
+    """The installed release. `files`: names of its archives; `fresh` is False when everything was installed
+    already."""
 
     release: str
     place: Path
@@ -143,7 +145,8 @@ class _Download:
     on_progress: OnProgress
 
     def unpack(self, files: list[IndexedFile], target: Path) -> dict[str, str]:
-        """Checks the sums, downloads and unpacks; returns the files below `target`, as InstallRecord has them."""
+        """Checks the sums, downloads and unpacks; returns the files below `target`, as InstallRecord has
+        them."""
         self._check_sums(files)
         total = sum(file.size for file in files)
         sources = [self._source(file, total) for file in files]
@@ -174,7 +177,8 @@ class _Download:
         )
 
     def _source(self, file: IndexedFile, total: int) -> tuple[str, Iterable[bytes]]:
-        """An archive's name and bytes: read in place from a folder, else downloaded first, so that it can resume."""
+        """An archive's name and bytes: read in place from a folder, else downloaded first, so that it can
+        resume."""
         name = f"{self.release.name}/{file.name}"
         if isinstance(self.reader, DirectoryStore):
             return f"{self.reader.url}/{name}", self.reader.read(name)
@@ -183,7 +187,8 @@ class _Download:
         return str(path), file_chunks(path)
 
     def _check_sums(self, files: list[IndexedFile]) -> None:
-        """The release's own sums must be the index's, so that `sha256sum -c` gives the same result. Raises TrustError."""
+        """The release's own sums must be the index's, so that `sha256sum -c` gives the same result. Raises
+        TrustError."""
         sums, tar_sums = self._sums(SUMS), self._sums(TAR_SUMS)
         for file in files:
             pairs = (

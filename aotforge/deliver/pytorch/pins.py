@@ -1,6 +1,7 @@
 """The variables in PyTorch's cmake/External/aotriton.cmake that make its build download a release.
 
-Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of the same names in PyTorch's file.
+Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of the same names in PyTorch's
+file.
 """
 
 import re
@@ -22,7 +23,8 @@ _READS_BASE_URL = (2, 13)
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """A runtime archive: its platform tag without the machine, the ROCm in its name (`rocm7.0`), its SHA-256."""
+    """A runtime archive: its platform tag without the machine, the ROCm in its name (`rocm7.0`), its
+    SHA-256."""
 
     tag: str
     rocm: str
@@ -39,7 +41,8 @@ class Listing:
 
 
 def list_release(folder: Path) -> Listing:
-    """Reads SHA256SUMS in `folder`. Raises ReleaseError when it is missing or names no runtime or no images."""
+    """Reads SHA256SUMS in `folder`. Raises ReleaseError when it is missing or names no runtime or no
+    images."""
     sums = read_sums(folder / SUMS)
     names = [(name, digest) for file, digest in sums.items() if (name := parse_artifact_name(file))]
     runtimes = [
@@ -83,8 +86,9 @@ def prefix_text(listing: Listing, base_url: str) -> str:
     packs = ", ".join(pack.removeprefix("amd-") for pack, _ in listing.images)
     return (
         f"# image packs of the release: {packs}\n"
-        f"# {base_url} must have been published to, for its signed index; root.json comes from the publisher\n"
-        f"./dev install --version {listing.release} --prefix {prefix} --arch <arch> --from {base_url} --root root.json\n"
+        f"# {base_url} must have a signed index; root.json comes from the publisher\n"
+        f"./dev install --version {listing.release} --prefix {prefix} --arch <arch> --from {base_url} "
+        "--root root.json\n"
         f"export AOTRITON_INSTALLED_PREFIX={prefix}   # in the shell that builds PyTorch\n"
     )
 
@@ -108,8 +112,8 @@ def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, 
 
 
 def _commit(folder: Path) -> str:
-    """The commit in a finalized release's release.json; "" for a build's folder, and for a text that is not a commit: CMake would execute
-    what follows a quotation mark."""
+    """The commit in a finalized release's release.json; "" for a build's folder, and for a text that is not
+    a commit: CMake would execute what follows a quotation mark."""
     try:
         commit = parse_json(read_regular(folder / "release.json"))["origin"]["commit"]
     except (OSError, ValueError, KeyError, TypeError):

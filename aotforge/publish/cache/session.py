@@ -14,6 +14,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from tuf.api.metadata import Root
+
 from aotforge.base.cache_folder import Collection
 from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.cache.key_list import (
@@ -32,8 +34,8 @@ from aotforge.publish.trust import trusted_root
 from aotforge.publish.upload import publish_errors
 
 T = TypeVar("T")
-LIST_SECONDS = 60.0
-"""Seconds that a build waits for a list, at its beginning and at its end."""
+FINISH_SECONDS = 60.0
+"""Seconds that a build waits at its end, besides the time at the least rate."""
 
 PATIENCE = 20.0
 """Seconds that a build waits for objects in all, besides 0.1 s for each and the time at the least rate."""
@@ -65,9 +67,8 @@ class CachePlaces:
         if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
             raise PublishError(
                 "there is no key to sign the list of the shared cache with",
-                cause=f"only trusted jobs write: neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS "
-                f"with {_PREFIX}ROOT are set",
-                hint="--cache-from ADDRESS reads without keys; `./dev release.keys --create FOLDER` makes one",
+                cause=f"neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS with {_PREFIX}ROOT are set",
+                hint="--cache-from ADDRESS reads without one; `./dev release.keys --create FOLDER` makes one",
             )
         named = {
             name.replace(_PREFIX, "AOTFORGE_", 1): value
@@ -76,7 +77,7 @@ class CachePlaces:
         }
         return load_keys(self.keys, named)
 
-    def trusted_root(self) -> bytes:
+    def trusted_root(self) -> Root:
         """The root of trust of the source. Raises TrustError."""
         named = self.root or self.environment.get(f"{_PREFIX}ROOT")
         if not named:
@@ -85,16 +86,11 @@ class CachePlaces:
                 cause=f"neither --cache-root nor {_PREFIX}ROOT is set",
                 hint="get root.json from the cache's owner by a way that you trust, then --cache-root FILE",
             )
-        return trusted_root(named, Path(), {})
-
-
-def in_background(function: Callable[[], T]) -> Future[T]:
-    """The function's result, some time. A daemon thread that hangs does not keep the command from ending."""
-    return _Threads(1).submit(function)
+        return read_root(trusted_root(named, Path(), {}), named).signed
 
 
 class _Threads:
-    """Daemon threads that execute functions in order."""
+    """Daemon threads that execute functions in order: one that hangs does not keep the command from ending."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._queue = limit, SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
@@ -224,7 +220,7 @@ class SharedCache:
 
     def _write_list(self, store: Store, keys: KeySet, limit: int) -> tuple[int, int]:
         """Number and bytes of the objects that were added."""
-        end = time.monotonic() + LIST_SECONDS + sum(size for size, _ in self._sent.values()) / LEAST_RATE
+        end = time.monotonic() + FINISH_SECONDS + sum(size for size, _ in self._sent.values()) / LEAST_RATE
         added, failure = {}, None
         for name, (_, sending) in self._sent.items():
             try:
@@ -233,7 +229,7 @@ class SharedCache:
                 failure = failure or error
         old = [n for n in self._used if n in self._there and _today() - self._there[n].used >= _USED_DAYS]
         if added or old:
-            in_background(lambda: _change(store, keys, limit, added, self._used)).result(LIST_SECONDS)
+            _change(store, keys, limit, added, self._used)
         if failure:
             raise failure
         return len(added), sum(one.size for one in added.values())
@@ -302,7 +298,7 @@ def _change(store: Store, keys: KeySet, limit: int, added: KeyList, used: Iterab
 def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
     """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
     with publish_errors():
-        listed = _load(open_reader(places.source or ""), places.trusted_root())
+        listed = load_list(open_reader(places.source or ""), places.trusted_root())
     kinds = sorted({kind for kind, _ in listed})
     sizes = {kind: [one.size for (of, _), one in listed.items() if of == kind] for kind in kinds}
     return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
@@ -321,34 +317,30 @@ def prune_shared(places: CachePlaces) -> Collection:
     return Collection(removed=len(gone), freed=freed, left=sum(before.values()) - freed)
 
 
-def _load(reader: Reader, root: bytes) -> KeyList:
-    signed = read_root(root, "the root of the shared cache").signed
-    return in_background(lambda: load_list(reader, signed)).result(LIST_SECONDS)
-
-
 @contextmanager
 def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Iterator[SharedCache]:
     """The shared places of a command. What was offered is listed when the block has ended, also by an error,
     but not when the user has interrupted it.
 
     A place that cannot be read or written, or whose list cannot be trusted, is reported to `note` and not
-    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow begins.
+    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow
+    begins.
     """
-    shared, unusable = SharedCache(note), (TrustError, StoreError, TimeoutError)
-    root = places.trusted_root() if places.source else b""
+    shared, unusable = SharedCache(note), (TrustError, StoreError)
+    root = places.trusted_root() if places.source else None
     if places.target:
         store, keys = open_for_publishing(places.target), places.key_set()
         try:
-            listed = in_background(lambda: change_list(store, keys, lambda found: found)).result(LIST_SECONDS)
+            listed = change_list(store, keys, lambda found: found)
             shared.write_to(store, keys, places.limit, listed)
             if not places.source:
                 shared.read_from(store, listed)
         except unusable as error:
             shared.note_unused(store.url, error, "nothing is read or written there")
-    if places.source:
+    if places.source and root:
         try:
             reader = open_reader(places.source)
-            shared.read_from(reader, _load(reader, root))
+            shared.read_from(reader, load_list(reader, root))
         except unusable as error:
             shared.note_unused(places.source, error, "it is not used")
     try:

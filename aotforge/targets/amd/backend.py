@@ -15,7 +15,6 @@ from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
 from vgpu.code_object import kernel_metadata
-from vgpu.loaded import check_loaded, is_code_object
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import AmdArchitecture, Architecture
@@ -90,11 +89,6 @@ class AmdBackend:
     ) -> None:
         """Kernarg layout, workgroup size, wavefront, no scratch buffers."""
         check_code_object(target, types, kernel_metadata(binary), metadata)
-
-    def check_loaded(self, binary: bytes) -> None:
-        """Segments, sections, symbols, metadata and descriptor agree."""
-        if is_code_object(binary):
-            check_loaded(binary, elf_flags())
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""

@@ -128,9 +128,6 @@ class NvidiaBackend:
         if found.threads != threads:
             raise CodeObjectError(f"block of {found.threads} threads, {threads} are launched")
 
-    def check_loaded(self, binary: bytes) -> None:
-        """Verification executes the cubin itself, on a GPU."""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not
         count them."""

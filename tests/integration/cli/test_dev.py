@@ -89,7 +89,7 @@ def test_the_first_run_makes_the_environment_and_later_ones_do_not_call_pip(tmp_
     ("command", "settings", "name"),
     [
         ("plan", {}, "build"), ("lint", {}, "test"), ("release.verify x", {}, "release"),
-        ("cache.show", {}, "release"), ("build --engine=dask", {}, "dask"),
+        ("cache.show", {}, "release"), ("build --scheduler=tls://x", {}, "dask"),
         ("python -m dask scheduler", {}, "dask"), ("build --cache-to=x", {}, "release"),
         ("build", {"AOTFORGE_CACHE_FROM": "x"}, "release"),
     ],

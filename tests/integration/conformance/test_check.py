@@ -20,7 +20,7 @@ from aotforge.conformance.findings import CheckReport, Finding
 from aotforge.errors import ExecutorError
 from aotforge.formats.archive import Link, Member
 from aotforge.library.build_linux import OPERATOR_LIBRARY
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, edit_bytes, edit_manifest, edit_text
 from tests.support.runtime import CACHE, ROOT
 
@@ -286,12 +286,10 @@ def test_without_a_sandbox_a_strangers_release_needs_consent_alone(
 ) -> None:
     unconfined = ReleasePrograms(sandbox=())
     monkeypatch.setenv("GITHUB_TOKEN", "x")
-    monkeypatch.setattr("aotforge.sandbox.release_programs.available_programs", lambda: unconfined)
+    monkeypatch.setattr("aotforge.run.release_programs.available_programs", lambda: unconfined)
     with pytest.raises(ExecutorError, match="no sandbox"):
         check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
-    report = check_release(
-        release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"], unsandboxed=True
-    )
+    report = check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
     assert not red(report) and not report.of("not run")
 
 

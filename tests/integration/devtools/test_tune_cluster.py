@@ -1,5 +1,5 @@
-"""`./dev tune --engine dask`: workers estimate settings as this machine does, and a shared cache has what
-they found."""
+"""`./dev tune --scheduler`: workers estimate settings as this machine does, and a shared cache has what they
+found."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aotforge.cli.program import run
 from aotforge.devtools.tune import search as tool
 from aotforge.devtools.tune.space import candidates
 from aotforge.publish.keys import create_keys
-from tests.support.cluster import HOME, started_cluster
+from tests.support.cluster import HOME, local_cluster
 from tests.support.publishing import NOW, ROOT
 
 pytestmark = [pytest.mark.compiler, pytest.mark.slow]
-pytest.importorskip("distributed", reason="the packages of --engine dask are not installed")
+pytest.importorskip("distributed", reason="the packages of --scheduler are not installed")
 
 TUNE = ("tune", "add.add", "--key", "dtype=fp16", "--shape", "n=4096", "--json", "--budget", "2h")
 
@@ -48,9 +48,8 @@ def test_a_cluster_finds_what_one_machine_finds(
                 (cache / name).symlink_to(HOME / "cache" / name)
     alone = tuned(capsys, "--cache", str(caches[0]))
     place = ("--cache-to", str(tmp_path / "place"), "--cache-keys", str(tmp_path / "keys"))
-    with started_cluster(tmp_path / "dask", 2) as address:
-        dask = ("--engine", "dask", "--scheduler", address, "--trust-network")
-        found = tuned(capsys, "--cache", str(caches[1]), *place, *dask)
+    with local_cluster() as address:
+        found = tuned(capsys, "--cache", str(caches[1]), *place, "--scheduler", address)
     assert ranking(found) == ranking(alone) and len(found["tried"]) == 6
     assert (found["known"], alone["known"]) == (0, 0)
     shutil.rmtree(caches[1])

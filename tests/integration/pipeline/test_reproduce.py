@@ -29,7 +29,9 @@ ZIP = f"aotriton-{RELEASE}-win_amd64-shared.zip"
 DEV = '''#!/usr/bin/env python3
 """Packs source.txt as a build would pack images; writes its flags to called.json."""
 import gzip, hashlib, io, json, os, pathlib, sys, tarfile
-words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+task, words = sys.argv[1], sys.argv[2:]
+words.remove("--json")
+words = dict(zip(words[::2], words[1::2])) | {"task": task}
 folder = pathlib.Path(words["--output"]) / "0.11.2b-r1"
 folder.mkdir(parents=True)
 here = pathlib.Path(__file__).parent
@@ -40,7 +42,7 @@ content = (here / "source.txt").read_bytes()
 if content.startswith(b"broken"):
     sys.exit("it does not compile")
 report = {"release": "0.11.2b-r1"}
-if words.get("--platform") == "windows":
+if words["task"] == "build.windows":
     path = folder / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     path.write_bytes(content)
     report |= {"file": str(path), "sha256": hashlib.sha256(content).hexdigest()}

@@ -160,7 +160,8 @@ def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:
-    """As a program starts `./dev`: events on standard error, one value on standard output, with and without them."""
+    """As a program starts `./dev`: events on standard error, one value on standard output, with and without
+    them."""
     user = User(tmp_path, {})
     user.run("release.keys", "--create", tmp_path / "keys", "--root-keys", "1", "--threshold", "1")
     release = make_release(tmp_path / "r1")

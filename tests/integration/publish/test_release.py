@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -43,21 +42,6 @@ def test_once_and_again(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> 
     assert store.size("0.11.2b-r1/aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm7.0-shared.tar.gz")
 
 
-def test_progress_ends_at_its_total(keys: KeySet, tmp_path: Path) -> None:
-    """Every byte is read for the check, sent, and read back."""
-    folder = make_release(tmp_path / "r1")
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    seen: dict[str, tuple[int, int]] = {}
-    publish_release(
-        folder,
-        DirectoryStore(tmp_path / "store"),
-        keys,
-        now=NOW,
-        on_progress=lambda stage, done, total: seen.update({stage: (done, total)}),
-    )
-    assert seen == {"checking": (size, size), "sending": (2 * size, 2 * size)}
-
-
 def test_other_bytes_under_the_same_name(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
     store = make_store()
     publish(make_release(tmp_path / "r1"), store, keys)
@@ -87,9 +71,6 @@ def test_an_unfinished_release_of_other_bytes(make_store: MakeStore, keys: KeySe
     with pytest.raises(PublishError, match="exists with other bytes"):
         publish(release, store, keys)
     assert set(store.names("0.11")) == {"0.11.2b-r1/MANIFEST.json"}
-    store.put_if_absent("0.11.3b-r1/stray.tar.gz", b"x")
-    with pytest.raises(PublishError, match="does not belong to this release"):
-        publish(make_release(tmp_path / "r2", "0.11.3b-r1"), store, keys)
 
 
 def test_the_server_changes_bytes(server: Server, keys: KeySet, tmp_path: Path) -> None:
@@ -205,7 +186,8 @@ def test_mirror(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
 
 
 def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
-    """Old roots lead to new ones, by rotation and through a mirror that began before it; keys that were replaced count no more."""
+    """Old roots lead to new ones, by rotation and through a mirror that began before it; keys that were
+    replaced count no more."""
     old = make_keys(tmp_path / "keys")
     store = make_store()
     publish(make_release(tmp_path / "r1"), store, old)
@@ -230,7 +212,8 @@ def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
 
 
 def test_a_mirror_has_no_root_that_was_not_verified(tmp_path: Path) -> None:
-    """The source could put its own key into a root before the trusted one, whose successors would still be valid."""
+    """The source could put its own key into a root before the trusted one, whose successors would still be
+    valid."""
     source, own = DirectoryStore(tmp_path / "source"), DirectoryStore(tmp_path / "own")
     publish(make_release(tmp_path / "r1"), source, make_keys(tmp_path / "keys"))
     rotate_keys(tmp_path / "keys", "timestamp", now=NOW)
@@ -324,9 +307,3 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     with pytest.raises(PublishError, match=r"nothing/MANIFEST\.json: No such file"):
         publish(tmp_path / "nothing", store, keys)
     assert not store.names("")
-
-
-def test_a_place_whose_name_is_not_utf8(keys: KeySet, tmp_path: Path) -> None:
-    place = DirectoryStore(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")))
-    publish(make_release(tmp_path / "r1"), place, keys)
-    assert released_names(place, keys.roots[0], tmp_path / "seen") == ("0.11.2b-r1",)

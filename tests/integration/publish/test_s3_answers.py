@@ -44,7 +44,8 @@ def test_the_stub_is_a_store(keys: KeySet, tmp_path: Path) -> None:
 
 
 def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, tmp_path: Path) -> None:
-    """The usual public bucket: objects may be read, not listed. The request for a newer root is answered with 403."""
+    """The usual public bucket: objects may be read, not listed. The request for a newer root is answered
+    with 403."""
     stub = S3Stub()
     publish(make_release(tmp_path / "r1"), stub.store(), keys)
     stub.missing_status = 403

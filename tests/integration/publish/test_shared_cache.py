@@ -1,4 +1,5 @@
-"""Shared caches in folders, S3 and behind HTTP: planted faults are found, reported and repaired; only keys can write."""
+"""Shared caches in folders, S3 and behind HTTP: planted faults are found, reported and repaired; only keys
+can write."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from aotforge.publish.cache.session import (
     put_object,
 )
 from aotforge.publish.keys import KeySet, create_keys, load_keys, read_root
+from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 from tests.integration.publish.conftest import MakeStore
@@ -261,10 +263,10 @@ class Hanging:
 def test_a_server_that_does_not_answer_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Hanging()
     monkeypatch.setattr(session, "open_reader", lambda address: server)
-    monkeypatch.setattr(session, "LIST_SECONDS", 0.05)
+    monkeypatch.setattr(reading, "METADATA_SECONDS", 0.05)
     with open_shared_cache(place.places(source="http://hanging", root=str(place.root)), place.notes.append):
         pass
-    assert "did not answer in time; it is not used" in place.notes[-1]
+    assert "was not complete after 0 s; it is not used" in place.notes[-1]
     server.released.set()
 
 

@@ -11,16 +11,13 @@ import os
 import re
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from aotforge.deliver.pytorch.pins import list_release, pins_text
-from aotforge.deliver.pytorch.serve import serve
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
@@ -28,6 +25,7 @@ from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, Release
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import LICENCE, MANIFEST, records
+from tests.support.web import served
 from vgpu.hip.build_hip import build_virtual_hip, environment
 
 CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
@@ -123,21 +121,6 @@ def fetch(
 
 def pins_for(made: Made, base: str) -> str:
     return pins_text(list_release(made.release.folder), base_url=base, commit="a" * 40, environment_url=False)
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """The address of a server, and the lines that it logs."""
-    log: list[str] = []
-    server = serve(folder, host="127.0.0.1", port=0, log=log.append)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server.url, log
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def run(

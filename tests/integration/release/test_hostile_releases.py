@@ -16,7 +16,6 @@ import pytest
 from aotforge.conformance.candidate import open_candidate
 from aotforge.deliver.extract import unpack
 from aotforge.errors import AotforgeError, ReleaseError
-from aotforge.pipeline.shards.shard_file import decode
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_archives
 from aotforge.release.reader import read_release
@@ -54,18 +53,10 @@ def _candidate(folder: Path) -> None:
         raise ReleaseError(found[0])
 
 
-def _shard(folder: Path) -> None:
-    from gzip import decompress
-
-    data = (folder / IMAGES).read_bytes()
-    decode(decompress(data) if len(data) < 100_000 else data, folder / IMAGES)
-
-
 READERS: dict[str, Callable[[Path], object]] = {
     "read_release": read_release,
     "open_candidate": _candidate,
     "unpack": lambda folder: unpack([folder / IMAGES], folder.parent / "unpacked"),
-    "decode": _shard,
     "read_release_folder": read_release_folder,
     "compare_archives": lambda folder: compare_archives(folder / IMAGES, folder / IMAGES),
 }
@@ -90,7 +81,6 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert all("is a sparse file" in text for text in of_sparse.values()), of_sparse
     # the publisher compares the digest of the tar and keeps nothing of it
     assert of_bomb.pop("read_release_folder").startswith("publish: ")
-    assert of_bomb.pop("decode").startswith("shard: ")
     assert all("more than the expected" in text for text in of_bomb.values()), of_bomb
     assert peak < MEMORY_LIMIT, f"{peak >> 20} MiB"
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < MEMORY_LIMIT
@@ -122,10 +112,9 @@ def test_a_release_folder_of_links(tmp_path: Path) -> None:
         (folder / path.name).symlink_to(os.path.relpath(path, folder))
     assert [pack.pack.name for pack in read_release(folder)] == ["amd-gfx908"]
     for name, read in READERS.items():
-        if name != "decode":
-            found = outcome(read, folder)
-            assert found == outcome(read, made).replace(str(made), str(folder)), name
-            assert name != "open_candidate" or found == "accepted"
+        found = outcome(read, folder)
+        assert found == outcome(read, made).replace(str(made), str(folder)), name
+        assert name != "open_candidate" or found == "accepted"
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,10 @@ def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
 
 
 def test_a_request_has_the_values_of_its_flags() -> None:
-    flags = {**FLAGS, "arch": "gfx90a,gfx908", "jobs": 3, "images": "a,b", "only": "flash,add"}
+    flags = {**FLAGS, "arch": "gfx90a,gfx908", "jobs": 3, "only": "flash,add"}
     request: BuildRequest = make_request(BuildRequest, flags)
     assert request.archs == ("gfx90a", "gfx908") and request.jobs == 3
     assert request.output == Path("out").absolute() and request.cache == Path("here").absolute()
-    assert request.images == (Path("a"), Path("b")) and request.gather is None
     assert request.only == ("flash", "add")
 
 

@@ -255,7 +255,7 @@ def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -
         ("add --budget 5", "--budget 5 is not a valid time"),
         ("add --budget 0m --device", "--budget 0m is not a valid time"),
         ("--key width=64", "--key and --shape are of one kernel"),
-        ("add --device --engine dask", "--device does not fit --engine dask"),
+        ("add --device --scheduler tcp://x:1", "--device does not fit --scheduler"),
         ("add --device --drift 0", "--drift and --seconds are more than 0"),
     ],
 )

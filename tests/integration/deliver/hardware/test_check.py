@@ -1,4 +1,5 @@
-"""`./dev hardware.check` on virtual HIP: planted wrong, faulting and hanging images are named, and the check finishes."""
+"""`./dev hardware.check` on virtual HIP: planted wrong, faulting and hanging images are named, and the
+check finishes."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ Variables = Callable[..., dict[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A root with `add` of fp32 and fp16 alone, its plan and images, and the library whose device is a virtual gfx908."""
+    """A root with `add` of fp32 and fp16 alone, its plan and images, and the library whose device is a
+    virtual gfx908."""
 
     root: Path
     plan: Plan
@@ -208,7 +210,6 @@ def test_the_command_finishes_with_three_planted_faults_and_its_report_is_refuse
         "hardware.check",
         "--release",
         folder,
-        "--unsandboxed",
         "--seconds",
         "20",
         "--output",

@@ -1,4 +1,4 @@
-"""`./dev build --platform windows` with real compilers: layout, reproducible bytes, images unchanged."""
+"""`./dev build.windows` with real compilers: layout, reproducible bytes, images unchanged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from aotforge.pipeline.build_windows import (
     WindowsReport,
     build_windows,
 )
-from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.requests import WindowsRequest
 from aotforge.release.model import load_release_manifest
 from aotforge.release.wheels import wheel_version
-from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.run.choose import ORDER, make_runner
 from tests.integration.release.real import small_attention
 from tests.support.runtime import CACHE, ROOT
 from tests.support.windows import DLL, WindowsObjects, missing_mingw
@@ -42,7 +42,7 @@ LIBRARY = {
 
 
 def build(output: Path, root: Path = ROOT, cache: Path = CACHE, *images: Path) -> WindowsReport:
-    request = BuildRequest(
+    request = WindowsRequest(
         root=root, output=output, cache=cache, jobs=2, images=images, environment={"PATH": os.environ["PATH"]}
     )
     return build_windows(request, observer=SILENT)
@@ -111,7 +111,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
     made = {}
     for name in ORDER:
         try:
-            make_executor(name, cache=CACHE)
+            make_runner(name, cache=CACHE)
         except ExecutorError:
             continue
         cache = tmp_path / name / "cache"
@@ -119,7 +119,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
         environment = {
             name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_HOST") if name in os.environ
         }
-        request = BuildRequest(
+        request = WindowsRequest(
             root=ROOT, output=tmp_path / name, cache=cache, jobs=2, executor=name, environment=environment
         )
         made[name] = build_windows(request, observer=SILENT).sha256

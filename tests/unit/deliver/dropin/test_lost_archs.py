@@ -31,12 +31,15 @@ ARCHS = load_architectures(PROJECT / "manifests")
 
 
 def packs(source: UnpackedRelease, **archs: tuple[str, ...]) -> UnpackedRelease:
-    """The release with these image packs in place of its own: `gfx908` is the pack amd-gfx908, with its archs."""
+    """The release with these image packs in place of its own: `gfx908` is the pack amd-gfx908, with its
+    archs."""
     images = source.prefix / "lib" / "aotriton.images"
     for name, served in archs.items():
         signature = Signature(
-            format=1, pack=f"amd-{name}", archs=served, profile="core", complete=True, release=source.release, operators={},
-            triton=TritonBuild(version="1", digest="1", llvm="1"), source="0" * 64, settings="0" * 64, compressor="zstd",
+            format=1, pack=f"amd-{name}", archs=served, profile="core", complete=True, release=source.release,
+            operators={},
+            triton=TritonBuild(version="1", digest="1", llvm="1"), source="0" * 64, settings="0" * 64,
+            compressor="zstd",
             containers={"flash": ContainerRecord(images=1, id="0" * 64)}, images=1, dispatch="0" * 64,
         )  # fmt: skip
         (images / f"amd-{name}").mkdir(exist_ok=True)

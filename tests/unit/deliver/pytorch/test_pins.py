@@ -1,4 +1,4 @@
-"""The lines for PyTorch, and byte ranges."""
+"""The lines for PyTorch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aotforge.conformance.candidate import newest_release
 from aotforge.deliver.page import _development, make_site
 from aotforge.deliver.pytorch.pins import _commit, list_release, pins_text, prefix_text
-from aotforge.deliver.pytorch.serve import _Handler, _part, serve
 from aotforge.errors import ReleaseError
 
 ROOT = Path(__file__).parents[4]
@@ -112,22 +109,6 @@ def test_a_folder_that_is_not_a_release(names: list[str], tmp_path: Path) -> Non
         list_release(release(tmp_path, names))
 
 
-@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
-def test_ranges_are_those_of_a_slice(size: int, first: int, last: int) -> None:
-    data = bytes(range(size))
-
-    def taken(part: tuple[int, int] | None) -> bytes:
-        assert part is not None
-        return data[part[0] : part[1] + 1]
-
-    assert taken(_part(f"bytes={first}-", size)) == data[first:]
-    assert taken(_part(f"bytes=-{last}", size)) == (data[-last:] if last else b"")
-    if first <= last:
-        assert taken(_part(f"bytes={first}-{last}", size)) == data[first : last + 1]
-    else:
-        assert _part(f"bytes={first}-{last}", size) is None
-
-
 def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     """A staged folder, newer than all others, of a release whose checks run or that was killed."""
     staged = tmp_path / "finished" / ".0.11.2b-r1.staged-x"
@@ -137,7 +118,6 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     for look in (
         lambda: newest_release(tmp_path / "finished", tmp_path),
         lambda: newest_release(tmp_path / "finished"),
-        lambda: serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print),
         lambda: make_site(ROOT, tmp_path / "finished", base_url="x", yanked={}),
     ):
         with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
@@ -145,12 +125,3 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     done = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
     os.utime(done / "SHA256SUMS", (1, 1))
     assert newest_release(tmp_path / "finished", tmp_path) == done
-    for name, parts in ((staged.name, ()), (done.name, [done.name, "SHA256SUMS"])):
-        handler = object.__new__(_Handler)  # one without a connection
-        handler.path = f"/{name}/SHA256SUMS"
-        assert handler._parts() == parts
-
-
-@pytest.mark.parametrize("header", ["bytes=-", "bytes=a-b", "items=0-1", "bytes=0-1,4-5", ""])
-def test_ranges_that_are_ignored(header: str) -> None:
-    assert _part(header, 10) is None
