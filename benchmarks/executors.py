@@ -20,7 +20,8 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
 from aotforge.plan.planner import plan_project
-from aotforge.run.choose import ORDER, make_runner, resolve_rootfs
+from aotforge.run.choose import ORDER, make_runner
+from aotforge.run.rootfs.cache import find_rootfs
 from aotforge.run.step import ExecutionTarget, Step
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +29,7 @@ CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")
 
 
 def main(rounds: int, names: Sequence[str]) -> None:
-    rootfs = resolve_rootfs(
+    rootfs = find_rootfs(
         ROOT, "rocm-kernels", cache=CACHE, environment=dict(os.environ), observer=LineObserver(print)
     )
     empty = Step(name="empty", command=("/bin/true",), environment={})

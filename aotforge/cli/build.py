@@ -31,7 +31,6 @@ from aotforge.cli.command import (
 from aotforge.pipeline.requests import (
     BuildRequest,
     Executor,
-    Keep,
     PacksRequest,
     PartRequest,
     VerifyRequest,
@@ -125,7 +124,6 @@ def compile_job(
     arch: Arch,
     profile: Profile = None,
     executor: Executor = "local",
-    keep: Keep = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
@@ -145,7 +143,6 @@ def compile_job(
         ROOT,
         cache=folder,
         roots=(KERNELS,),
-        keep=keep,
         environment=dict(os.environ),
         observer=LineObserver(print_status),
     ).kernels

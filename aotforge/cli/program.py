@@ -45,7 +45,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
             "dl.build",
             "dl.forward",
         ),
-        *("containers.list", "containers.lock", "containers.shell", "containers.prune"),
+        *("containers.lock", "containers.shell", "containers.prune"),
         *("cache.show", "cache.prune"),
     ),
     "Kernels": ("plan", "compile.job", "debug", "cost", "tune", "emulator", "run", "python"),

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 from aotforge.base.child_processes import fixed_environment, run_child
@@ -40,20 +40,6 @@ def _observer(*, quiet: bool) -> Iterator[Observer]:
         yield LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
 
 
-@cli_command("containers.list")
-def list_(cache: Cache = None, json: Json = False) -> None:
-    """Digest, packages and downloads of every root filesystem, and its folder in the cache."""
-    from aotforge.run.rootfs.cache import rootfs_rows
-
-    rows = rootfs_rows(ROOT, cache_folder(cache))
-    lines = [
-        f"{row['name']:18} {row['digest'][:16]}  {row['bytes'] / 1e6:5.0f} MB in {len(row['packages'])} packages, "
-        f"{row['downloaded']} downloaded{'; unpacked' if row['tree'] else ''}"
-        for row in rows
-    ]
-    print_either(rows, lines, json=json)
-
-
 @cli_command("containers.lock")
 def lock(
     name: Names = None,
@@ -72,7 +58,7 @@ def lock(
 
     for one in name or rootfs_names(ROOT):
         with _observer(quiet=quiet or json) as observer:
-            made = lock_rootfs(
+            spec, made = lock_rootfs(
                 ROOT,
                 one,
                 cache=cache_folder(cache),
@@ -80,9 +66,8 @@ def lock(
                 observer=observer,
                 keep=keep,
             )
-        values = {"name": made.name, "digest": made.digest, "changes": made.changes}
-        lines = [f"{made.name}  {made.digest}", *(f"  {line}" for line in made.changes or ("unchanged",))]
-        print_result(dumps(values) if json else "\n".join(lines))
+        values = {"name": one, "digest": made.digest, "file": str(spec.lock_file)}
+        print_result(dumps(values) if json else f"{one}  {made.digest}  {spec.lock_file}")
 
 
 @cli_command("containers.shell", positional=["name"])
@@ -92,13 +77,11 @@ def shell(
     cache: Cache = None,
 ) -> None:
     """A shell in a root filesystem by bubblewrap: read-only, without network, with an empty /tmp."""
-    from aotforge.run.choose import resolve_rootfs
     from aotforge.run.processes import shell_command
+    from aotforge.run.rootfs.cache import find_rootfs
 
     with _observer(quiet=False) as observer:
-        rootfs = resolve_rootfs(
-            ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=observer
-        )
+        rootfs = find_rootfs(ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=observer)
         command = shell_command(rootfs, run)
     if code := run_child(command, environment=fixed_environment({"PATH": os.defpath}, "TERM")).returncode:
         sys.exit(code)
@@ -107,19 +90,21 @@ def shell(
 @cli_command("containers.prune")
 def prune(
     dry_run: Annotated[bool, "only list the files and folders that would be removed"] = False,
-    kept: Annotated[bool, "also containers and folders of --keep"] = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
     """Remove packages and root filesystems that no lock names, and what killed builds left."""
-    from aotforge.run.choose import prune_all
+    from aotforge.errors import ExecutorError
+    from aotforge.run.choose import EXECUTORS, make_runner
     from aotforge.run.rootfs.cache import prune_rootfs
 
-    removed = prune_rootfs(ROOT, cache_folder(cache), dry_run=dry_run)
-    left = {} if dry_run else prune_all(cache=cache_folder(cache), kept=kept)
-    lines = [f"{size / 1e6:8.1f} MB  {path}" for path, size in removed]
-    lines += [f"{executor}: {name}" for executor, names in left.items() for name in names]
-    total = sum(size for _, size in removed) / 1e6
-    rows = [{"path": str(path), "bytes": size} for path, size in removed]
-    summary = f"{total:.1f} MB {'would be removed' if dry_run else 'removed'}"
-    print_either({"files": rows, "left": left}, [*lines, summary], json=json)
+    files = list(map(str, prune_rootfs(ROOT, cache_folder(cache), dry_run=dry_run)))
+    left = []
+    for executor in () if dry_run else EXECUTORS[1:]:
+        with suppress(ExecutorError):
+            left += [
+                f"{executor}: {name}" for name in make_runner(executor, cache=cache_folder(cache)).prune()
+            ]
+    lines = [*files, *left]
+    done = "would be removed" if dry_run else "removed"
+    print_either({"files": files, "left": left}, [*lines, f"{len(lines)} {done}"], json=json)

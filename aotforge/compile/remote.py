@@ -70,7 +70,7 @@ class RemoteScheduler:
             raise
         killed = [failure.job.label for failure in self.failures if "SIGKILL" in failure.detail]
         if result.oom_killed and killed:
-            raise step.memory_error(detail=f": {', '.join(killed)}")
+            raise step.memory_error(f": {', '.join(killed)}")
         lost = self._claimed.keys() - {failure.job.key for failure in self.failures}
         if result.status or lost:
             raise _failed(step, result, log, f"{len(lost)} jobs not finished")
@@ -176,7 +176,7 @@ def _failed(step: Step, result: StepResult, log: str, what: str) -> ExecutorErro
     return ExecutorError(
         f"{step.name} ended with status {result.status}: {what}",
         cause=" / ".join(log.splitlines()[-3:]),
-        hint=result.kept or "run it again with --keep to inspect the files that it leaves",
+        hint="run it again, or with --executor local",
     )
 
 

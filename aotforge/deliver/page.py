@@ -212,8 +212,10 @@ def _wheel_note(file: str) -> str:
 
 
 def _pack_notes(release: str, pack: str) -> dict[str, str]:
-    kinds = (("images", "images"), ("asm", "assembly texts"))
-    return {str(ArtifactName(release=release, kind=kind, pack=pack)): note for kind, note in kinds}
+    return {
+        str(ArtifactName(release=release, kind="images", pack=pack)): "images",
+        str(ArtifactName(release=release, kind="asm", pack=pack)): "assembly texts",
+    }
 
 
 def _document(fields: Mapping[str, Any], folder: Path) -> ReleaseDocument:

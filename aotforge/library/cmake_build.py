@@ -151,7 +151,7 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
     )
     done = execution.runner.run(step, execution.rootfs)
     if done.status:
-        raise build_error(step.name, done.status, output.decode("utf-8", "replace"), kept=done.kept)
+        raise build_error(step.name, done.status, output.decode("utf-8", "replace"))
     with output_errors(install):
         (folder / "prefix").rename(install)
         described = (folder / _COMPILER).read_text("utf-8") if build.tools is None else build.tools.compiler
@@ -164,7 +164,7 @@ def local_execution(cache: Path) -> ExecutionTarget:
     return ExecutionTarget(runner=choose_runner("local", cache=cache, observer=SILENT), rootfs=None)
 
 
-def build_error(what: str, status: int, output: str, *, kept: str = "") -> RuntimeBuildError:
+def build_error(what: str, status: int, output: str) -> RuntimeBuildError:
     """The error for a failed build: its lines about errors, else its last ones."""
     lines = output.strip().splitlines()
     shown = [line for line in lines if "error" in line.lower()][:5] or lines[-5:]
@@ -172,5 +172,5 @@ def build_error(what: str, status: int, output: str, *, kept: str = "") -> Runti
     return RuntimeBuildError(
         "the runtime library did not build:\n  " + "\n  ".join(shown),
         cause=f"{what} exited with {status}",
-        hint=f"{hint}; to inspect it: {kept}" if kept else hint,
+        hint=hint,
     )

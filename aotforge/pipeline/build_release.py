@@ -378,7 +378,6 @@ def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: 
         request.root,
         roots=roots,
         cache=request.cache,
-        keep=request.keep,
         environment=request.environment,
         observer=observer,
     )

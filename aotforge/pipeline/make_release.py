@@ -19,7 +19,6 @@ from aotforge.pipeline.build_release import BuildReport, build, file_fields
 from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
-from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import (
     MANIFEST,
@@ -30,7 +29,7 @@ from aotforge.release.model import (
 )
 from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
 from aotforge.release.signing import load_private_key
-from aotforge.release.wheels import make_wheels
+from aotforge.release.wheels import build_package, make_wheels
 
 if TYPE_CHECKING:
     from aotforge.conformance.findings import CheckReport
@@ -158,7 +157,7 @@ def _make_wheels(
     packs = {plan.pack: plan.archs for plan in built.plans}
     archive = windows.file if windows else None
     wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
-    return [*wheels, write_console_wheel(request.root, folder)]
+    return [*wheels, build_package(request.root, folder)]
 
 
 def default_output(root: Path) -> Path:
@@ -187,7 +186,6 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
         cache=request.cache,
         jobs=request.jobs,
         development=request.development,
-        own=True,
     )
     require_ok(report)
     return report

@@ -12,7 +12,6 @@ Executor = Annotated[
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
-Keep = Annotated[bool, "keep a container whose step failed, and print how to enter it"]
 Version = Annotated[
     str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
 ]
@@ -84,7 +83,6 @@ class ToolsRequest(Request):
     """Compilers in an executor."""
 
     executor: Executor = "local"
-    keep: Keep = False
 
 
 @dataclass(frozen=True, kw_only=True)

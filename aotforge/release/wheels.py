@@ -262,3 +262,11 @@ _IMAGES_TEXT = f"""# Images
 
 GPU code that {ATTENTION} loads. Install it by an extra of that package.
 """
+
+
+def build_package(project: Path, folder: Path) -> Path:
+    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal bytes."""
+    from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415 - a package of releases only
+
+    (made,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])
+    return Path(made)

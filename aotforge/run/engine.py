@@ -32,9 +32,6 @@ from aotforge.run.step import RootFS, Step, StepResult, StepRunner
 OWNER = "aotforge.owner"
 """Label of every container of this project: machine and work folder of its step, locked while that runs."""
 
-KEEP = "aotforge.keep"
-"""Label of containers that stay for inspection when their step fails."""
-
 UID = 64042
 """UID of steps inside a container. Unique, so that per-user limits are not shared."""
 
@@ -58,24 +55,21 @@ class EngineRunner(StepRunner):
         """Runs a step in a new container."""
         assert rootfs is not None
         with work_folder(self._folder) as work, self.connect() as client, self._errors(step.name):
-            container, kept = self._create(client, step, rootfs, work), ""
+            container = self._create(client, step, rootfs, work)
             try:
                 start, status = time.monotonic(), _run(container, step)
                 seconds = time.monotonic() - start
-                if status and self._keep:
-                    kept = f"{self.name} cp {container.name}:{_WORK} FOLDER"
                 # podman does not report it where the container's first process survives
                 killed = container.attrs["State"].get("OOMKilled") or (
                     status == 137 and seconds < step.limits.seconds
                 )
-                result = step.result(status, seconds=seconds, oom_killed=bool(killed), kept=kept)
+                result = step.result(status, seconds=seconds, oom_killed=bool(killed))
                 if step.outputs is not None and not status:
                     _receive(container, step.outputs)
                 return result
             finally:
-                if not kept:
-                    with suppress(*_ERRORS):  # `prune` removes what cannot be removed now
-                        container.remove(force=True, v=True)
+                with suppress(*_ERRORS):  # `prune` removes what cannot be removed now
+                    container.remove(force=True, v=True)
 
     def _create(self, client: Any, step: Step, rootfs: RootFS, work: Path) -> Any:
         """A container with the step's files, not started. Its output goes to the client alone."""
@@ -87,7 +81,7 @@ class EngineRunner(StepRunner):
             user=f"{UID}:{UID}",
             working_dir="/",
             name=f"aotforge-{work.name}",
-            labels={OWNER: f"{platform.node()}:{work}"} | ({KEEP: "1"} if self._keep else {}),
+            labels={OWNER: f"{platform.node()}:{work}"},
             network_mode="none",
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
@@ -114,7 +108,7 @@ class EngineRunner(StepRunner):
                 client.api.import_image_from_stream(pieces, repository=name)  # podman ignores `tag`
         return name
 
-    def prune(self, *, kept: bool = False) -> list[str]:
+    def prune(self) -> list[str]:
         """Removes containers whose work folder is gone, or not locked any more."""
         removed = []
         with self.connect() as client, self._errors("looking for abandoned containers"):
@@ -123,7 +117,7 @@ class EngineRunner(StepRunner):
                 folder = Path(place)
                 if machine == platform.node() and folder.parent == self._folder:
                     remove_unlocked(folder, folder=True)
-                    if not folder.exists() and (kept or KEEP not in container.labels):
+                    if not folder.exists():
                         container.remove(force=True, v=True)
                         removed.append(str(container.name))
         return removed
@@ -146,9 +140,9 @@ class DockerRunner(EngineRunner):
 
     name = "docker"
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         """Raises ExecutorError when the engine does not respond."""
-        super().__init__(folder, keep=keep)
+        super().__init__(folder)
         try:
             self._client = docker.from_env(timeout=_REQUEST_SECONDS)
             self._client.ping()
@@ -177,9 +171,9 @@ class PodmanRunner(EngineRunner):
 
     name = "podman"
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         """Raises ExecutorError when the service does not start."""
-        super().__init__(folder, keep=keep)
+        super().__init__(folder)
         self._program = find_program("podman", "podman")
         with self.connect():
             pass

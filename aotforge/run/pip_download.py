@@ -1,12 +1,12 @@
 """Downloads of packages by pip, with the caller's index settings and locked SHA-256."""
 
-import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from aotforge.base.child_processes import NETWORK, child_environment, run_child
+from aotforge.run.processes import limited
 
 _PIP_SECONDS = 3600.0
 """Time for a wheel of 300 MB at 80 kB/s: pip itself waits for as long as a byte comes now and then."""
@@ -41,29 +41,23 @@ def run_pip_download(
 ) -> str:
     """Downloads one package of at most `limit` bytes into `folder`, if its SHA-256 is in `hashes`.
 
-    pip imports build backends from `modules` too. Returns its messages when it fails, else ''.
+    pip compares a hash behind the last byte, and an index may send without end. It imports build backends
+    from `modules` too. Returns its messages when it fails, else ''.
     """
     requirements = folder / "requirements.txt"
     pins = " ".join(f"--hash=sha256:{digest}" for digest in sorted(hashes))
     requirements.write_text(f"{requirement} {pins}\n", encoding="utf-8")
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
-    return run_pip(command, limit=limit, seconds=seconds, modules=modules)
-
-
-def run_pip(
-    command: Sequence[str], *, limit: int, seconds: float = _PIP_SECONDS, modules: Path | None = None
-) -> str:
-    """Runs pip with bounds of file size, memory and time: an index may send without end, and pip compares a
-    hash behind the last byte. Returns its messages when it fails, else ''."""
-
-    def limits() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
-
     try:
         own = child_environment({"PYTHONPATH": str(modules)} if modules else None, keep=NETWORK)
-        done = run_child(command, environment=own, capture_output=True, timeout=seconds, preexec_fn=limits)
+        done = run_child(
+            command,
+            environment=own,
+            capture_output=True,
+            timeout=seconds,
+            preexec_fn=limited(_MEMORY_BYTES, limit),
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""

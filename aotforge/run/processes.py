@@ -7,20 +7,21 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import tempfile
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import PIPE
 
 from aotforge.base.child_processes import fixed_environment, run_child, start_child
 from aotforge.base.files import errors_as, remove_unlocked, scratch_folder
 from aotforge.errors import CacheError, ExecutorError
 from aotforge.run.step import RootFS, Step, StepResult, StepRunner
 
-_PREFIX, _KEPT = "step-", "kept-"
+_PREFIX = "step-"
 _PROBE_SECONDS = 30
 _DRAIN_SECONDS = 2.0
 _POLL_SECONDS = 0.1
@@ -49,15 +50,14 @@ def work_folder(parent: Path) -> Iterator[Path]:
         yield folder
 
 
-def limited(memory_bytes: int, file_bytes: int = resource.RLIM_INFINITY) -> Callable[[], None]:
+def limited(memory_bytes: int, file_bytes: int) -> Callable[[], None]:
     """For `preexec_fn`: bounds a process's memory and the size of its files, and forbids core dumps."""
     bounds = {resource.RLIMIT_DATA: memory_bytes, resource.RLIMIT_FSIZE: file_bytes, resource.RLIMIT_CORE: 0}
 
     def limit() -> None:
         for number, most in bounds.items():
             hard = resource.getrlimit(number)[1]
-            allowed = [value for value in (most, hard) if value != resource.RLIM_INFINITY]
-            bound = min(allowed, default=resource.RLIM_INFINITY)
+            bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(number, (bound, bound))
 
     return limit
@@ -78,25 +78,19 @@ class ProcessRunner(StepRunner):
             if step.inputs:
                 with tarfile.open(fileobj=BytesIO(step.inputs)) as tar:
                     tar.extractall(work / "in", filter="data")
-            command, start, kept = self.command(step, rootfs, work), time.monotonic(), ""
-            status = _run(step, command)
-            seconds = time.monotonic() - start
-            if status and self._keep:
-                kept = str(work.rename(work.with_name(work.name.replace(_PREFIX, _KEPT))))
-            result = step.result(status, seconds=seconds, oom_killed=False, kept=kept)
+            command, start = self.command(step, rootfs, work), time.monotonic()
+            status = run_process(step, command)
+            result = step.result(status, seconds=time.monotonic() - start)
             if step.outputs is not None and not status:
                 shutil.move(work / "out", step.outputs)
             return result
 
-    def prune(self, *, kept: bool = False) -> list[str]:
+    def prune(self) -> list[str]:
         """Removes work folders of killed runs."""
-        wanted = sorted(self._folder.glob(f"{_PREFIX}*"))
-        for path in wanted:
+        left = sorted(self._folder.glob(f"{_PREFIX}*"))
+        for path in left:
             remove_unlocked(path, folder=True)
-        for path in self._folder.glob(f"{_KEPT}*") if kept else ():
-            shutil.rmtree(path, ignore_errors=True)
-            wanted.append(path)
-        return [str(path) for path in wanted if not path.exists()]
+        return [str(path) for path in left if not path.exists()]
 
 
 class LocalRunner(ProcessRunner):
@@ -114,9 +108,9 @@ class BubblewrapRunner(ProcessRunner):
 
     name = "bubblewrap"
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         """Raises ExecutorError when the kernel does not let this user create namespaces."""
-        super().__init__(folder, keep=keep)
+        super().__init__(folder)
         self._program = find_program("bubblewrap", "bwrap")
         command = [*_entered(self._program, Path("/")), "/bin/true"]
         try:
@@ -155,19 +149,26 @@ def _entered(program: str, tree: Path) -> list[str]:
     return [*words, "--dev", "/dev", "--tmpfs", "/tmp"]
 
 
-def _run(step: Step, command: list[str]) -> int:
-    """The exit status of a command, 128 + signal when it was killed. Nothing of it is left running."""
+def run_process(step: Step, command: list[str], *, folder: Path = Path("/"), text: str = "") -> int:
+    """The exit status of a step's command, 128 + signal when it was killed; it reads `text` on stdin.
+
+    Nothing of it is left running. Raises ExecutorError.
+    """
+    limit = limited(step.limits.memory_bytes, step.limits.file_bytes)
     try:
-        process = start_child(
-            command,
-            environment=BARE,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd="/",
-            start_new_session=True,
-            preexec_fn=limited(step.limits.memory_bytes),
-        )
+        with tempfile.TemporaryFile() as given:
+            given.write(text.encode())
+            given.seek(0)
+            process = start_child(
+                command,
+                environment=BARE,
+                stdin=given,
+                stdout=PIPE,
+                stderr=PIPE,
+                cwd=folder,
+                start_new_session=True,
+                preexec_fn=limit,
+            )
     except (OSError, subprocess.SubprocessError) as error:
         raise ExecutorError(
             f"{step.name} cannot be started: {error}", hint="check the free memory and the limit of processes"
@@ -181,7 +182,7 @@ def _run(step: Step, command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _forward(process: Popen[bytes], step: Step) -> None:
+def _forward(process: subprocess.Popen[bytes], step: Step) -> None:
     """Passes both streams on until they close, or the process has ended and its children stay silent."""
     assert process.stdout is not None and process.stderr is not None
     end = float("inf")
@@ -199,6 +200,6 @@ def _forward(process: Popen[bytes], step: Step) -> None:
                 end = time.monotonic() + _DRAIN_SECONDS
 
 
-def _kill(process: Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

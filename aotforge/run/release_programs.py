@@ -4,20 +4,22 @@ The sandbox has neither network nor files of the user, but for the folders that 
 """
 
 import subprocess
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-from aotforge.base.child_processes import ChildEnvironment, fixed_environment, run_child
-from aotforge.base.machine import GIB
-from aotforge.errors import ExecutorError, ToolchainError
-from aotforge.run.processes import limited
+from aotforge.base.child_processes import fixed_environment, run_child
+from aotforge.errors import ExecutorError, LimitError, ToolchainError
+from aotforge.run.processes import BARE, run_process
+from aotforge.run.step import Step, StepLimits
 
 _PROBE_SECONDS = 30
+_NOT_FOUND = 127
 _OUTPUT_LIMIT = 1 << 20
 FILE_LIMIT = 1 << 28
 """Bytes of a file that a program writes, and so of an output that is all kept."""
@@ -58,37 +60,32 @@ class ReleasePrograms:
         programs; in a sandbox it sees `readable` and `writable` only. At most `output_limit` bytes of each
         output are kept. Raises ExecutorError when it cannot be started.
         """
-        words, options = [str(word) for word in command], dict[str, Any](cwd=folder, timeout=seconds)
-        own = _environment(environment)
+        outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+
+        def on_output(stream: str, data: bytes) -> None:
+            outputs[stream] += data[: output_limit - len(outputs[stream])]
+
+        own = {"HOME": "/nonexistent", "LANG": "C.UTF-8", **environment}
+        step = Step(
+            name=str(command[0]),
+            command=tuple(map(str, command)),
+            environment=fixed_environment(
+                own | ({"TMPDIR": "/tmp"} if self.sandbox else {}), "PATH", "TMPDIR"
+            ),
+            on_output=on_output,
+            limits=StepLimits(seconds=seconds, file_bytes=FILE_LIMIT),
+        )
+        words = step.words(str(folder))
         if self.sandbox:
-            own = _environment({})  # bubblewrap itself must not load libraries of the release
-            inside = {"TMPDIR": "/tmp", **environment}
-            variables = [word for name, value in inside.items() for word in ("--setenv", name, value)]
-            mounts = [*_mounts(readable, writable), "--chdir", str(folder)]
-            words = [*self.sandbox, *mounts, *variables, *words]
-        with (
-            tempfile.TemporaryFile() as given,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-        ):
-            given.write(text.encode())
-            given.seek(0)
-            options |= {"stdin": given, "stdout": out, "stderr": err}
-            status: int | None = None
-            try:
-                done = run_child(words, environment=own, preexec_fn=limited(4 * GIB, FILE_LIMIT), **options)
-                status = done.returncode
-            except subprocess.TimeoutExpired:
-                pass
-            except (OSError, subprocess.SubprocessError) as error:
-                raise ExecutorError(
-                    f"{command[0]} cannot be started: {error}", hint="check the free memory"
-                ) from error
-            texts = []
-            for file in (out, err):
-                file.seek(0)
-                texts.append(file.read(output_limit).decode("utf-8", "replace"))
-            return ProgramResult(status=status, stdout=texts[0], stderr=texts[1])
+            words = [*self.sandbox, *_mounts(readable, writable), "--chdir", str(folder), *words]
+        start, status = time.monotonic(), None
+        ended = run_process(step, words, folder=folder, text=text)
+        with suppress(LimitError):
+            status = step.result(ended, seconds=time.monotonic() - start).status
+        stdout, stderr = (data.decode("utf-8", "replace") for data in outputs.values())
+        if status == _NOT_FOUND:
+            raise ExecutorError(f"{step.name} cannot be started", cause=stderr[-300:])
+        return ProgramResult(status=status, stdout=stdout, stderr=stderr)
 
     def compile(
         self, command: Sequence[str], *, readable: Sequence[Path], seconds: float, **options: Any
@@ -117,14 +114,10 @@ def available_programs() -> ReleasePrograms:
     words = (which("bwrap") or "", *_OPTIONS)
     try:
         command = [*words, *_mounts((), ()), "/bin/true"]
-        done = run_child(command, environment=_environment({}), capture_output=True, timeout=_PROBE_SECONDS)
+        done = run_child(command, environment=BARE, capture_output=True, timeout=_PROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ReleasePrograms(sandbox=())
     return ReleasePrograms(sandbox=() if done.returncode else words)
-
-
-def _environment(added: Mapping[str, str]) -> ChildEnvironment:
-    return fixed_environment({"HOME": "/nonexistent", "LANG": "C.UTF-8", **added}, "PATH", "TMPDIR")
 
 
 def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:

@@ -25,15 +25,16 @@ OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StepLimits:
-    """Memory in bytes, number of processes, wall time in seconds.
+    """Memory in bytes, number of processes, wall time in seconds, bytes of a file.
 
-    Engines enforce memory and processes over the whole container; local and bubblewrap bound the memory of
-    each process.
+    Engines enforce memory and processes over the whole container; local and bubblewrap bound memory and
+    files of each process.
     """
 
     memory_bytes: int = 4 * GIB
     processes: int = 512
     seconds: float = 3600.0
+    file_bytes: int = 16 * GIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,34 +69,32 @@ class Step:
         own = [f"{name}={value}" for name, value in self.environment.items()]
         return [word.replace(WORK, work) for word in ("/usr/bin/env", "-i", *own, *limit, *self.command)]
 
-    def result(self, status: int, *, seconds: float, oom_killed: bool, kept: str) -> "StepResult":
+    def result(self, status: int, *, seconds: float, oom_killed: bool = False) -> "StepResult":
         """The result of this step, which ended after `seconds`. Raises LimitError."""
-        inspect = f"; its files: {kept}" if kept else ""
         if status and oom_killed:
-            raise self.memory_error(inspect)
+            raise self.memory_error()
         if status in {124, 137} and seconds >= self.limits.seconds:  # of `timeout`, and of its SIGKILL
             raise LimitError(
                 f"{self.name} needs more than its limit of {self.limits.seconds:g} s of time",
-                hint="run it on a faster machine, or with more processes (--jobs)" + inspect,
+                hint="run it on a faster machine, or with more processes (--jobs)",
             )
-        return StepResult(status=status, oom_killed=oom_killed, kept=kept)
+        return StepResult(status=status, oom_killed=oom_killed)
 
-    def memory_error(self, inspect: str = "", *, detail: str = "") -> LimitError:
+    def memory_error(self, detail: str = "") -> LimitError:
         """The error for exceeded memory."""
         return LimitError(
             f"{self.name} needs more than its limit of {self.limits.memory_bytes / GIB:.3g} GiB of memory{detail}",
-            hint=f"fewer worker processes (--jobs) need less; or run it on a machine with more{inspect}",
+            hint="fewer worker processes (--jobs) need less; or run it on a machine with more",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Exit status (128 + signal when it was killed), whether the kernel killed a process at the memory
-    limit, and where a failed step's files were kept ('' unless that was requested)."""
+    """Exit status (128 + signal when it was killed), and whether the kernel killed a process at the memory
+    limit."""
 
     status: int
     oom_killed: bool = False
-    kept: str = ""
 
 
 class StepRunner(ABC):
@@ -103,9 +102,9 @@ class StepRunner(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
-        """`folder` has the work folders of steps; with `keep`, those of failed steps stay."""
-        self._folder, self._keep = folder, keep
+    def __init__(self, folder: Path) -> None:
+        """`folder` has the work folders of steps."""
+        self._folder = folder
 
     @abstractmethod
     def run(self, step: Step, rootfs: RootFS | None) -> StepResult:
@@ -120,11 +119,8 @@ class StepRunner(ABC):
         return available_cpus(), available_memory()
 
     @abstractmethod
-    def prune(self, *, kept: bool = False) -> list[str]:
-        """Removes what killed runs left, with `kept` also what was kept for inspection.
-
-        Returns the names of what was removed. Raises ExecutorError.
-        """
+    def prune(self) -> list[str]:
+        """Removes what killed runs left; returns the names. Raises ExecutorError."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,6 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("vgpu/*", "the emulator of AMD's instruction sets, and the HIP library whose devices it is"),
     ("ttcpu/*", "a back end of Triton, among those of the vendors"),
     ("aotforge/devtools/cost/*", "costs of AMD's machine code, counted by the emulator"),
-    ("aotforge/devtools/emulator_*.py", "the emulator's command line"),
-    ("vgpu/code_object.py", "the format of AMD's code objects; the emulator reads it, too"),
     ("aotforge/base/architectures.py", "the schema of manifests/architectures.yaml: each vendor has its own"),
     ("runtime/src/hip_api.*", "AMD's driver"),
     ("runtime/src/cuda_api.*", "NVIDIA's driver"),

@@ -16,7 +16,8 @@ import pytest
 
 from aotforge.base.progress import SILENT
 from aotforge.errors import ContainerError, ExecutorError
-from aotforge.run.choose import make_runner, resolve_rootfs
+from aotforge.run.choose import make_runner
+from aotforge.run.rootfs.cache import find_rootfs
 from aotforge.run.step import ExecutionTarget, RootFS, StepRunner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ def cache() -> Path:
 @functools.cache
 def project_rootfs(name: str) -> RootFS:
     """A rootfs of the checkout, from the shared cache."""
-    return resolve_rootfs(ROOT, name, cache=cache(), environment=dict(os.environ), observer=SILENT)
+    return find_rootfs(ROOT, name, cache=cache(), environment=dict(os.environ), observer=SILENT)
 
 
 @contextlib.contextmanager
@@ -47,10 +48,10 @@ def or_skipped() -> Iterator[None]:
         pytest.skip(error.what)
 
 
-def runner(name: str, folder: Path, *, keep: bool = False) -> StepRunner:
+def runner(name: str, folder: Path) -> StepRunner:
     """A runner, or a skipped test and its reason."""
     try:
-        return make_runner(name, cache=folder, keep=keep)
+        return make_runner(name, cache=folder)
     except ExecutorError as error:
         pytest.skip(error.what)
 

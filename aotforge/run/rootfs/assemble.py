@@ -89,7 +89,7 @@ class _Tree:
         elif member.islnk() and (first := self._members.get(_merged(member.linkname))) is not None:
             self._members[path] = first  # the same content again
         else:
-            raise ContainerError(f"{archive.name or path}: {member.name} is neither file, folder nor link")
+            raise ContainerError(f"{archive.name!s}: {member.name} is neither file, folder nor link")
 
     def entries(self, epoch: int) -> Iterator[tuple[tarfile.TarInfo, BinaryIO | None]]:
         """All members by path, parents included, with one time and one owner."""

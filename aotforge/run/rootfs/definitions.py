@@ -15,25 +15,21 @@ from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Inside = Annotated[str, Field(pattern=r"^[^/].*[^/]$|^[^/]$")]
-"""A path in a rootfs, without the leading slash."""
-PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
-RootfsName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
 class Containers(Manifest):
     """`manifests/containers.yaml`: names of rootfs images, and paths of their definitions."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    rootfs: dict[RootfsName, Annotated[str, Field(pattern=r"\.yaml$")]]
+    rootfs: dict[str, Annotated[str, Field(pattern=r"\.yaml$")]]
 
 
 class Part(Manifest):
     """Some files of a package of any suite, at other paths, without the package's dependencies."""
 
-    package: PackageName
+    package: str
     suite: str
-    take: dict[Inside, Inside]
+    take: dict[str, str]
 
 
 class Wheels(Manifest):
@@ -41,25 +37,25 @@ class Wheels(Manifest):
 
     requirements: str
     names: tuple[str, ...]
-    python: Annotated[str, Field(pattern=r"^3\.[0-9]+$")]
-    folder: Inside
+    python: str
+    folder: str
 
 
 class Definition(Manifest):
-    """Contents of a rootfs. `epoch` is the mtime of every member."""
+    """Contents of a rootfs; paths have no leading slash. `epoch` is the mtime of every member."""
 
     schema_version: Literal[1] = Field(alias="schema")
     suite: str
-    packages: tuple[PackageName, ...]
-    without: tuple[PackageName, ...] = ()
+    packages: tuple[str, ...]
+    without: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     wheels: Wheels | None = None
-    exclude: tuple[Inside, ...] = ()
-    keep: tuple[Inside, ...] = ()
-    links: dict[Inside, str] = Field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    links: dict[str, str] = Field(default_factory=dict)
     python: str
     environment: dict[str, str]
-    epoch: Annotated[int, Field(ge=0)]
+    epoch: int
 
     def digest(self) -> str:
         """SHA-256 of the values: comments and order of keys do not count."""
@@ -100,11 +96,11 @@ class Lock(Manifest):
         """JSON with a line per file, so that a change is a short diff."""
         lines = []
         for key, value in self.model_dump(mode="json", by_alias=True).items():
+            text = json.dumps(value)
             if isinstance(value, list) and value:
-                rows = ",\n".join(f"  {json.dumps({k: v for k, v in row.items() if v})}" for row in value)
-                lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
-            else:
-                lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+                rows = [json.dumps({name: word for name, word in row.items() if word}) for row in value]
+                text = "[\n  " + ",\n  ".join(rows) + "\n ]"
+            lines.append(f' "{key}": {text}')
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -117,6 +113,11 @@ class RootfsSpec:
     lock_file: Path
 
 
+def rootfs_names(checkout: Path) -> dict[str, str]:
+    """Every rootfs of the checkout, and the path of its definition. Raises ManifestError."""
+    return load(checkout / "manifests" / "containers.yaml", Containers).rootfs
+
+
 def read_spec(checkout: Path, name: str) -> RootfsSpec:
     """A rootfs of the checkout. Raises UnknownNameError, ManifestError."""
     known = rootfs_names(checkout)
@@ -126,30 +127,18 @@ def read_spec(checkout: Path, name: str) -> RootfsSpec:
     return RootfsSpec(name=name, definition=load(file, Definition), lock_file=file.with_suffix(".lock.json"))
 
 
-def rootfs_names(checkout: Path) -> dict[str, str]:
-    """Every rootfs of the checkout, and the path of its definition. Raises ManifestError."""
-    return load(checkout / "manifests" / "containers.yaml", Containers).rootfs
-
-
 def read_lock(spec: RootfsSpec) -> Lock:
     """The lock of a definition. Raises ContainerError when it is missing, not valid or of an older one."""
-    file, hint = spec.lock_file, f"write it: ./dev containers.lock --name {spec.name}"
     try:
-        lock = Lock.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise ContainerError(f"{file}: cannot be read: {error.strerror}", hint=hint) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ContainerError(
-            f"{file}: {where or 'file'}: {first['msg']}",
-            cause="a merge conflict, an edit by hand or a lock of another version",
-            hint=hint,
-        ) from None
+        lock = Lock.model_validate_json(spec.lock_file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise lock_error(spec, f"is not a valid lock: {error}") from error
     if lock.definition != spec.definition.digest():
-        raise ContainerError(
-            f"{file} does not match its definition",
-            cause="the definition was changed after the lock was written",
-            hint=hint,
-        )
+        raise lock_error(spec, "does not match its definition, which was changed after it was written")
     return lock
+
+
+def lock_error(spec: RootfsSpec, what: str) -> ContainerError:
+    """The error for a lock that must be written again."""
+    hint = f"write it again: ./dev containers.lock --name {spec.name}"
+    return ContainerError(f"{spec.lock_file} {what}", hint=hint)

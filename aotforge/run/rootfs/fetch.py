@@ -3,7 +3,7 @@
 import http.client
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -56,67 +56,63 @@ class Downloads:
         with path.open("rb") as source, new_file(self.path(sha256)) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 
-
-def fetch_locked(
-    spec: RootfsSpec, lock: Lock, downloads: Downloads, *, environment: Mapping[str, str], observer: Observer
-) -> None:
-    """Downloads every missing file of `lock`. Raises ContainerError that names the first one not found."""
-    missing = {entry.sha256: entry for entry in lock.files if not downloads.path(entry.sha256).is_file()}
-    if not missing:
-        return
-    wheels, sources = spec.definition.wheels, environment.get(SOURCES, "").split()
-    python, size = wheels.python if wheels else "", sum(entry.size for entry in missing.values())
-    observer.stage(f"{spec.name}: downloading {len(missing)} files, {size / 1e6:.0f} MB")
-    make_folders(downloads.folder.parent)
-    with (
-        scratch_folder(downloads.folder.parent, ".download-") as folder,
-        ThreadPoolExecutor(_PARALLEL) as pool,
-    ):
-        waiting = [
-            pool.submit(_fetch, entry, lock.snapshot, downloads, folder, sources, python)
-            for entry in missing.values()
-        ]
-        try:
-            for future in as_completed(waiting):
-                future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _fetch(
-    entry: LockedFile, snapshot: str, downloads: Downloads, folder: Path, sources: Sequence[str], python: str
-) -> None:
-    """Stores one file, from the first place that has it. Raises ContainerError."""
-    refused = []
-    for url in _urls(entry, snapshot, sources):
-        try:
-            receive(url, folder / entry.sha256, limit=entry.size)
-            downloads.put(entry.sha256, folder / entry.sha256)
+    def fetch(
+        self, spec: RootfsSpec, lock: Lock, *, environment: Mapping[str, str], observer: Observer
+    ) -> None:
+        """Downloads every missing file of `lock`. Raises ContainerError that names one that is not found."""
+        missing = {entry.sha256: entry for entry in lock.files if not self.path(entry.sha256).is_file()}
+        if not missing:
             return
-        except (OSError, ValueError, http.client.HTTPException, ContainerError) as error:
-            refused.append(f"{url}: {error}")
-    if not entry.url:
-        wheel, trouble = fetch_wheel(entry.name, entry.version, {entry.sha256}, python, folder / entry.name)
-        if wheel is not None:
-            downloads.put(entry.sha256, wheel)
-            return
-        refused.append(trouble)
-    raise ContainerError(
-        f"{entry.name} {entry.version} (SHA-256 {entry.sha256}) cannot be fetched",
-        cause="; ".join(refused[-3:]),
-        hint=f"name a folder or URL that has it by its SHA-256 ({SOURCES}), or lock what mirrors have now: "
-        "./dev containers.lock",
-    )
+        size = sum(entry.size for entry in missing.values()) / 1e6
+        observer.stage(f"{spec.name}: downloading {len(missing)} files, {size:.0f} MB")
+        python = spec.definition.wheels.python if spec.definition.wheels else ""
+        make_folders(self.folder.parent)
+        with (
+            scratch_folder(self.folder.parent, ".download-") as folder,
+            ThreadPoolExecutor(_PARALLEL) as pool,
+        ):
+
+            def fetched(entry: LockedFile) -> None:
+                urls = list(places(entry, lock.snapshot, environment.get(SOURCES, "").split()))
+                self._fetch(entry, urls, folder, python)
+
+            list(pool.map(fetched, missing.values()))
+
+    def _fetch(self, entry: LockedFile, urls: Sequence[str], folder: Path, python: str) -> None:
+        """Stores one file, from the first place that has it. Raises ContainerError."""
+        refused, file = [], folder / entry.sha256
+        for url in urls:
+            try:
+                receive(url, file, limit=entry.size)
+                self.put(entry.sha256, file)
+                return
+            except (OSError, ValueError, http.client.HTTPException, ContainerError) as error:
+                refused.append(f"{url}: {error}")
+        if not entry.url:
+            hashes = {entry.sha256}
+            wheel, trouble = fetch_wheel(entry.name, entry.version, hashes, python, folder / entry.name)
+            if wheel is not None:
+                self.put(entry.sha256, wheel)
+                return
+            refused.append(trouble)
+        raise ContainerError(
+            f"{entry.name} {entry.version} (SHA-256 {entry.sha256}) cannot be fetched",
+            cause="; ".join(refused[-3:]),
+            hint=f"name a folder or URL that has it by its SHA-256 ({SOURCES}), or lock what mirrors have "
+            "now: ./dev containers.lock",
+        )
 
 
-def _urls(entry: LockedFile, snapshot: str, sources: Sequence[str]) -> Iterator[str]:
+def places(entry: LockedFile, snapshot: str, sources: Sequence[str]) -> Iterator[str]:
+    """URLs of a file, in order."""
     for source in sources:
-        yield f"{source.rstrip('/') if '://' in source else Path(source).absolute().as_uri()}/{entry.sha256}"
+        base = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()
+        yield f"{base}/{entry.sha256}"
     if entry.url:
         yield entry.url
-        if entry.url.startswith(DEBIAN):
-            archive, _, path = entry.url.removeprefix(DEBIAN).partition("/")
-            yield f"{SNAPSHOT}{archive}/{snapshot}/{path}"
+    if entry.url.startswith(DEBIAN):
+        archive, _, path = entry.url.removeprefix(DEBIAN).partition("/")
+        yield f"{SNAPSHOT}{archive}/{snapshot}/{path}"
 
 
 def receive(url: str, path: Path, *, limit: int) -> None:

@@ -161,18 +161,6 @@ def test_isolation(sandboxed: Bench) -> None:
     assert int(fields["NSpid"].split()[-1]) < 50, "it sees processes of others"
 
 
-def test_a_failed_step_is_kept_on_request(bench: Bench, tmp_path: Path) -> None:
-    keeping = runner(bench.runner.name, tmp_path / "cache", keep=True)
-    kept = keeping.run(bench.step('echo left > "$WORK/out/trace"; exit 9'), bench.rootfs).kept
-    if bench.runner.name in {"docker", "podman"}:
-        subprocess.run([*kept.split()[:-1], tmp_path / "kept"], check=True, capture_output=True)
-        kept = str(tmp_path / "kept")
-    assert (Path(kept) / "out" / "trace").read_text() == "left\n"
-    assert bench.runner.prune() == []
-    assert len(bench.runner.prune(kept=True)) == 1
-    assert keeping.run(bench.step("true"), bench.rootfs).kept == ""
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_next_command_removes_what_a_killed_one_left(name: str, rootfs: RootFS, tmp_path: Path) -> None:
     here = runner(name, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,11 +116,12 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     staged.mkdir(parents=True)
     for name in ("SHA256SUMS", "MANIFEST.json", "release.json"):
         (staged / name).write_text("{}")
-    for look in (
+    looks: tuple[Callable[[], object], ...] = (
         lambda: newest_release(tmp_path / "finished", tmp_path),
         lambda: newest_release(tmp_path / "finished"),
         lambda: make_site(ROOT, tmp_path / "finished", base_url="x", yanked={}),
-    ):
+    )
+    for look in looks:
         with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
             look()
     done = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)

@@ -1,25 +1,25 @@
-"""The emulator's command line: `./dev emulator run FILE.hsaco --asm FILE.s`.
+"""The command `vgpu`: virtual AMD GPUs.
 
-`run` executes, stops and shows, `show` lists a kernel's text, `list` the archs. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
-The exit code is the error's when a kernel is refused or has a fault.
+`run` executes a launch, stops and shows, `show` lists a kernel's text, `list` the archs, `hip` builds the virtual HIP library. The
+exit code is the error's when a kernel is refused or has a fault. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from aotforge.base.architectures import find_arch, load_architectures
-from aotforge.base.files import new_file, output_errors
-from aotforge.base.printable import printable
-from aotforge.devtools.emulator_arguments import (
+from vgpu.cache import default_cache
+from vgpu.cli_arguments import (
     Argument,
     parse_argument,
     parse_checks,
@@ -27,8 +27,7 @@ from aotforge.devtools.emulator_arguments import (
     read_bytes,
     read_text,
 )
-from aotforge.devtools.emulator_listing import arch_lines, listing_lines, trace_text
-from aotforge.errors import AotforgeError, UnsupportedError
+from vgpu.cli_listing import arch_lines, listing_lines, trace_text
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.debugger.locations import (
     Breakpoint,
@@ -43,19 +42,35 @@ from vgpu.emulator.debugger.views import ViewContext, parse_views
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
 from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.targets import find_arch
+from vgpu.errors import OutputError, UnsupportedError, UserError, printable
+from vgpu.hip.build_hip import build_virtual_hip, environment, exports
 from vgpu.memory import Memory
 
-if TYPE_CHECKING:
-    from aotforge.devtools.cost.run_cost import Cost, ProgramCost
+
+class CostMeter(Protocol):
+    """Measures a launch, by the hooks that it gets, and estimates its cost afterwards."""
+
+    meter: Meter
+    recorder: Any
+
+    def lines(self, grid: tuple[int, int, int], lds_bytes: int) -> list[str]:
+        """The report."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code."""
-    flags = _parser().parse_args(arguments)
+MakeMeter = Callable[[Program, bytes], CostMeter]
+
+
+def main(
+    arguments: Sequence[str] | None = None, *, program: str = "vgpu", costs: MakeMeter | None = None
+) -> int:
+    """Run the command; the exit code. `costs`: with it, `run` has the flag --cost."""
+    flags = _parser(program, costs).parse_args(arguments)
     try:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in flags.body(flags)))
-    except AotforgeError as error:
+    except UserError as error:
         sys.stderr.write(f"error: {printable(str(error))}\n")
         return error.exit_code
     except KeyboardInterrupt:
@@ -68,20 +83,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 _LINES = "the same kernel's text with line numbers, when --asm has none"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="./dev emulator", description="A virtual AMD GPU")
+def _parser(program: str, costs: MakeMeter | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Virtual AMD GPUs")
     commands = parser.add_subparsers(dest="command", required=True)
-    _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))
+    _run_flags(commands.add_parser("run", help="execute one launch of a kernel"), costs)
     show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
     show.add_argument("asm", type=Path, help="assembly text of Triton")
     show.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
     show.set_defaults(body=_show)
     commands.add_parser("list", help="the emulated archs").set_defaults(body=lambda _: arch_lines())
+    hip = commands.add_parser(
+        "hip", help='build a libamdhip64.so of virtual GPUs and print its environment: eval "$(vgpu hip)"'
+    )
+    hip.add_argument("--arch", default="gfx908", help="virtual devices, e.g. gfx908,gfx942")
+    hip.add_argument("--asm", help="folders and .tar.gz archives of assembly texts, separated by colons")
+    hip.add_argument("--release", type=int, default=7, help="the HIP release to implement: 5, 6 or 7")
+    hip.add_argument("--cache", type=Path, help="folder for compiled code (default: AOTFORGE_CACHE)")
+    hip.set_defaults(body=_hip)
     return parser
 
 
-def _run_flags(run: argparse.ArgumentParser) -> None:
-    run.set_defaults(body=_run)
+def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
+    run.set_defaults(body=_run, make_costs=costs, cost=False)
     add = run.add_argument
     add("hsaco", type=Path, help="the code object")
     add("--asm", type=Path, required=True, help="its assembly text of Triton")
@@ -97,7 +120,8 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     add("--trace", metavar="FILE", help=trace)
     checks = "look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)"
     add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
-    add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
+    if costs:
+        add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     add("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     add = run.add_argument_group("stopping").add_argument
     add("--debug", action="store_true", help="stop at the start and prompt; commands may come from a pipe")
@@ -122,7 +146,7 @@ def _run(flags: argparse.Namespace) -> list[str]:
     grid = parse_grid(flags.grid)
     parsed = [parse_argument(text) for text in flags.arg]
     hsaco = read_bytes(flags.hsaco)
-    arch = find_arch(flags.arch, load_architectures()).arch if flags.arch else parse_listing(asm).arch
+    arch = find_arch(flags.arch) if flags.arch else parse_listing(asm).arch
     program = Emulator(arch).load(hsaco, asm)
     names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
     if len(set(names)) < len(names):
@@ -131,7 +155,7 @@ def _run(flags: argparse.Namespace) -> list[str]:
     lines = read_text(flags.lines) if flags.lines else None
     info = DebugInfo(program=program, source=source_lines(asm, program.listing, lines_from=lines))
     session = _session(flags, info, memory, parsed)
-    costs = _costs(program, hsaco) if flags.cost else None
+    costs = flags.make_costs(program, hsaco) if flags.cost else None
     recorder = costs.recorder if costs else None
     if session and recorder:
         session.watch(recorder.indices, recorder.on_event)
@@ -158,27 +182,34 @@ def _run(flags: argparse.Namespace) -> list[str]:
             _save(argument.output, argument.buffer)
     return [
         *_report_lines(report),
-        *(_cost_lines(costs.cost(program.listing.kernel, "as launched", grid, flags.lds)) if costs else []),
+        *(costs.lines(grid, flags.lds) if costs else []),
     ]
 
 
 def _save(path: Path, values: np.ndarray) -> None:
     """Writes a .npy file, with that suffix; a link in its place is not followed. Raises OutputError."""
     named = path.with_name(f"{path.name.removesuffix('.npy')}.npy")
-    with output_errors(named), new_file(named) as file:
-        np.save(file, values)
+    try:
+        with tempfile.NamedTemporaryFile(dir=named.parent, prefix=f".{named.name}", delete=False) as part:
+            np.save(part, values)
+        Path(part.name).replace(named)
+    except OSError as error:
+        raise OutputError(f"cannot write {named}: {error.strerror}") from error
 
 
-def _costs(program: Program, hsaco: bytes) -> ProgramCost:
-    from aotforge.devtools.cost.run_cost import ProgramCost  # noqa: PLC0415 - planning and compiling: for --cost only
-
-    return ProgramCost(program, hsaco)
+def _hip(flags: argparse.Namespace) -> list[str]:
+    return [exports(virtual_hip(flags.arch, flags.asm, flags.release, flags.cache or default_cache()))]
 
 
-def _cost_lines(cost: Cost) -> list[str]:
-    from aotforge.devtools.cost.cost_report import CostReport  # noqa: PLC0415 - planning and compiling: for --cost only
-
-    return ["", *CostReport([cost]).lines()]
+def virtual_hip(archs: str, asm: str | None, release: int, cache: Path) -> dict[str, str]:
+    """Builds the library, and returns the variables by which a program finds it. `asm`: default AOTFORGE_ASM."""
+    texts = (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
+    return environment(
+        build_virtual_hip(cache, major=release),
+        devices=archs.split(","),
+        texts=[Path(text) for text in texts if text],
+        cache=cache,
+    )
 
 
 def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from vgpu.emulator.decoded import Checks
+from vgpu.errors import UnknownNameError, UnsupportedError, suggest
 
 _TYPES: Mapping[str, Any] = {
     "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
