@@ -141,7 +141,6 @@ class AmdArchitecture(Architecture):
     """
 
     vendor = "amd"
-    elf_flags: Positive
     wavefront: Literal[32, 64]
     matrix: Literal["MFMA", "WMMA", "none"]
     accumulators: Literal["split", "unified", "none"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.rules import Target, ValueType, Vendor
@@ -119,14 +118,6 @@ class AmdBackend:
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Waves per SIMD."""
         return occupancy(stats, cast("AmdArchitecture", architecture))
-
-
-@cache
-def elf_flags() -> Mapping[str, int]:
-    """The flags that the ELF headers of an arch's code objects have."""
-    from aotforge.base.architectures import load_architectures  # noqa: PLC0415 - pydantic, which workers lack
-
-    return {arch: row.elf_flags for arch, row in load_architectures().amd.items()}
 
 
 AMD = AmdBackend()
