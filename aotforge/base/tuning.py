@@ -20,18 +20,14 @@ Cell = bool | int | str | tuple[str, ...]
 
 
 class Timed(Manifest):
-    """Where times come from: a device, the versions of its driver's parts, and how many rounds.
+    """Where times come from: a device, and the versions of its driver's parts.
 
-    `milliseconds` are the rules' choice's by shape; `discarded` rounds drifted; `spread`: the share by which
-    its slowest round exceeded its fastest.
+    `milliseconds` are the rules' choice's by shape.
     """
 
     device: str
     versions: tuple[str, ...]
     milliseconds: tuple[float, ...]
-    rounds: int
-    discarded: int
-    spread: float
 
 
 class Found(Manifest):

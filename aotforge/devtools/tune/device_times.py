@@ -45,8 +45,7 @@ class DeviceTimes:
     """Fills a store with times on `device`; a context, which ends its processes. `library` launches,
     `scratch` takes image packs.
 
-    `driver`: another library of it than the installed one; `on`: what the times are of, and the counts of
-    rounds so far.
+    `driver`: another library of it than the installed one; `on`: what the times are of.
     """
 
     device: ShownDevice
@@ -95,7 +94,11 @@ class DeviceTimes:
             return
         rounds = self._rounds(calls, {})
         for shape, (one, call) in enumerate(zip(chosen, calls, strict=True)):
-            store.put(one.job.key, call, _timed(built(one, images), rounds.reference(shape), 1.0, rounds))
+            store.put(
+                one.job.key,
+                call,
+                replace(built(one, images), milliseconds=rounds.reference(shape), ratio=1.0),
+            )
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
         """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device
@@ -160,7 +163,7 @@ class DeviceTimes:
         for key, one in images.items():
             for shape, call in enumerate(calls) if key not in rounds.ended else ():
                 time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
-                store.put(key, call, _timed(one.cost, time, ratio, rounds))
+                store.put(key, call, replace(one.cost, milliseconds=time, ratio=ratio))
         return rounds.ended, list(rounds.ended)
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
@@ -176,7 +179,6 @@ class DeviceTimes:
             if error.ended:
                 raise
             raise _wrong_reference(error.result) from error
-        self.on = self.on.after(len(rounds.good), rounds.discarded, rounds.spread)
         return rounds
 
     def _refused(
@@ -243,12 +245,6 @@ class DeviceTimes:
         if self._reference is not None:
             self._reference.close()
         self._reference = None
-
-
-def _timed(cost: TunedCost, milliseconds: float, ratio: float, rounds: Rounds) -> TunedCost:
-    return replace(
-        cost, milliseconds=milliseconds, ratio=ratio, rounds=len(rounds.good), discarded=rounds.discarded
-    )
 
 
 def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: TunedCost) -> None:

@@ -70,14 +70,6 @@ class Rounds:
         """The reference's median."""
         return statistics.median(one.reference(shape) for one in self.good)
 
-    @property
-    def spread(self) -> float:
-        """The share by which the reference's slowest good round exceeds its fastest, of the shape where that
-        is largest."""
-        shapes = range(len(self.good[0].before)) if self.good else ()
-        times = [[one.reference(shape) for one in self.good] for shape in shapes]
-        return max((max(one) / min(one) - 1 for one in times), default=0.0)
-
 
 class ReferenceEndedError(Exception):
     """The reference's process ended with `result`, after those of the images in `ended`."""

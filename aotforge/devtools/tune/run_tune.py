@@ -194,7 +194,6 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
     on = TimedOn(
         name=shown.name,
         versions=(shown.version, *driver_versions(shown.vendor)),
-        drift=device.timing.drift,
         emulator=shown.emulator,
     )
     with (

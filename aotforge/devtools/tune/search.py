@@ -43,15 +43,12 @@ class TunedCost:
     none (`refused`).
 
     Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same
-    rounds; of good `rounds` and of those that were `discarded`. `may_spill`: a build accepts the image
-    although it uses scratch.
+    rounds. `may_spill`: a build accepts the image although it uses scratch.
     """
 
     cycles: float = 0.0
     milliseconds: float = 0.0
     ratio: float = 0.0
-    rounds: int = 0
-    discarded: int = 0
     may_spill: bool = False
     registers: int = 0
     occupancy: int = 0
@@ -85,24 +82,11 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOn:
-    """A device, the versions of its driver's parts, and the rounds of a search on it.
-
-    `drift`: the share by which the reference's times may differ in a round; `discarded` ones did by more.
-    `spread`: the largest share by which the reference's slowest good round exceeded its fastest.
-    """
+    """A device, and the versions of its driver's parts; `emulator` plays it, '' for hardware."""
 
     name: str
     versions: tuple[str, ...]
-    drift: float
     emulator: str = ""
-    rounds: int = 0
-    discarded: int = 0
-    spread: float = 0.0
-
-    def after(self, good: int, discarded: int, spread: float) -> TimedOn:
-        """With further rounds."""
-        rounds, others = self.rounds + good, self.discarded + discarded
-        return replace(self, rounds=rounds, discarded=others, spread=max(self.spread, spread))
 
 
 @dataclass(frozen=True, kw_only=True)

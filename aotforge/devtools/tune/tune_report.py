@@ -79,11 +79,7 @@ class TuneReport:
 
 def _device_lines(timed: TimedOn) -> list[str]:
     played = f"; {timed.emulator} plays it, it is not hardware" if timed.emulator else ""
-    return [
-        f"on {timed.name}, {', '.join(timed.versions)}{played}: {timed.rounds} rounds; "
-        f"{timed.discarded} more were repeated, as the rules' choice drifted by more than "
-        f"{timed.drift:.0%} in them; over the others it varied by {timed.spread:.1%}"
-    ]
+    return [f"on {timed.name}, {', '.join(timed.versions)}{played}"]
 
 
 def _mean(one: Tried) -> float:
@@ -169,11 +165,5 @@ def _timed(search: Search) -> Timed | None:
     on, rules = search.timed, search.rules.estimates
     if on is None:
         return None
-    return Timed(
-        device=on.name,
-        versions=on.versions,
-        milliseconds=tuple(round(one.milliseconds, 5) for one in rules),
-        rounds=rules[0].rounds,
-        discarded=rules[0].discarded,
-        spread=round(on.spread, 4),
-    )
+    milliseconds = tuple(round(one.milliseconds, 5) for one in rules)
+    return Timed(device=on.name, versions=on.versions, milliseconds=milliseconds)

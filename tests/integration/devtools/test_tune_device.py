@@ -178,8 +178,6 @@ def test_the_right_and_fast_one_wins_over_planted_slow_wrong_and_faulting_ones(
     assert refused[0].startswith("fault on the GPU:") and "hipErrorIllegalAddress" in refused[0]
     assert refused[1].startswith("failed on the GPU:") and "out is wrong in" in refused[1]
     assert search_.timed is not None and search_.timed.name == "AMD Instinct MI100"
-    # a nanosecond per instruction: the same on every machine, so that nothing drifts
-    assert (search_.timed.discarded, search_.timed.spread, search_.timed.rounds) == (0, 0.0, 4)
     assert "2 are not right on the GPU" in "\n".join(report.lines())
     # what is known is not repeated: no process is started
     monkeypatch.setattr(device_times, "DeviceSession", None)
