@@ -69,7 +69,7 @@ def coverage(
     pack: Pack,
     calls: Annotated[
         str | None,
-        "a log of a program (AOTRITON_LOG=debug), or a list: attn_fwd dtype=fp16 head_dim=72 mask=window",
+        "a log of a program (AOTRITON_LOG=debug)",
     ] = None,
     json: Json = False,
 ) -> None:
