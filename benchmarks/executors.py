@@ -22,6 +22,7 @@ from aotforge.base.progress import LineObserver
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.sandbox.executors.choose import make_executor, resolve_rootfs
 from aotforge.sandbox.executors.executor import ExecutionTarget, Executor
@@ -85,7 +86,7 @@ def contained(executor: Executor, rootfs: RootFS) -> float:
 
 
 def compiled(execution: ExecutionTarget | None) -> None:
-    plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
+    plan = plan_project(Checkout(ROOT), archs=["gfx908"], profile="smoke")
     with tempfile.TemporaryDirectory() as folder, Cache(Path(folder)) as cache:
         compile_plan(
             plan,

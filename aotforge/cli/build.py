@@ -104,11 +104,12 @@ def release_hf_kernel(
 @cli_command("plan")
 def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json = False) -> None:
     """List every compile job, in canonical order, without compiling."""
+    from aotforge.plan.checkout import Checkout
     from aotforge.plan.model import plan_to_json
     from aotforge.plan.planner import plan_project
     from aotforge.plan.selection import Only
 
-    made = plan_project(ROOT, archs=archs_of(arch), profile=profile, only=Only(names(only)))
+    made = plan_project(Checkout(ROOT), archs=archs_of(arch), profile=profile, only=Only(names(only)))
     if json:
         print_result(plan_to_json(made))
         return
@@ -137,6 +138,7 @@ def compile_job(
     from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import LineObserver
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
+    from aotforge.plan.checkout import Checkout
     from aotforge.plan.planner import plan_project
     from aotforge.sandbox.executors.choose import choose_execution_targets
     from aotforge.sandbox.executors.step import KERNELS
@@ -152,7 +154,7 @@ def compile_job(
         observer=LineObserver(print_status),
     ).kernels
     toolchain = toolchain_of(execution, cache=folder)
-    job = find_job(plan_project(ROOT, archs=archs, profile=profile, toolchain=toolchain), name)
+    job = find_job(plan_project(Checkout(ROOT), archs=archs, profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,

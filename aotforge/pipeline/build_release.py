@@ -257,8 +257,8 @@ class ReleaseDraft:
             prefix,
             epoch=self.epoch,
             licence=self.licence,
-            architectures=planned_architectures(self.request.root, self.plans),
-            verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
+            architectures=planned_architectures(self.request.checkout.architectures, self.plans),
+            verifier=plans_verifier_digest(self.request.checkout, self.plans) if verified else "",
         )
 
     def find(self, prefix: Path) -> Release | None:

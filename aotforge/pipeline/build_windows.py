@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
@@ -23,6 +22,7 @@ from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
 from aotforge.pipeline.requests import WindowsRequest
+from aotforge.plan.checkout import Checkout
 from aotforge.release.layout import TOP, check_names
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.reader import read_release
@@ -96,7 +96,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
         path = folder / str(name)
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        wheel = _wheel(folder, request.root, manifest, members, epoch)
+        wheel = _wheel(folder, request.checkout, manifest, members, epoch)
         fresh, sha256 = _put(path, members, epoch)
     return WindowsReport(
         release=manifest.name,
@@ -130,11 +130,11 @@ def _members(
 
 
 def _wheel(
-    folder: Path, root: Path, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
+    folder: Path, checkout: Checkout, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
 ) -> Path:
     """Writes the library's wheel beside the zip: for the images of any arch."""
     archs: dict[str, list[str]] = {}
-    for arch, architecture in load_architectures(root / "manifests").amd.items():
+    for arch, architecture in checkout.architectures.amd.items():
         archs.setdefault(architecture.pack, []).append(arch)
     files = {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
     with output_errors(folder), tempfile.TemporaryDirectory(prefix=".aotforge-wheel-", dir=folder) as work:

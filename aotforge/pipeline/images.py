@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.architectures import Architecture, load_architectures
+from aotforge.base.architectures import Architecture, Architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
@@ -27,7 +27,7 @@ from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ImagesRequest, PacksRequest
 from aotforge.pipeline.shared_cache import SharedVerdicts, cluster_of, shared_objects
-from aotforge.plan.families import load_families
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from aotforge.verify.report import VerifyReport  # numpy: 80 ms of a no-op build
 
 
-def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def by_pack(architectures: Architectures, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Archs grouped by their image packs, in the packs' order. Raises ManifestError, UnknownNameError."""
-    architectures = load_architectures(root / "manifests")
     packs: dict[str, list[str]] = {}
     for arch in archs:
         packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
@@ -62,24 +61,23 @@ def make_plans(
     if not request.archs:
         raise UsageError("--arch is missing", hint="--arch gfx908, or several: --arch gfx908,MI300X")
     return tuple(
-        plan_project(request.root, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
-        for archs in by_pack(request.root, request.archs)
+        plan_project(request.checkout, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
+        for archs in by_pack(request.checkout.architectures, request.archs)
     )
 
 
-def planned_architectures(root: Path, plans: Sequence[Plan]) -> dict[str, Architecture]:
-    """Properties of the plans' archs, by arch. Raises ManifestError."""
-    known = load_architectures(root / "manifests").architectures
-    return {arch: known[arch] for plan in plans for arch in plan.archs}
+def planned_architectures(known: Architectures, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    """Properties of the plans' archs, by arch."""
+    return {arch: known.architectures[arch] for plan in plans for arch in plan.archs}
 
 
-def plans_verifier_digest(kernels: Path, plans: Sequence[Plan]) -> str:
+def plans_verifier_digest(checkout: Checkout, plans: Sequence[Plan]) -> str:
     """SHA-256 of everything that decides the verdicts on the plans' images: virtual GPU, cases, references."""
     wanted = {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
-    folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
+    folders = {loaded.folder for loaded in checkout.families if loaded.family.name in wanted}
     return verifier_digest(
-        kernels, folders, natively=any(is_native(arch) for plan in plans for arch in plan.archs)
+        checkout.kernels, folders, natively=any(is_native(arch) for plan in plans for arch in plan.archs)
     )
 
 
@@ -132,7 +130,7 @@ class ImageBuilder:
         return compile_plan(
             plan,
             kernels_root=self.request.kernels,
-            architectures=load_architectures(self.request.root / "manifests"),
+            architectures=self.request.checkout.architectures,
             cache=cache,
             jobs=self.request.jobs,
             limits=self.limits,
@@ -152,7 +150,7 @@ class ImageBuilder:
                 plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
             )
             verdicts.fetch()
-        architectures = load_architectures(self.request.root / "manifests")
+        architectures = self.request.checkout.architectures
         if self.cluster:
             report = self.cluster.verify(plan, images, architectures, self.observer, device=self.device)
         else:

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
+
+from aotforge.plan.checkout import Checkout
 
 Archs = Annotated[tuple[str, ...], "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
 ONLY = "families, kernels or operators, e.g. flash, flash.bwd_dq or attn_bwd; several are separated by commas"
@@ -30,10 +33,15 @@ class Request:
     ] = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def checkout(self) -> Checkout:
+        """The checkout's manifests and rules, for every stage of the task."""
+        return Checkout(self.root)
+
     @property
     def kernels(self) -> Path:
         """Folder of the kernel families."""
-        return self.root / "kernels"
+        return self.checkout.kernels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from aotforge.conformance.findings import Finding
 from aotforge.errors import PackError, ToolchainError
 from aotforge.pack.writer import write_pack
 from aotforge.plan import planner
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.release.layout import TOP
 from tests.unit.pack.samples import image, sample, sha
@@ -90,8 +91,8 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         development=given.development,
     )
 
-    def plan_project(root: Path, *, archs: tuple[str, ...], profile: str) -> Plan:
-        assert (root, archs, profile) == (tmp_path / "checkout", given.plan.archs, given.plan.profile)
+    def plan_project(checkout: Checkout, *, archs: tuple[str, ...], profile: str) -> Plan:
+        assert (checkout.root, archs, profile) == (tmp_path / "checkout", given.plan.archs, given.plan.profile)
         return given.planned()
 
     monkeypatch.setattr(planner, "plan_project", plan_project)

@@ -9,9 +9,8 @@ from typing import Any, cast
 from aotforge.compile.image_set import resources, spills
 from aotforge.pipeline.build_release import BuildReport, _next_steps, pytorch_use
 from aotforge.plan.model import LeftOut, ServedGate
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
-from tests.support.families import PROJECT
+from tests.support.families import PROJECT, plan_project
 from tests.unit.compile.test_resources import GFX908, stats
 
 
