@@ -37,7 +37,7 @@ _LISTED = (".zip", ".whl")
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """The zip file and the wheel of a build. `contents` is the SHA-256 of its list of members (`digest_members`).
+    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members (`digest_members`).
 
     `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
     """
@@ -79,7 +79,7 @@ class WindowsReport:
 def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
     """The library for Windows as a zip file, with the images of `request.images`, unchanged.
 
-    The default output is releases/dist/windows. Raises AotforgeError; an earlier file stays until the new one is complete.
+    The default output is releases/dist/windows; an earlier file stays until then. Raises AotforgeError.
     """
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     epoch = member_time(manifest, request.environment)
@@ -143,7 +143,7 @@ def _wheel(
 
 
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
-    """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file and wheel in it."""
+    """Whether `path` is new, and its SHA-256. SHA256SUMS lists every zip file and wheel of the folder."""
     with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
@@ -161,7 +161,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
 
 
 def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
-    """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
+    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
@@ -218,7 +218,7 @@ def _check_interface(root: Path, pack: ImagePack) -> None:
         ours = served.get(operator.name)
         if ours is not None and ours.interface() != operator.interface():
             raise InterfaceError(
-                f"operator {operator.name}: {pack.name} was built for another interface than that of {root / DEFINITION}",
+                f"operator {operator.name}: {pack.name} has another interface than {root / DEFINITION}",
                 cause="the images were built from another commit of this repository",
                 hint="build them again: ./dev build --arch ...",
             )

@@ -29,7 +29,7 @@ class PackageReport:
 
 
 def package_release(root: Path, release: Path) -> PackageReport:
-    """Writes <release>-hf-kernel beside the release folder, which sources of the checkout `root` made. Raises ReleaseError."""
+    """Writes <release>-hf-kernel beside the release folder, of the sources in `root`. Raises ReleaseError."""
     read = read_release(release)
     names = {one.release for one in read}
     if len(names) != 1:

@@ -57,7 +57,7 @@ def make_plans(
     only: Only | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> tuple[Plan, ...]:
-    """One plan per image pack, in the packs' order. Raises UsageError without archs, and what `plan_project` raises."""
+    """One plan per image pack, in the packs' order. Raises UsageError, and as `plan_project`."""
     if not request.archs:
         raise UsageError("--arch is missing", hint="--arch gfx908, or several: --arch gfx908,MI300X")
     return tuple(
@@ -72,7 +72,7 @@ def planned_architectures(known: Architectures, plans: Sequence[Plan]) -> dict[s
 
 
 def plans_verifier_digest(checkout: Checkout, plans: Sequence[Plan]) -> str:
-    """SHA-256 of everything that decides the verdicts on the plans' images: virtual GPU, cases, references."""
+    """SHA-256 of what decides the verdicts on the plans' images: virtual GPU, cases, references."""
     wanted = {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
     folders = {loaded.folder for loaded in checkout.families if loaded.family.name in wanted}
@@ -82,7 +82,7 @@ def plans_verifier_digest(checkout: Checkout, plans: Sequence[Plan]) -> str:
 
 
 def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
-    """Checks that images of every arch can be executed here and that interpreters can be compiled; other archs pass with `unexecuted`.
+    """Checks that images of every arch can be executed here; other archs pass with `unexecuted`.
 
     Raises VerifyError, ToolchainError.
     """
@@ -101,7 +101,8 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
     unknown = {arch: reason for arch, reason in reasons.items() if reason and not unexecuted}
     if unknown:
         raise VerifyError(
-            f"images for {', '.join(unknown)} cannot be verified: {'; '.join(dict.fromkeys(unknown.values()))}",
+            f"images for {', '.join(unknown)} cannot be verified: "
+            + "; ".join(dict.fromkeys(unknown.values())),
             cause=f"the emulator implements {', '.join(emulated)}",
             hint="omit the arch, or make a development build: --unexecuted, which names it, or --no-verify",
         )
@@ -113,7 +114,7 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
 class ImageBuilder:
     """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine.
 
-    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts; `cluster` runs the jobs, None for this machine.
+    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts; `cluster` runs jobs.
     """
 
     request: ImagesRequest
@@ -141,7 +142,7 @@ class ImageBuilder:
 
     def verify(self, plan: Plan, images: ImageSet) -> VerifyReport:
         """A verdict on every image. Raises what `verify_images` raises."""
-        from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+        from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms
 
         self.observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
         verdicts = None
@@ -170,7 +171,7 @@ class ImageBuilder:
         return report
 
     def offer(self, plan: Plan, cache: Cache) -> None:
-        """Offers images and verdicts of a release that exists to the shared places, if the cache folder has all images of the plan."""
+        """Offers images and verdicts of a release that exists to the shared places, if the cache has all."""
         wanted = any(self.shared.wants(KIND, job.key) for job in plan.jobs)
         if wanted and all(cache.has(job.key) for job in plan.jobs):
             images = self.compile(plan, cache)
@@ -179,7 +180,7 @@ class ImageBuilder:
             ).offer()
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
-        """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError for an image that fails."""
+        """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError."""
         images = self.compile(plan, cache)
         if not verify or not is_executed(plan):
             return images, {}

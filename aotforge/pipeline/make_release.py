@@ -86,8 +86,8 @@ class ReleaseReport:
 def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
     """Everything up to a folder that can be published.
 
-    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated check; then
-    nothing is recorded.
+    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated
+    check; then nothing is recorded.
     """
     root = request.root
     # a missing key is reported at once instead of after an hour

@@ -24,7 +24,7 @@ _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Every request: the checkout `root`, the cache, at most `jobs` processes, and the caller's `environment`."""
+    """Every request: the checkout `root`, the cache, and the caller's `environment`."""
 
     root: Path
     cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
@@ -56,15 +56,17 @@ class ImagesRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRequest(ImagesRequest):
-    """Images that shared caches may have (docs/shared-cache.md) and that a cluster may make; none by default."""
+    """Images that shared caches may have (docs/scale.md) and a cluster may make; none by default."""
 
     cache_from: Annotated[
         str | None,
-        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder (default: AOTFORGE_CACHE_FROM)",
+        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder "
+        "(default: AOTFORGE_CACHE_FROM)",
     ] = None
     cache_to: Annotated[
         str | None,
-        "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder (default: AOTFORGE_CACHE_TO)",
+        "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder "
+        "(default: AOTFORGE_CACHE_TO)",
     ] = None
     cache_root: Annotated[
         Path | None,
@@ -144,7 +146,7 @@ class PacksRequest(CachedRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest(CachedRequest):
-    """Images of `archs` and `profile`, or those in the folder `release`, where `archs` selects from its archs."""
+    """Images of `archs` and `profile`, or those of the folder `release`, from which `archs` selects."""
 
     only: Annotated[tuple[str, ...], ONLY] = ()
     release: Annotated[
@@ -155,7 +157,8 @@ class VerifyRequest(CachedRequest):
     ] = False
     unsandboxed: Annotated[
         bool,
-        "execute images of a release of others as this user where they have no sandbox: for processors, on a GPU",
+        "execute images of a release of others as this user where they have no sandbox: for processors, "
+        "on a GPU",
     ] = False
 
 

@@ -1,4 +1,4 @@
-"""A checkout of the project: its folder, and what its manifests and rules say."""
+"""A checkout of the project: its folder, and the content of its manifests and rules."""
 
 from dataclasses import dataclass
 from functools import cached_property

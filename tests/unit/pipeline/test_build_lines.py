@@ -45,7 +45,8 @@ def test_a_build_reports_whether_pytorch_will_use_its_images() -> None:
     (mixed,) = pytorch_use([core, smoke], "0.13")
     assert mixed.startswith("PyTorch will use these images: no on gfx90a, because profile smoke does not")
     assert mixed.endswith(
-        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
+        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls "
+        "served"
     )
     (some,) = pytorch_use([plan("core-only", "gfx908")], "0.11")
     assert "no, because these kernels do not serve" in some and "build without --only" in some
