@@ -109,7 +109,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
     """Files of a group by their path below `root`, sorted. Raises ToolchainError when a pattern matches nothing."""
     patterns = GROUPS[group]

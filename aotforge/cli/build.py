@@ -16,11 +16,9 @@ from aotforge.cli.command import (
     Profile,
     ProgressKind,
     Quiet,
-    Unsandboxed,
     archs_of,
     cache_folder,
     cli_command,
-    is_own_release,
     job_count,
     names,
     print_checked,
@@ -33,7 +31,6 @@ from aotforge.cli.command import (
 from aotforge.pipeline.requests import (
     BuildRequest,
     Executor,
-    Keep,
     PacksRequest,
     PartRequest,
     VerifyRequest,
@@ -128,7 +125,6 @@ def compile_job(
     arch: Arch,
     profile: Profile = None,
     executor: Executor = "local",
-    keep: Keep = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
@@ -140,8 +136,8 @@ def compile_job(
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
     from aotforge.plan.checkout import Checkout
     from aotforge.plan.planner import plan_project
-    from aotforge.sandbox.executors.choose import choose_execution_targets
-    from aotforge.sandbox.executors.step import KERNELS
+    from aotforge.run.choose import choose_execution_targets
+    from aotforge.run.step import KERNELS
 
     folder, archs = cache_folder(cache), archs_of(arch)
     execution = choose_execution_targets(
@@ -149,7 +145,6 @@ def compile_job(
         ROOT,
         cache=folder,
         roots=(KERNELS,),
-        keep=keep,
         environment=dict(os.environ),
         observer=LineObserver(print_status),
     ).kernels
@@ -205,7 +200,6 @@ def demo(
     release: Annotated[
         str | None, "a release folder to show, whose library is executed, instead of building one"
     ] = None,
-    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
@@ -231,8 +225,6 @@ def demo(
         shown = DemoRequest(
             build=request,
             release=folder,
-            own=folder is None or is_own_release(folder),
-            unsandboxed=unsandboxed,
         )
         report = demo(shown, observer=display)
     print_checked(report, report.require_passed, json=json)

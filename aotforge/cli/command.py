@@ -44,9 +44,6 @@ Profile = Annotated[
 OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]
-Unsandboxed = Annotated[
-    bool, "execute the code of a release of others as this user where bubblewrap is missing"
-]
 Quiet = Annotated[bool, "no progress and no notes"]
 ProgressKind = Annotated[
     str,
@@ -264,13 +261,6 @@ def cache_folder(folder: str | None) -> Path:
     check_cache_name(found)
     check_cache(found, print_status)
     return found
-
-
-def is_own_release(folder: Path) -> bool:
-    """True for a release that this checkout built."""
-    from aotforge.sandbox import release_programs
-
-    return release_programs.is_own_release(folder, ROOT)
 
 
 def job_count(count: int | None, flag: str = "--jobs") -> int | None:

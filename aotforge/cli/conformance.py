@@ -11,10 +11,8 @@ from aotforge.cli.command import (
     Cache,
     Json,
     ProgressKind,
-    Unsandboxed,
     cache_folder,
     cli_command,
-    is_own_release,
     job_count,
     print_either,
     progress_events,
@@ -101,7 +99,6 @@ def check(
     release: Annotated[str, "a release folder (default: the newest in releases/dist)"] = "",
     only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
-    unsandboxed: Unsandboxed = False,
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
@@ -123,8 +120,6 @@ def check(
             jobs=job_count(jobs),
             development=development,
             only=[name for name in only.split(",") if name],
-            own=is_own_release(chosen),
-            unsandboxed=unsandboxed,
             on_part=line.update,
         )
     print_either(report_fields(report), report_lines(report, colour=_colour()), json=json)

@@ -166,9 +166,7 @@ def _uninstall(prefix: str, *, json: bool) -> None:
 def pins(
     pytorch: Annotated[str, "version whose build is to download it, e.g. 2.11"],
     release: Release = "",
-    url: Annotated[
-        str, "where the release will be, without its name (default: http://127.0.0.1:8080/)"
-    ] = "",
+    url: Annotated[str, "where the release will be, without its name (default: http://127.0.0.1:8080/)"] = "",
     fork: Fork = False,
     prefix: Annotated[bool, "instead the way that needs no edit: AOTRITON_INSTALLED_PREFIX"] = False,
 ) -> None:

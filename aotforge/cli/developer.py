@@ -61,9 +61,7 @@ def lint() -> None:
 
 @cli_command("doctor")
 def doctor(
-    purpose: Annotated[
-        str, "build, windows, containers, install; several are separated by commas"
-    ] = "build",
+    purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
     json: Json = False,
@@ -86,15 +84,15 @@ def wheel(
     output: Annotated[str | None, "folder for the wheel (default: releases/dist/wheels)"] = None,
     json: Json = False,
 ) -> None:
-    """Make the wheel with the console script `aotforge` and the Triton back end for CPUs; equal sources give equal bytes."""
+    """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes."""
     from aotforge.base.files import make_folders, output_errors
     from aotforge.formats.archive import sha256_file
-    from aotforge.release.console_wheel import write_console_wheel
+    from aotforge.release.wheels import build_package
 
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
-        path = write_console_wheel(ROOT, folder)
+        path = build_package(ROOT, folder)
     digest = sha256_file(path)
     print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
 

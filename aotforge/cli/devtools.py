@@ -1,10 +1,9 @@
 """Tools for kernel developers: source debugger, costs, virtual devices, the content of image packs."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.command import (
     ROOT,
@@ -20,6 +19,10 @@ from aotforge.cli.command import (
     print_either,
     print_result,
 )
+
+if TYPE_CHECKING:
+    from vgpu.cli import CostMeter
+    from vgpu.emulator.program import Program
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -112,12 +115,18 @@ def cost(
     print_either(report.fields(), report.lines(), json=json)
 
 
+def _launch_cost(program: "Program", hsaco: bytes) -> "CostMeter":
+    from aotforge.devtools.cost.cost_report import LaunchCost
+
+    return LaunchCost(program, hsaco)
+
+
 @cli_command("emulator", forwards=True)
 def emulator(arguments: Annotated[Sequence[str], "run, show or list, and its flags"]) -> None:
     """Run a code object on a virtual GPU, stop and inspect it, or list its text."""
-    from aotforge.devtools.emulator_cli import main
+    from vgpu.cli import main
 
-    if code := main(arguments):
+    if code := main(arguments, program="./dev emulator", costs=_launch_cost):
         sys.exit(code)
 
 
@@ -132,15 +141,14 @@ def virtual_hip(
     json: Json = False,
 ) -> None:
     """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
-    from vgpu.hip.build_hip import build_virtual_hip, environment, exports
+    from aotforge.base.architectures import find_arch, load_architectures
+    from vgpu.cli import virtual_hip as build
+    from vgpu.hip.build_hip import exports
 
-    folder, texts = cache_folder(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
-    variables = environment(
-        build_virtual_hip(folder, major=hip),
-        devices=arch.split(","),
-        texts=[Path(text) for text in texts if text],
-        cache=folder,
-    )
+    for device in arch.split(","):
+        if device != "none":
+            find_arch(device.partition("@")[0], load_architectures())  # explains archs without kernels
+    variables = build(arch, asm, hip, cache_folder(cache))
     print_either(variables, [exports(variables)], json=json)
 
 

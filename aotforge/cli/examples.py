@@ -14,7 +14,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "compat.which": ("--pytorch 2.9 --arch gfx908", "--pytorch main --arch MI100"),
     "completion": ("bash", "zsh", "fish"),
     "config.show": ("build --arch gfx908", "--json"),
-    "containers.build": ("--export /srv/packages",),
     "cost": (
         "attn_fwd --arch gfx908 --shape seqlen_q=1024,seqlen_k=1024,heads_q=8",
         "attn_fwd --key dtype=fp16,width=64 --setting BLOCK_M=32 --setting BLOCK_M=64",

@@ -45,8 +45,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
             "dl.build",
             "dl.forward",
         ),
-        *("containers.build", "containers.list", "containers.lock", "containers.shell"),
-        *("containers.prune", "containers.reap", "cache.show", "cache.prune"),
+        *("containers.lock", "containers.shell", "containers.prune"),
+        *("cache.show", "cache.prune"),
     ),
     "Kernels": ("plan", "compile.job", "debug", "cost", "tune", "emulator", "run", "python"),
     "Release": (

@@ -103,6 +103,6 @@ def verify(
     from aotforge.release.finalize import check_finalized_release
     from aotforge.release.signing import load_public_key
 
-    names = check_finalized_release(Path(folder), load_public_key(Path(key)) if key else None)
+    checked = check_finalized_release(Path(folder), load_public_key(Path(key)) if key else None)
     signatures = ", signatures are valid" if key else "; signatures were not checked: no --key"
-    print_result(f"{len(names)} files are as listed{signatures}")
+    print_result(f"{len(checked.sums)} files are as listed{signatures}")

@@ -22,7 +22,7 @@ from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
-    from aotforge.sandbox.executors.executor import ExecutionTarget
+    from aotforge.run.step import ExecutionTarget
 
 _LISTED = 20
 
@@ -241,7 +241,7 @@ class _Build:
 def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
     """The command that compiles one job alone, where it was compiled."""
     command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
-    return f"{command} --executor {execution.executor.name}" if execution and execution.rootfs else command
+    return f"{command} --executor {execution.runner.name}" if execution and execution.rootfs else command
 
 
 def _compile_error(plan: Plan, failures: list[Outcome], execution: ExecutionTarget | None) -> CompileError:

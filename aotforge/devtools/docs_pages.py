@@ -18,7 +18,7 @@ from aotforge.library.operator_functions import HEADER, function_sources
 from aotforge.library.sources import RuntimeManifest
 from aotforge.release.model import ReleaseManifest
 from aotforge.release.record import Record
-from aotforge.sandbox.rootfs.definitions import Containers, Definition
+from aotforge.run.rootfs.definitions import Containers, Definition
 
 ROOT_PAGES = {
     "README.md": "index.md",

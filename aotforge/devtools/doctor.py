@@ -26,7 +26,7 @@ from aotforge.errors import (
     suggest,
 )
 from aotforge.library.build_tools import find_tools, find_windows_tools
-from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.run.choose import ORDER, make_runner
 from aotforge.targets.amd.device_wheels import without_family
 from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
@@ -186,7 +186,7 @@ def _executors(request: Request) -> str:
     works, reasons = [], []
     for name in ORDER:
         try:
-            make_executor(name, cache=request.cache)
+            make_runner(name, cache=request.cache)
             works.append(name)
         except ExecutorError as error:
             reasons.append(f"{name}: {error.what}")

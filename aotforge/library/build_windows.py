@@ -17,9 +17,10 @@ from aotforge.library.build_tools import (
     find_tools,
     find_windows_tools,
 )
-from aotforge.library.cmake_build import WORK, CMakeBuild, configure_and_build
+from aotforge.library.cmake_build import CMakeBuild, configure_and_build
 from aotforge.library.exports import exports_file
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests, inputs_key
+from aotforge.run.step import WORK
 
 LIBRARY = "lib/aotriton_v2.dll"
 ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
@@ -93,7 +94,11 @@ def build_dl(root: Path, *, output: Path, environment: Mapping[str, str] | None 
     """
     env = cross_environment(os.environ if environment is None else environment)
     tools = find_tools(env)
-    with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work, staged_folder(output, known="lib/dl.dll") as staged:
+    with (
+        output_lock(output),
+        tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work,
+        staged_folder(output, known="lib/dl.dll") as staged,
+    ):
         configure_and_build(
             root / "runtime" / "dl",
             Path(work) / "objects",

@@ -11,20 +11,16 @@ from pathlib import Path
 
 from aotforge.base.cache_folder import LIBRARIES, STAMP
 from aotforge.base.cache_trust import check_cache_name
-from aotforge.base.files import staged_folder
+from aotforge.base.files import errors_as, staged_folder, waiting_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive
+from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
-from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.owner import cache_errors
-from aotforge.sandbox.executors.step import RootFS
-from aotforge.sandbox.rootfs.cache_files import file_lock
+from aotforge.run.step import ExecutionTarget, RootFS
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
 _FORMAT = 2
@@ -164,7 +160,11 @@ class LibraryRequest:
             self._offer(inputs, folder)
             return done
         # the kernel releases the lock of a killed build
-        with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
+        hint = f"free some space in {self.cache}, or choose another folder with --cache; then build again"
+        with (
+            errors_as(CacheError, self.cache, hint=hint),
+            waiting_lock(folder.parent / f"{folder.name}.build"),
+        ):
             if (done := found(fresh=False)) is not None:
                 return done
             if self._fetch(inputs, folder):
@@ -188,7 +188,7 @@ class LibraryRequest:
             return False
         try:
             with staged_folder(folder) as staged:
-                read_archive([data], FolderSink(root=staged), bounds=_BOUNDS, top=None)
+                read_archive([data], FolderWriter(root=staged), bounds=_BOUNDS)
         except UnsafeArchiveError as error:
             self.shared.reject(_KIND, inputs, str(error))
             return False

@@ -21,7 +21,7 @@ from aotforge.base.files import make_folders, output_errors, read_bytes, write_a
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.api_level import LEVEL_PATTERN
-from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
+from aotforge.run.pip_download import run_pip_download
 
 ZSTD_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
 """Environment variable: path of zstandard's source distribution, for machines without a package index."""

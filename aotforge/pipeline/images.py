@@ -32,7 +32,7 @@ from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
-from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.run.step import ExecutionTarget
 from aotforge.targets.backends import BACKENDS, is_native, unexecutable
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +17,17 @@ from aotforge.pipeline.build_release import BuildReport, build, file_fields
 from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
-from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import (
-    MANIFEST,
     BuildTools,
     Origin,
     load_release_manifest,
     member_time,
 )
 from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
+from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key
-from aotforge.release.wheels import make_wheels
+from aotforge.release.wheels import build_package, make_wheels
 
 if TYPE_CHECKING:
     from aotforge.conformance.findings import CheckReport
@@ -157,7 +155,7 @@ def _make_wheels(
     packs = {plan.pack: plan.archs for plan in built.plans}
     archive = windows.file if windows else None
     wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
-    return [*wheels, write_console_wheel(request.root, folder)]
+    return [*wheels, build_package(request.root, folder)]
 
 
 def default_output(root: Path) -> Path:
@@ -186,7 +184,6 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
         cache=request.cache,
         jobs=request.jobs,
         development=request.development,
-        own=True,
     )
     require_ok(report)
     return report
@@ -194,8 +191,5 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
 
 def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
     """The record of the release in `folder`, and of the archives `extra`."""
-    manifest = json.loads((folder / MANIFEST).read_bytes())
-    tars = read_sums(folder / TAR_SUMS)
-    return make_record(
-        origin, manifest=manifest, tars=tars | {path.name: sha256_file(path) for path in extra}
-    )
+    tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
+    return make_record(origin, contents=Release.open(folder).contents, tars=tars)

@@ -15,7 +15,7 @@ from aotforge.pipeline.images import ImageBuilder, require_executors
 from aotforge.pipeline.requests import PartRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.model import CompileJob
-from aotforge.sandbox.executors.step import KERNELS
+from aotforge.run.step import KERNELS
 
 MOST = 256
 """Largest number of parts: the limit of a GitHub matrix."""

@@ -15,7 +15,6 @@ Executor = Annotated[
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
-Keep = Annotated[bool, "keep a container whose step failed, and print how to enter it"]
 Version = Annotated[
     str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
 ]
@@ -94,7 +93,6 @@ class ToolsRequest(Request):
     """Compilers in an executor."""
 
     executor: Executor = "local"
-    keep: Keep = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +152,6 @@ class VerifyRequest(CachedRequest):
     ] = None
     device: Annotated[
         bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
-    ] = False
-    unsandboxed: Annotated[
-        bool,
-        "execute images of a release of others as this user where they have no sandbox: for processors, "
-        "on a GPU",
     ] = False
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Targets, Timestamp
+from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets, Timestamp
 from tuf.repository import Repository
 
 from aotforge.errors import PublishError, TrustError
@@ -92,7 +92,9 @@ class StoreRepository(Repository):
     def open(self, role: str) -> Metadata[Any]:
         """The metadata of a role; version 0 in a new store, which `close` increments."""
         if role not in self._metadata:
-            made = {"targets": Targets, "snapshot": lambda: Snapshot(meta={}), "timestamp": Timestamp}[role]()
+            made: Signed = {"targets": Targets(), "snapshot": Snapshot(meta={}), "timestamp": Timestamp()}[
+                role
+            ]
             made.version = 0
             if isinstance(made, Timestamp):
                 made.snapshot_meta.version = 0

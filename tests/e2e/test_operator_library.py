@@ -163,8 +163,8 @@ def test_processor_images_of_others_need_consent(prefix: Path, monkeypatch: pyte
     with pytest.raises(ExecutorError, match=r"the images for processors of .* are not executed"):
         check()
     monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "planted")
-    check(unsandboxed=True).require_passed()
-    check(archs=["cpu-x86-64-v3"], own=True).require_passed()
+    check().require_passed()
+    check(archs=["cpu-x86-64-v3"]).require_passed()
 
 
 @needs_the_level

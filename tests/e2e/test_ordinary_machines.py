@@ -415,7 +415,7 @@ def test_cmake_installs(
 @pytest.mark.parametrize(
     ("variable", "task"),
     [
-        ("GITHUB_TOKEN", ("check", "--unsandboxed", "--only", "refusal")),
+        ("GITHUB_TOKEN", ("check", "--only", "refusal")),
         ("HF_TOKEN", ("verify",)),
     ],
 )
@@ -440,7 +440,7 @@ def test_a_release_folder_whose_files_are_links(machine: Machine, release: Path)
     machine.mounts["cache"] = CACHE
     machine.settings["AOTFORGE_CACHE"] = str(WORLD / "cache")
     for task in (
-        ("check", "--unsandboxed", "--only", "folder,layout"),
+        ("check", "--only", "folder,layout"),
         ("verify", "--only", "add"),
         ("release.dropin", "--dry-run", "--pytorch-lib", WORLD / "venv" / TORCH / "lib"),
     ):

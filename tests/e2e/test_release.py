@@ -20,7 +20,7 @@ from tests.e2e.released import (
     json_of,
     make_user,
 )
-from tests.support.rootfs import executor, project_rootfs
+from tests.support.rootfs import target
 from tests.support.s3 import have_ministack, running_server
 from tests.support.web import served
 
@@ -38,9 +38,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     if not have_ministack():
         pytest.skip("ministack, an S3 server from the package index, is not in this environment")
     folder = tmp_path_factory.mktemp("user")
-    executor("bubblewrap", folder)
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_rootfs(root)
+        target("bubblewrap", folder, root)
     scratch = tmp_path_factory.mktemp("s3")
     with running_server(scratch) as server:
         made = make_user(folder, server)

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.checkouts import copy_checkout, invoke
-from tests.support.rootfs import cache, executor, project_rootfs
+from tests.support.rootfs import cache, target
 
 pytestmark = pytest.mark.compiler
 
 
 @pytest.mark.slow
 def test_two_clones_make_one_windows_zip(tmp_path: Path) -> None:
-    project_rootfs("windows-noimage")
-    executor("docker", tmp_path)
+    target("docker", tmp_path, "windows-noimage")
     digests = set()
     for folder in (tmp_path / "a", tmp_path / "another place" / "ünïcode"):
         checkout = copy_checkout(folder / "checkout")

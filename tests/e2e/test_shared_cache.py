@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from aotforge.publish.cache.index import decode_index, object_name
-from aotforge.publish.signed_index import load_state
-
-from aotforge.publish.keys import create_keys, load_keys
+from aotforge.publish.cache.key_list import load_list
+from aotforge.publish.keys import create_keys, read_root
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.e2e.checkouts import HOME, build_json, copy_checkout, tarballs
 from tests.support.publishing import NOW, ROOT
@@ -28,10 +26,8 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     first = build_json(
         checkout, *BUILD, *trusted, "--cache-to", str(place), "--cache-keys", str(tmp_path / "keys")
     )
-    store = DirectoryStore(place)
-    named = load_state(store, load_keys(tmp_path / "keys", {})).index.cache
-    assert named is not None
-    index = decode_index(b"".join(store.read(object_name(named.sha256))))
+    root = read_root((tmp_path / "keys" / "roots" / "1.root.json").read_bytes(), "it").signed
+    index = load_list(DirectoryStore(place), root)
     kinds = Counter(kind for kind, _ in index)
     assert kinds["library-2"] == 1
     assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
@@ -46,13 +42,15 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
         str(tmp_path / "keys"),
     )
     assert not late["fresh"] and sorted(named_objects(tmp_path / "late")) == sorted(named_objects(place))
-    victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]
-    poisoned = place / object_name(victim)
+    victim = min(
+        (one for (kind, _), one in index.items() if kind.startswith("images")), key=lambda one: one.size
+    )
+    poisoned = place / victim.name
     poisoned.write_bytes(poisoned.read_bytes()[:-1] + b"!")
     source = ("--cache-from", str(place), "--cache-root", str(tmp_path / "keys" / "roots" / "1.root.json"))
     report = build_json(checkout, *BUILD, *source)
     assert (report["compiled"], report["executed"]) == (1, 0)
     refused, summary = report["shared_cache"]
-    assert refused.endswith("has other content than the signed index states; it is dropped and made again")
+    assert refused.endswith("has other content than the signed list states; it is dropped and made again")
     assert "1 refused" in summary
     assert tarballs(report) == tarballs(first)

@@ -48,7 +48,7 @@ BANNED: dict[str, str] = {
 """Pattern (between non-letters, any case) -> what to write instead."""
 
 EXCEPTIONS: tuple[tuple[str, str], ...] = (
-    ("aotforge/sandbox/rootfs/assemble.py", "nobody"),  # the account of /etc/passwd
+    ("aotforge/run/rootfs/assemble.py", "nobody"),  # the account of /etc/passwd
     ("aotforge/formats/archive.py", "tell"),  # io.IOBase
     ("tests/unit/base/test_progress.py", "live"),  # rich's live display
 )

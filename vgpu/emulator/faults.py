@@ -35,7 +35,7 @@ _WHAT = {
 _HINTS = {
     1: "look for a missing mask, or a stride that does not belong to this tensor",
     2: "look for a missing mask, a stride that does not belong to this tensor, or a buffer that is read-only",
-    3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`./dev emulator run --lds`), then the index",
+    3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`vgpu run --lds`), then the index",
     6: "raise the limit when the kernel really needs that long",
     DESCRIPTOR: "its bits 12 to 31 differ between generations: see docs/virtual-gpu.md, buffer resources",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",

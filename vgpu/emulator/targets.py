@@ -37,14 +37,13 @@ class EmulatedTarget:
 
 @cache
 def amd_archs() -> Mapping[str, Mapping[str, Any]]:
-    """The rows of AMD's archs, as manifests/architectures.yaml has them; an installed package has a copy of the file."""
+    """The rows of AMD's archs, as manifests/architectures.yaml has them."""
     # loading a prepared program in a virtual HIP process needs no target
     import yaml  # noqa: PLC0415 - 20 ms
 
-    installed = Path(__file__).parents[1] / "architectures.yaml"
-    path = installed if installed.is_file() else installed.parents[1] / "manifests" / installed.name
+    text = (Path(__file__).parents[1] / "architectures.yaml").read_text(encoding="utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return extended_rows(yaml.load(path.read_text(encoding="utf-8"), loader)["amd"])
+    return extended_rows(yaml.load(text, loader)["amd"])
 
 
 _OWN = frozenset({"extends", "elf_flags", "products", "device"})

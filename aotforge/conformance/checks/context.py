@@ -18,7 +18,7 @@ from aotforge.conformance.compilers import (
 )
 from aotforge.conformance.matrix import Compatibility
 from aotforge.library.build_linux import OPERATOR_LIBRARY
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import listed
-from aotforge.sandbox.release_programs import FILE_LIMIT
+from aotforge.run.release_programs import FILE_LIMIT
 
 FOLDER = Path("compat", "api_names")
 

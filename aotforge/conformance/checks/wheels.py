@@ -12,8 +12,7 @@ from aotforge.errors import AotforgeError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import CONSOLE, parse_wheel_name, read_wheel, write_wheel
 from aotforge.pack.reader import open_pack
-from aotforge.release.console_wheel import write_console_wheel
-from aotforge.release.wheels import read_windows, wheel_contents
+from aotforge.release.wheels import build_package, read_windows, wheel_contents
 
 
 def check_wheels(context: CheckContext) -> list[Finding]:
@@ -59,7 +58,7 @@ def _made(context: CheckContext, found: Mapping[str, Mapping[str, bytes]], folde
         info = dict(one.info) | ({} if own is None else {bill: own})
         yield write_wheel(folder, one.name, one.members, info, epoch=0)
     if any(name.partition("-")[0] == CONSOLE for name in found):
-        yield write_console_wheel(context.checkout, folder)
+        yield build_package(context.checkout, folder)
 
 
 def _files(folder: Path) -> dict[str, bytes]:

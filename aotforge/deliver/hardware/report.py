@@ -45,8 +45,8 @@ class WrittenReport:
             *self._wrong_lines(),
             *(time_line(time) for time in report.times),
             f"PyTorch: {report.torch}",
-            f"{len(compared)} images were compared with the virtual GPU; in {len(exact)} every instruction has "
-            f"one right result, "
+            f"{len(compared)} images were compared with the virtual GPU; in {len(exact)} every instruction "
+            f"has one right result, "
             f"{equal} of these have the same bits",
             *([f"the check ended early: {report.ended}"] if report.ended else []),
             f"{len(report.images)} images of {report.release} on {report.device.name} "

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aotforge.devtools.cost.run_cost import Cost
+from aotforge.devtools.cost.run_cost import Cost, ProgramCost
 from aotforge.devtools.cost.work import KINDS
 from vgpu.emulator.classes import InstructionClass
 
@@ -98,6 +98,14 @@ def _quantities(first: Cost) -> list[_Quantity]:
         ("estimated cycles, launch on all units", lambda c: c.estimate.launch, ""),
         ("share of the matrix peak, unit full", lambda c: 100 * c.estimate.utilization, "%"),
     ]
+
+
+class LaunchCost(ProgramCost):
+    """The cost of the launch that `vgpu run` makes."""
+
+    def lines(self, grid: tuple[int, int, int], lds_bytes: int) -> list[str]:
+        """The report, after the launch."""
+        return ["", *CostReport([self.cost(self.kernel, "as launched", grid, lds_bytes)]).lines()]
 
 
 def _row(name: str, values: Sequence[float], unit: str, width: int) -> str:

@@ -59,7 +59,7 @@ class ProgramCost:
     """Cost of a launch that the caller makes with `meter` and the hooks of `recorder`. Raises UnsupportedError for an arch without rates."""
 
     def __init__(self, program: Program, hsaco: bytes) -> None:
-        self._program, self._hsaco = program, hsaco
+        self._program, self._hsaco, self.kernel = program, hsaco, program.listing.kernel
         self._model = model_of(program.target.arch)
         self.meter = Meter(self._model.banks)
         self.recorder = PathRecorder(program.lines, program.listing.labels, program.listing.lines)

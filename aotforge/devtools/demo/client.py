@@ -12,7 +12,7 @@ import numpy as np
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from aotforge.verify.tensors import Float

@@ -18,8 +18,8 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
-from aotforge.release.listed_files import check_listed_files
-from aotforge.sandbox.release_programs import find_release_programs
+from aotforge.release.release import Release
+from aotforge.run.release_programs import available_programs
 from aotforge.verify.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
@@ -31,12 +31,10 @@ _SHAPE = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=200, seqlen_k=200)
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRequest:
-    """`release`: a release folder to use as it is; None builds one by `build`. `own` and `unsandboxed`: `find_release_programs`."""
+    """`release`: a release folder to use as it is; None builds one by `build`."""
 
     build: BuildRequest
     release: Path | None
-    own: bool = False
-    unsandboxed: bool = False
 
 
 def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
@@ -47,11 +45,9 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """
     plans, cache = make_plans(request.build), request.build.cache
     if request.release:
-        check_listed_files(request.release)
+        Release.open(request.release).check_files()
     release = request.release or build(request.build, observer=observer).release.folder
-    programs = find_release_programs(
-        release.name, own=request.own or request.release is None, unsandboxed=request.unsandboxed
-    )
+    programs = available_programs()
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
     with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as made:
@@ -62,7 +58,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
         # what a release of others makes in the cache would be used by later runs
-        kept = cache if request.own or request.release is None else folder / "cache"
+        kept = cache
         make_folders(kept)
         runner = ClientRunner(
             client=client,

@@ -67,7 +67,7 @@ class CachePlaces:
         if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
             raise PublishError(
                 "there is no key to sign the list of the shared cache with",
-                cause=f"neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS with {_PREFIX}ROOT are set",
+                cause=f"neither --cache-keys nor {_PREFIX}KEY_TARGETS with {_PREFIX}ROOT is set",
                 hint="--cache-from ADDRESS reads without one; `./dev release.keys --create FOLDER` makes one",
             )
         named = {
@@ -90,7 +90,7 @@ class CachePlaces:
 
 
 class _Threads:
-    """Daemon threads that execute functions in order: one that hangs does not keep the command from ending."""
+    """Daemon threads that execute functions in order; one that hangs does not delay the command's end."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._queue = limit, SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
@@ -120,6 +120,7 @@ class SharedCache:
         self._note, self._clock, self._waited = note, clock, 0.0
         self._threads = _Threads(8)
         self._reader: Reader | None = None
+        self._source = ""
         self._listed: KeyList = {}
         self._requested: dict[Name, Future[bytes]] = {}
         self._received: list[int] = []
@@ -131,7 +132,7 @@ class SharedCache:
 
     def read_from(self, reader: Reader, listed: KeyList) -> None:
         """Objects of this list are read."""
-        self._reader, self._listed = reader, listed
+        self._reader, self._source, self._listed = reader, reader.url, listed
 
     def write_to(self, store: Store, keys: KeySet, limit: int, there: KeyList) -> None:
         """Objects that `there` lacks are written; all together have at most `limit` bytes."""
@@ -178,12 +179,10 @@ class SharedCache:
     def reject(self, kind: str, key: str, reason: str) -> None:
         """A loaded object is not a valid one: it is not used, and the next offer replaces it."""
         self._refused.add((kind, key))
-        place = self._reader.url if self._reader else ""
-        self._note(f"shared cache {place}: {kind} {key[:12]} {reason}; it is dropped and made again")
+        self._note(f"shared cache {self._source}: {kind} {key[:12]} {reason}; it is dropped and made again")
 
     def _give_up(self, reason: str) -> None:
-        place = self._reader.url if self._reader else ""
-        self._note(f"shared cache {place} is not used any more: {reason}; the rest is made here")
+        self._note(f"shared cache {self._source} is not used any more: {reason}; the rest is made here")
         self._reader = None
         self._requested.clear()
 
@@ -205,16 +204,16 @@ class SharedCache:
         """Writes the list, and reports what was read and written."""
         parts = []
         if self._received or self._refused:
-            size = f"{sum(self._received) / 1e6:.1f} MB read"
             refused = f", {len(self._refused)} refused" if self._refused else ""
-            parts.append(f"{len(self._received)} objects, {size}{refused}")
+            read = f"{sum(self._received) / 1e6:.1f} MB read from {self._source}{refused}"
+            parts.append(f"{len(self._received)} objects, {read}")
         if self._target:
             url = self._target[0].url
             try:
-                count, size = self._write_list(*self._target)
-                parts.append(f"{count} objects, {size / 1e6:.1f} MB written to {url}")
+                count, written = self._write_list(*self._target)
+                parts.append(f"{count} objects, {written / 1e6:.1f} MB written to {url}")
             except (AotforgeError, StoreError, TimeoutError) as error:
-                self.note_unused(url, error, "its list was not changed; the local cache has everything")
+                self.note_unused(url, error, "not everything was written there; the local cache has it")
         if parts:
             self._note(f"shared cache: {'; '.join(parts)}")
 

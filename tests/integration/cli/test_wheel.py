@@ -21,14 +21,14 @@ from packaging.requirements import Requirement
 
 from aotforge.cli.console import SHORT_NAMES, WITHOUT_CHECKOUT
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.release.console_wheel import build_wheel
+from aotforge.release.wheels import build_package
 from tests.support.publishing import ROOT, make_keys, make_release, publish
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    return folder / build_wheel(str(folder))
+    return build_package(ROOT, folder)
 
 
 def required(distribution: str) -> Iterator[str]:
@@ -82,7 +82,14 @@ def run(environment: Path, folder: Path, *words: str) -> subprocess.CompletedPro
 
 
 def test_equal_sources_give_equal_bytes(wheel: Path, tmp_path: Path) -> None:
-    assert (tmp_path / build_wheel(str(tmp_path))).read_bytes() == wheel.read_bytes()
+    copy = tmp_path / "copy"
+    for name in ("aotforge", "vgpu", "ttcpu", "manifests", "compat", "requirements"):
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    (copy / "aotforge" / ".editor").mkdir()
+    (copy / "aotforge" / ".editor" / "key.pem").write_text("a key")
+    assert build_package(copy, tmp_path).read_bytes() == wheel.read_bytes()
 
 
 def test_its_record_has_every_file(wheel: Path) -> None:

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from aotforge.base.cache_folder import COMPILED
 from aotforge.conformance.check_release import check_release
 from aotforge.conformance.compilers import Compiler, find_compilers, standin_hip
 from aotforge.conformance.findings import CheckReport, Finding
 from aotforge.errors import ExecutorError
 from aotforge.formats.archive import Link, Member
 from aotforge.library.build_linux import OPERATOR_LIBRARY
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, edit_bytes, edit_manifest, edit_text
 from tests.support.runtime import CACHE, ROOT
 
@@ -47,7 +46,7 @@ def compilers() -> tuple[Compiler, ...]:
 
 def check(folder: Path, *only: str, checkout: Path = ROOT) -> CheckReport:
     return check_release(
-        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(), hip=standin_hip(ROOT), only=only, own=True
+        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(), hip=standin_hip(ROOT), only=only
     )  # fmt: skip
 
 
@@ -106,16 +105,6 @@ def test_a_development_build_is_no_release(release: Path) -> None:
     if any("manylinux" in text for text in reported):
         failed = {f.row for f in report.of("failed") if f.check == "platform"}
         assert failed == {"", *(row for row in SERVED if row.startswith("upstream"))}
-
-
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_programs_with_headers_of_others_are_not_kept(release: Path, tmp_path: Path) -> None:
-    """A line of a header makes each of them as large as a file may be."""
-    for own in (False, True):
-        check_release(
-            release, checkout=ROOT, cache=tmp_path, compilers=compilers(), hip=standin_hip(ROOT), only=["serving"], own=own
-        )  # fmt: skip
-        assert (tmp_path / COMPILED).exists() == own
 
 
 HEADERS: dict[str, tuple[list[Callable[[Tree], None]], set[tuple[str, str]], list[str]]] = {
@@ -286,12 +275,10 @@ def test_without_a_sandbox_a_strangers_release_needs_consent_alone(
 ) -> None:
     unconfined = ReleasePrograms(sandbox=())
     monkeypatch.setenv("GITHUB_TOKEN", "x")
-    monkeypatch.setattr("aotforge.sandbox.release_programs.available_programs", lambda: unconfined)
+    monkeypatch.setattr("aotforge.run.release_programs.available_programs", lambda: unconfined)
     with pytest.raises(ExecutorError, match="no sandbox"):
         check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
-    report = check_release(
-        release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"], unsandboxed=True
-    )
+    report = check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
     assert not red(report) and not report.of("not run")
 
 

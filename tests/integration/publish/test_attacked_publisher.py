@@ -221,14 +221,6 @@ def test_readers_of_the_old_root_see_an_interrupted_rotation(tmp_path: Path) -> 
     assert (place.tuf / "2.root.json").read_bytes() == new.roots[1]
 
 
-def test_a_root_that_appears_meanwhile(tmp_path: Path) -> None:
-    place, new = rotated(tmp_path)
-    path = place.tuf / "2.root.json"
-    store = Racing(tmp_path / "store", "2.root.json", lambda: path.write_bytes(b"{}"))
-    with pytest.raises(TrustError, match=r"2\.root\.json is another root than ours"):
-        publish(place.next, store, new)
-
-
 def test_a_root_of_strangers_after_ours(place: Place) -> None:
     """A root that follows in number and is signed by itself alone."""
     root = Metadata[Root].from_bytes(place.keys.roots[0])

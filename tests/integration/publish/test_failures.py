@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -178,35 +177,6 @@ def test_every_call_fails(step: int, server: Server, keys: KeySet, tmp_path: Pat
         assert names in {both[:1], both}, (kind, number)
         publish(release, working, keys)
         assert released_names(working, keys.roots[0], tmp_path / "trust" / prefix) == both, (kind, number)
-
-
-def test_full_disk(keys: KeySet, tmp_path: Path) -> None:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=300k,mode=755", "none", str(folder)],
-        check=False,
-        capture_output=True,
-    )
-    if made.returncode:
-        pytest.skip("a small file system cannot be mounted here")
-    try:
-        store = DirectoryStore(folder)
-        publish(make_release(tmp_path / "r1"), store, keys)
-        before = set(store.names(""))
-        with pytest.raises(
-            PublishError,
-            match=r"No space left on device\nLikely cause: the disk is full\nNext step: make space",
-        ):
-            publish(make_release(tmp_path / "r2", "0.11.2b-r2", size=100_000), store, keys)
-        assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
-        assert before <= set(store.names(""))
-        assert not list(folder.rglob("*.part-*"))
-        subprocess.run(["mount", "-o", "remount,size=2m", str(folder)], check=True)
-        publish(tmp_path / "r2", store, keys)
-        assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1", "0.11.2b-r2")
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_folder_that_may_not_be_written(keys: KeySet, tmp_path: Path) -> None:

@@ -211,20 +211,6 @@ def test_rotated_keys(make_store: MakeStore, tmp_path: Path) -> None:
     assert released_names(copy, old.roots[0], tmp_path / "trust-copy") == ("0.11.2b-r1", "0.11.2b-r2")
 
 
-def test_a_mirror_has_no_root_that_was_not_verified(tmp_path: Path) -> None:
-    """The source could put its own key into a root before the trusted one, whose successors would still be
-    valid."""
-    source, own = DirectoryStore(tmp_path / "source"), DirectoryStore(tmp_path / "own")
-    publish(make_release(tmp_path / "r1"), source, make_keys(tmp_path / "keys"))
-    rotate_keys(tmp_path / "keys", "timestamp", now=NOW)
-    keys = load_keys(tmp_path / "keys", {})
-    renew_index(source, keys, now=NOW)
-    (tmp_path / "source/tuf/1.root.json").write_text("any keys")
-    mirror(source, trusted_index(source, keys.roots[1], tmp_path / "trust"), own)
-    assert sorted(name for name in own.names("tuf/") if "root" in name) == ["tuf/2.root.json"]
-    assert released_names(own, keys.roots[0], tmp_path / "trust-own") == ("0.11.2b-r1",)
-
-
 def test_someone_elses_index(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
     store = make_store()
     publish(make_release(tmp_path / "r1"), store, make_keys(tmp_path / "others"))
@@ -241,17 +227,6 @@ def test_an_expired_index_can_be_renewed(make_store: MakeStore, keys: KeySet, tm
         trusted_index(store, keys.roots[0], tmp_path / "trust")
     renew_index(store, keys, now=NOW)
     assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
-
-
-def test_a_release_folder_of_links(keys: KeySet, tmp_path: Path) -> None:
-    """As Nix, Bazel and git-annex make them: the files are published."""
-    store, complete = DirectoryStore(tmp_path / "store"), make_release(tmp_path / "complete")
-    (tmp_path / "links").mkdir()
-    for path in complete.iterdir():
-        (tmp_path / "links" / path.name).symlink_to(path)
-    publish(tmp_path / "links", store, keys)
-    assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
-    assert not any(path.is_symlink() for path in (tmp_path / "store").rglob("*"))
 
 
 def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:

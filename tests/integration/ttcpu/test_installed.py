@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from aotforge.release.wheels import build_package
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 ROOT = Path(__file__).parents[3]
@@ -41,28 +42,19 @@ import json, sys
 import triton
 from triton.backends import backends
 
-ours = [name for name in sys.modules if name.startswith("aotforge.")]
+ours = [name for name in sys.modules if name.partition(".")[0] in ("aotforge", "vgpu", "ttcpu")]
 print(json.dumps([sorted(backends), backends["cpu"].driver.is_active(), ours, "torch" in sys.modules]))
 """
-AT_IMPORT = {
-    "aotforge.errors",
-    "aotforge.targets",
-    "aotforge.base",
-    "aotforge.base.files",
-} | {f"ttcpu{name}" for name in ("", ".compiler", ".driver", ".launch", ".levels")}
+AT_IMPORT = {f"ttcpu{name}" for name in ("", ".compiler", ".driver", ".errors", ".launch", ".levels")}
 
 
-def _install(folder: Path) -> None:
-    """What pip writes for the entry points, without its minute of work."""
-    metadata = folder / "aotforge-0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: aotforge\nVersion: 0\n")
-    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    lines = [
-        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in found.items())
-        for group, found in points.items()
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(lines))
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of ttcpu, and nothing else of this project."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(build_package(ROOT / "ttcpu", tmp_path_factory.mktemp("wheel"))) as wheel:
+        wheel.extractall(folder)
+    return folder
 
 
 def _run(script: str, folder: Path, *places: Path, **environment: str) -> str:
@@ -77,20 +69,19 @@ def _run(script: str, folder: Path, *places: Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_an_environment_variable_enables_it_for_an_unmodified_script(tmp_path: Path) -> None:
-    _install(tmp_path / "site")
-    assert _run(SCRIPT, tmp_path, tmp_path / "site", ROOT, TRITON_CPU_BACKEND="1") == "cpu True"
+def test_an_environment_variable_enables_it_for_an_unmodified_script(tmp_path: Path, site: Path) -> None:
+    assert _run(SCRIPT, tmp_path, site, TRITON_CPU_BACKEND="1") == "cpu True"
 
 
-def test_the_interpreter_works_beside_it(tmp_path: Path) -> None:
-    _install(tmp_path / "site")
-    found = _run(SCRIPT, tmp_path, tmp_path / "site", ROOT, TRITON_CPU_BACKEND="1", TRITON_INTERPRET="1")
+def test_the_interpreter_works_beside_it(tmp_path: Path, site: Path) -> None:
+    found = _run(SCRIPT, tmp_path, site, TRITON_CPU_BACKEND="1", TRITON_INTERPRET="1")
     assert found == "cpu interpreted"
 
 
-def test_without_the_variable_it_is_not_active_and_nothing_heavy_is_imported(tmp_path: Path) -> None:
-    _install(tmp_path / "site")
-    found, active, modules, torch = json.loads(_run(INACTIVE, tmp_path, tmp_path / "site", ROOT))
+def test_without_the_variable_it_is_not_active_and_nothing_heavy_is_imported(
+    tmp_path: Path, site: Path
+) -> None:
+    found, active, modules, torch = json.loads(_run(INACTIVE, tmp_path, site))
     assert found == ["amd", "cpu", "nvidia"]
     assert set(modules) == AT_IMPORT
     assert not active
@@ -99,13 +90,17 @@ def test_without_the_variable_it_is_not_active_and_nothing_heavy_is_imported(tmp
 
 @pytest.mark.slow
 def test_pip_installs_it(tmp_path: Path) -> None:
-    """The builder of the wheel is in the sources: no package index is needed."""
-    source = tmp_path / "source"
-    for name in ("aotforge", "vgpu", "ttcpu"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):  # the data of other tasks may be missing
-        shutil.copy(ROOT / name, source)
-    site = tmp_path / "site"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site)]
-    subprocess.run([*command, str(source)], check=True, cwd=tmp_path)
-    assert _run(SCRIPT, tmp_path, site, TRITON_CPU_BACKEND="1") == "cpu True"
+    """With the builder of this environment: no package index is needed."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
+    folder = tmp_path / "site"
+    subprocess.run([*command, "--target", str(folder), str(ROOT / "ttcpu")], check=True, cwd=tmp_path)
+    assert _run(SCRIPT, tmp_path, folder, TRITON_CPU_BACKEND="1") == "cpu True"

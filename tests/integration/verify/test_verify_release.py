@@ -34,7 +34,7 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, PlannedFunctional, PlannedKernel, Predicate, ServedGate
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 from aotforge.rules import Value
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import verify_images
@@ -101,7 +101,7 @@ def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
     strangers = verify_release(release, kernels_root=root, cache=cache, jobs=1)
     strangers.require_passed()
     assert not (cache / "verdicts-4").exists()
-    report = verify_release(release, kernels_root=root, cache=cache, jobs=1, own=True)
+    report = verify_release(release, kernels_root=root, cache=cache, jobs=1)
     report.require_passed()
     assert (report.pack, report.archs) == (plan.pack, ("gfx908",))
     assert {v.label for v in report.verdicts} == {job.label for job in plan.jobs}
@@ -176,7 +176,7 @@ def test_an_archive_that_is_missing_or_altered_is_named(
     path = archive(release, kind)
     damage(path)
     with pytest.raises(ReleaseError) as caught:
-        read_release(release)
+        Release.open(release).packs()
     assert path.name in caught.value.what
     assert expected in str(caught.value)
     assert caught.value.hint
@@ -230,21 +230,21 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
             verify_release(with_sums, kernels_root=root, cache=CACHE, jobs=1)
     (release / "MANIFEST.json").unlink()
     with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
-        read_release(release)
+        Release.open(release).packs()
     lines = (release / "SHA256SUMS").read_text().splitlines()
     (release / "SHA256SUMS").write_text("\n".join(line for line in lines if "MANIFEST" not in line) + "\n")
-    assert [one.listed for one in read_release(release)] == [None]
+    assert [one.listed for one in Release.open(release).packs()] == [None]
 
 
 def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
-        read_release(tmp_path)
+        Release.open(tmp_path).packs()
     write_atomic(tmp_path / "SHA256SUMS", b"")
     with pytest.raises(ReleaseError, match="no image packs"):
-        read_release(tmp_path)
+        Release.open(tmp_path).packs()
     write_atomic(tmp_path / "SHA256SUMS", b"\xff\xfe")
     with pytest.raises(ReleaseError, match="not a list"):
-        read_release(tmp_path)
+        Release.open(tmp_path).packs()
 
 
 def test_another_checkout_and_another_arch_are_refused(release: Path, tmp_path: Path) -> None:
@@ -406,5 +406,5 @@ def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
         "complete": replace(plan, complete=False),
         "only": replace(plan, complete=False, profile=f"{plan.profile}-only"),
     }
-    (opened,) = (open_files(one.pack) for one in read_release(released(tmp_path, changes[path], images)))
+    (opened,) = (open_files(one.pack) for one in Release.open(released(tmp_path, changes[path], images)).packs())
     check_dispatch(opened, root.parent)

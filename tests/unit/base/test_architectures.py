@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from aotforge.base import architectures, manifest_reader
-from aotforge.base.architectures import find_arch, load_architectures, parse_archs, simplified
+from aotforge.base.architectures import find_arch, load_architectures, parse_archs
 from aotforge.base.manifest_reader import Document, read_yaml
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
 from aotforge.pipeline.images import by_pack
 from tests.support.families import PROJECT, plan_project
+from vgpu.emulator.targets import simplified
 
 ARCHS = load_architectures(PROJECT / "manifests")
 

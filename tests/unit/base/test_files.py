@@ -24,7 +24,6 @@ from aotforge.base.files import (
 from aotforge.errors import OutputBusyError, OutputError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.zip_archive import write_zip
-from aotforge.sandbox.rootfs.cache_files import file_lock, staged_file
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -56,18 +55,16 @@ def test_modes_are_those_of_the_umask(tmp_path: Path, mask: int) -> None:
             write_atomic(tmp_path / "folder" / "file", data)
         with output_lock(tmp_path / "output"), staged_folder(tmp_path / "output") as staged:
             (staged / "staged file").write_bytes(b"")
-        with waiting_lock(tmp_path / "waited"), file_lock(tmp_path / "locks" / "root"):
+        with waiting_lock(tmp_path / "waited"):
             write_zip(tmp_path / "zip", {"a": b""}, epoch=0)
             write_tar_gz(tmp_path / "tar", {"a": Member(content=b"")}, epoch=0)
-        with staged_file(tmp_path / "read-only"):
-            pass
     found = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    assert {path.name for path in found if path.is_dir()} == {"folder", "output", "locks"}
+    assert {path.name for path in found if path.is_dir()} == {"folder", "output"}
     assert {path.name for path in found if not path.is_dir()} == {
-        *("file", "staged file", ".output.lock", ".waited.lock", "root", "zip", "tar", "read-only")
+        *("file", "staged file", ".output.lock", ".waited.lock", "zip", "tar")
     }
     for path, mode in found.items():
-        full = 0o777 if path.is_dir() else 0o444 if path.name == "read-only" else 0o666
+        full = 0o777 if path.is_dir() else 0o666
         assert mode == full & ~mask, path
 
 

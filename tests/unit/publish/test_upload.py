@@ -68,22 +68,6 @@ def test_another_publisher_completes_the_object(kind: ErrorKind) -> None:
     assert (stats.sent, stats.found, stats.bytes_sent) == ([], ["r/a"], 0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "done"),
-    [
-        (ErrorKind.EXISTS, False),
-        (ErrorKind.MISSING, False),
-        (ErrorKind.FULL, True),
-        (ErrorKind.DENIED, False),
-    ],
-)
-def test_errors_of_the_store_are_passed_on(kind: ErrorKind, done: bool) -> None:
-    store = Memory()
-    store.fault, store.done = StoreError(kind, "no"), done
-    with pytest.raises(StoreError, match="no"):
-        sent(store)
-
-
 RELEASE = LocalRelease(
     name="r",
     folder=Path(),

@@ -170,20 +170,6 @@ def test_every_link_is_valid(chromium: Browser, address: str, site: Path) -> Non
     assert chromium.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_digest_is_copied(chromium: Browser, address: str) -> None:
-    chromium.tool(
-        "Browser.grantPermissions",
-        permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
-        origin=address,
-    )
-    chromium.open(address)
-    wanted = chromium.run("return document.querySelector('button.copy').dataset.copy")
-    chromium.click("button.copy")
-    chromium.run("return new Promise(done => setTimeout(done, 200))")
-    assert chromium.run("return document.querySelector('button.copy').textContent") == "copied"
-    assert chromium.run("return navigator.clipboard.readText()") == wanted
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -27,8 +27,8 @@ from aotforge.deliver.wheel_index import read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel, record_bytes, write_wheel
 from aotforge.formats.zip_archive import write_zip
-from aotforge.release.console_wheel import write_console_wheel
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
+from aotforge.release.wheels import build_package
 from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
 from tests.support.runtime import ROOT
 
@@ -124,7 +124,7 @@ def test_amds_splitter_takes_the_images_and_nothing_else(site: Site) -> None:
         wanted = "gfx908" if own.name == "aotforge-images-gfx908" else None
         bundles = {amd_bundle(name) for name in read_wheel(path) if not name.startswith(own.info)}
         assert bundles == {wanted}
-    packs = read_release(site.build)
+    packs = Release.open(site.build).packs()
     bundles = {
         amd_bundle(f"lib/aotriton.images/{one.pack.name}/{file}") for one in packs for file in one.pack.files
     }
@@ -218,7 +218,7 @@ def test_the_wheel_for_windows_is_beside_the_other(context: CheckContext, site: 
 
 def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Site, tmp_path: Path) -> None:
     folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
-    write_console_wheel(ROOT, folder)
+    build_package(ROOT, folder)
     assert violations(context, folder) == ""
 
 
@@ -235,9 +235,11 @@ def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Sit
         ("attention", lambda m, i: m.update({"evil.pth": b"import evil\n"}), "its SBOM lists other files"),
         ("attention", lambda m, i: m.update({f"{i}/RECORD": b""}), "RECORD has other"),
         ("attention", lambda m, i: m.pop(f"{i}/licenses/LICENSE.zstd"), "lacks"),
-        ("attention", lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b"==0.11.2.1", b"==9")}),
+        ("attention",
+         lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b"==0.11.2.1", b"==9")}),
          "METADATA has other"),
-        ("attention", lambda m, i: m.update({f"{i}/WHEEL": m[f"{i}/WHEEL"].replace(b"manylinux", b"musllinux")}),
+        ("attention",
+         lambda m, i: m.update({f"{i}/WHEEL": m[f"{i}/WHEEL"].replace(b"manylinux", b"musllinux")}),
          "WHEEL has other"),
         ("images_gfx908", lambda m, i: m.pop(f"{IMAGES}/amd-gfx908/dispatch.aotd"),
          "amd-gfx908/dispatch.aotd"),
@@ -286,7 +288,7 @@ def test_wheels_of_other_projects_and_second_ones_are_found(
 
 def test_an_altered_console_script_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:
     folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
-    path = write_console_wheel(ROOT, folder)
+    path = build_package(ROOT, folder)
     rewritten(path, lambda m, i: m.update({"aotforge/__init__.py": b"import os\n"}))
     assert "aotforge/__init__.py has other content" in violations(context, folder)
 

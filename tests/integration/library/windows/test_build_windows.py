@@ -23,7 +23,7 @@ from aotforge.pipeline.build_windows import (
 from aotforge.pipeline.requests import WindowsRequest
 from aotforge.release.model import load_release_manifest
 from aotforge.release.wheels import wheel_version
-from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.run.choose import ORDER, make_runner
 from tests.integration.release.real import small_attention
 from tests.support.runtime import CACHE, ROOT
 from tests.support.windows import DLL, WindowsObjects, missing_mingw
@@ -111,7 +111,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
     made = {}
     for name in ORDER:
         try:
-            make_executor(name, cache=CACHE)
+            make_runner(name, cache=CACHE)
         except ExecutorError:
             continue
         cache = tmp_path / name / "cache"

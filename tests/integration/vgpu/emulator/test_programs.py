@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from aotforge.compile.model import KernelImage
-from aotforge.devtools.emulator_cli import main
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError, UnsupportedError
 from tests.integration.compile.builds import build
 from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.support.families import plan_of, write_family
 from tests.support.runtime import CACHE
+from vgpu.cli import main
 from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, instruction_addresses, link
 from vgpu.emulator.descriptor import read_descriptor

@@ -415,7 +415,8 @@ def test_the_command() -> None:
 
 
 def test_the_emulators_command_shows_costs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from aotforge.devtools.emulator_cli import main
+    from aotforge.devtools.cost.cost_report import LaunchCost
+    from vgpu.cli import main
 
     types = {"x": "*fp16", "y": "*fp16", "out": "*fp32", "n": "i32"}
     made = compile_text(tmp_path, DOT, types, constants={"BLOCK": 64})
@@ -423,7 +424,9 @@ def test_the_emulators_command_shows_costs_too(tmp_path: Path, capsys: pytest.Ca
     np.save(tmp_path / "x.npy", np.ones(4096, np.float16))
     command = ["run", str(image), "--asm", str(text), "--lds", str(made.lds), "--cost"]
     command += ["--arg", f"in:{tmp_path / 'x.npy'}", "--arg", f"in:{tmp_path / 'x.npy'}"]
-    assert main([*command, "--arg", f"out:fp32:4096:{tmp_path / 'o.npy'}", "--arg", "0"]) == 0
+    assert (
+        main([*command, "--arg", f"out:fp32:4096:{tmp_path / 'o.npy'}", "--arg", "0"], costs=LaunchCost) == 0
+    )
     out = capsys.readouterr().out
     assert f"matrix FLOPs {2 * 64**3:>,}".split()[-1] in out
     assert "decided by" in out

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.devtools.emulator_cli import main
+from aotforge.devtools.cost.cost_report import LaunchCost
 from tests.support.compiled import Compiled, compile_text
+from vgpu.cli import main
 from vgpu.emulator.assembly import assemble, link
 
 pytestmark = pytest.mark.compiler
@@ -51,7 +52,7 @@ def run(
         command = ["run", str(image), "--asm", str(text), "--grid", "2", "--lds", str(made.lds)]
         command += ["--arg", f"x=in:{tmp_path / 'x.npy'}", "--arg", f"in:{tmp_path / 'y.npy'}"]
         command += ["--arg", f"out=out:fp32:2048:{tmp_path / 'out.npy'}", *flags]
-        code = main(command)
+        code = main(command, costs=LaunchCost)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -102,7 +103,7 @@ def test_what_is_stored_is_in_the_registers_that_the_store_names(run: Run, tmp_p
 
 
 def _show(folder: Path) -> list[str]:
-    from aotforge.devtools.emulator_listing import listing_lines
+    from vgpu.cli_listing import listing_lines
 
     return listing_lines((folder / "kernel.s").read_text())
 

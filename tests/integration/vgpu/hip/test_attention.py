@@ -20,7 +20,7 @@ from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
-from aotforge.sandbox.release_programs import available_programs, find_release_programs
+from aotforge.run.release_programs import available_programs
 from kernels.flash.call import Case as Problem
 from tests.integration.release.real import CACHE, ROOT, small_attention
 from tests.integration.release.standin import LICENCE, MANIFEST, records
@@ -51,7 +51,7 @@ def run_problem(
     return ClientRunner(
         client=client,
         folder=folder,
-        programs=find_release_programs("test", own=True, unsandboxed=False),
+        programs=available_programs(),
         settings=settings,
         readable=(folder, client.parent, *python_folders(ROOT)),
         cache=CACHE,

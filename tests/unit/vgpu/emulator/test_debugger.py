@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.devtools.emulator_arguments import parse_argument, parse_grid
-from aotforge.devtools.emulator_cli import _save, _tracer, main
 from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.verify.interpreter.number_formats import bf16_bits
+from vgpu.cli import _save, _tracer, main
+from vgpu.cli_arguments import parse_argument, parse_grid
 from vgpu.emulator import native
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.debugger.session import Quit, Reporter, Stop
@@ -244,6 +244,6 @@ def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
 def test_a_text_without_end_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aotforge.devtools.emulator_arguments._FILE_LIMIT", 1000)
+    monkeypatch.setattr("vgpu.cli_arguments._FILE_LIMIT", 1000)
     assert main(["show", "/dev/zero"]) != 0
     assert "/dev/zero is larger than 1000 bytes" in capsys.readouterr().err

@@ -14,4 +14,4 @@ def test_lds_out_of_bounds_names_the_launch_s_dynamic_lds() -> None:
     fault = SimpleNamespace(code=3, bytes=4, address=0, detail=0, **place)
     error = explain(fault, [line], KernelNames(kernel="sum", absent={}), [], None)
     assert error.what == "sum touches 4 bytes of LDS from 0x0 on, outside of what the workgroup has"
-    assert "metadata.shared (`./dev emulator run --lds`)" in error.hint
+    assert "metadata.shared (`vgpu run --lds`)" in error.hint

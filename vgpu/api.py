@@ -1,0 +1,39 @@
+"""One launch of a code object on a virtual GPU.
+
+from vgpu.api import run
+run(hsaco, asm, grid=(4, 1, 1), arguments=[x, out, 1000])
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.program import Emulator
+from vgpu.memory import Memory
+
+
+def run(
+    hsaco: bytes,
+    asm: str,
+    *,
+    grid: tuple[int, int, int],
+    arguments: Sequence[int | float | npt.NDArray[Any]],
+    lds_bytes: int = 0,
+    **options: Any,
+) -> LaunchReport:
+    """Executes every workgroup of `grid` on the arch that the assembly text `asm` names.
+
+    `arguments`: numbers, and numpy arrays, whose addresses the kernel gets and which it changes in place. `lds_bytes`: dynamic
+    LDS (Triton's metadata.shared). `options`: other fields of `LaunchRequest`. Raises DecodeError for a text that does not
+    assemble to the image, ExecutionError for what the kernel must not do, UnknownNameError, UnsupportedError, ToolchainError.
+    """
+    arrays = {f"argument {i}": a for i, a in enumerate(arguments) if isinstance(a, np.ndarray)}
+    values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
+    request = LaunchRequest(
+        grid=grid, arguments=values, memory=Memory(arrays), lds_bytes=lds_bytes, **options
+    )
+    return Emulator(parse_listing(asm).arch).load(hsaco, asm).launch(request)

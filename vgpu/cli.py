@@ -1,0 +1,275 @@
+"""The command `vgpu`: virtual AMD GPUs.
+
+`run` executes a launch, stops and shows, `show` lists a kernel's text, `list` the archs, `hip` builds the virtual HIP library. The
+exit code is the error's when a kernel is refused or has a fault. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from vgpu.cache import default_cache
+from vgpu.cli_arguments import (
+    Argument,
+    parse_argument,
+    parse_checks,
+    parse_grid,
+    read_bytes,
+    read_text,
+)
+from vgpu.cli_listing import arch_lines, listing_lines, trace_text
+from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.debugger.locations import (
+    Breakpoint,
+    DebugInfo,
+    parse_breakpoint,
+    parse_group,
+)
+from vgpu.emulator.debugger.session import Reporter, Session
+from vgpu.emulator.debugger.shell import Shell, parse_lanes
+from vgpu.emulator.debugger.source import source_lines
+from vgpu.emulator.debugger.views import ViewContext, parse_views
+from vgpu.emulator.decoded import Checks
+from vgpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
+from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.measure import Meter
+from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.targets import find_arch
+from vgpu.errors import OutputError, UnsupportedError, UserError, printable
+from vgpu.hip.build_hip import build_virtual_hip, environment, exports
+from vgpu.memory import Memory
+
+
+class CostMeter(Protocol):
+    """Measures a launch, by the hooks that it gets, and estimates its cost afterwards."""
+
+    meter: Meter
+    recorder: Any
+
+    def lines(self, grid: tuple[int, int, int], lds_bytes: int) -> list[str]:
+        """The report."""
+
+
+MakeMeter = Callable[[Program, bytes], CostMeter]
+
+
+def main(
+    arguments: Sequence[str] | None = None, *, program: str = "vgpu", costs: MakeMeter | None = None
+) -> int:
+    """Run the command; the exit code. `costs`: with it, `run` has the flag --cost."""
+    flags = _parser(program, costs).parse_args(arguments)
+    try:
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in flags.body(flags)))
+    except UserError as error:
+        sys.stderr.write(f"error: {printable(str(error))}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has closed the pipe
+        sys.stderr.close()
+    return 0
+
+
+_LINES = "the same kernel's text with line numbers, when --asm has none"
+
+
+def _parser(program: str, costs: MakeMeter | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Virtual AMD GPUs")
+    commands = parser.add_subparsers(dest="command", required=True)
+    _run_flags(commands.add_parser("run", help="execute one launch of a kernel"), costs)
+    show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
+    show.add_argument("asm", type=Path, help="assembly text of Triton")
+    show.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
+    show.set_defaults(body=_show)
+    commands.add_parser("list", help="the emulated archs").set_defaults(body=lambda _: arch_lines())
+    hip = commands.add_parser(
+        "hip", help='build a libamdhip64.so of virtual GPUs and print its environment: eval "$(vgpu hip)"'
+    )
+    hip.add_argument("--arch", default="gfx908", help="virtual devices, e.g. gfx908,gfx942")
+    hip.add_argument("--asm", help="folders and .tar.gz archives of assembly texts, separated by colons")
+    hip.add_argument("--release", type=int, default=7, help="the HIP release to implement: 5, 6 or 7")
+    hip.add_argument("--cache", type=Path, help="folder for compiled code (default: AOTFORGE_CACHE)")
+    hip.set_defaults(body=_hip)
+    return parser
+
+
+def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
+    run.set_defaults(body=_run, make_costs=costs, cost=False)
+    add = run.add_argument
+    add("hsaco", type=Path, help="the code object")
+    add("--asm", type=Path, required=True, help="its assembly text of Triton")
+    add("--arch", help="default: the one that the text names")
+    add("--grid", default="1", help="workgroups per axis: X or X,Y or X,Y,Z")
+    kinds = "a number (1000, 0.5), in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy"
+    add("--arg", action="append", default=[], metavar="[NAME=]ARG", help=f"in the kernel's order: {kinds}")
+    add("--lds", type=int, default=0, help="dynamic LDS in bytes (Triton's metadata.shared)")
+    add("--schedule", type=int, help="seed of a random wave schedule (default: waves in turn)")
+    add("--seed", type=int, default=1, help="seed of the garbage that registers and memory start with")
+    add("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
+    trace = "write every executed instruction and its result ('-': standard output)"
+    add("--trace", metavar="FILE", help=trace)
+    checks = "look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)"
+    add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
+    if costs:
+        add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
+    add("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
+    add = run.add_argument_group("stopping").add_argument
+    add("--debug", action="store_true", help="stop at the start and prompt; commands may come from a pipe")
+    place = "stop before an instruction and show --dump: line of the text, byte address (0x4c), label, or FILE.py:LINE"
+    add("--break", dest="breaks", action="append", default=[], metavar="PLACE", help=place)
+    add("--break-wave", type=int, help="only in this wave of a workgroup")
+    add("--break-group", metavar="X,Y,Z", help="only in this workgroup")
+    add("--break-hit", type=int, default=1, help="from this arrival of the wave on (1)")
+    add("--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time")
+    views = "v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ..."
+    add("--dump", default="", metavar="WHAT,...", help=views)
+    add("--lanes", metavar="A-B", help="show these lanes only")
+    add("--lines", type=Path, metavar="FILE.s", help=_LINES)
+
+
+def _show(flags: argparse.Namespace) -> list[str]:
+    return listing_lines(read_text(flags.asm), read_text(flags.lines) if flags.lines else None)
+
+
+def _run(flags: argparse.Namespace) -> list[str]:
+    asm = read_text(flags.asm)
+    grid = parse_grid(flags.grid)
+    parsed = [parse_argument(text) for text in flags.arg]
+    hsaco = read_bytes(flags.hsaco)
+    arch = find_arch(flags.arch) if flags.arch else parse_listing(asm).arch
+    program = Emulator(arch).load(hsaco, asm)
+    names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
+    if len(set(names)) < len(names):
+        raise UnsupportedError("two arguments have the same name")
+    memory = Memory({name: a.buffer for name, a in zip(names, parsed, strict=True) if a.buffer is not None})
+    lines = read_text(flags.lines) if flags.lines else None
+    info = DebugInfo(program=program, source=source_lines(asm, program.listing, lines_from=lines))
+    session = _session(flags, info, memory, parsed)
+    costs = flags.make_costs(program, hsaco) if flags.cost else None
+    recorder = costs.recorder if costs else None
+    if session and recorder:
+        session.watch(recorder.indices, recorder.on_event)
+    with _tracer(flags.trace, flags.trace_lane) as trace:
+        request = LaunchRequest(
+            grid=grid,
+            arguments=[a.value for a in parsed],
+            memory=memory,
+            lds_bytes=flags.lds,
+            schedule=flags.schedule,
+            seed=flags.seed,
+            limit=flags.limit,
+            checks=_checks(flags.checks, parsed, names),
+            trace=trace,
+            source=info,
+            meter=costs.meter if costs else None,
+            hooks=recorder.hooks if recorder else None,
+        )
+        report = session.run(request) if session else program.launch(request)
+    if report is None:  # the user has quit
+        return []
+    for argument in parsed:
+        if argument.output and argument.buffer is not None:
+            _save(argument.output, argument.buffer)
+    return [
+        *_report_lines(report),
+        *(costs.lines(grid, flags.lds) if costs else []),
+    ]
+
+
+def _save(path: Path, values: np.ndarray) -> None:
+    """Writes a .npy file, with that suffix; a link in its place is not followed. Raises OutputError."""
+    named = path.with_name(f"{path.name.removesuffix('.npy')}.npy")
+    try:
+        with tempfile.NamedTemporaryFile(dir=named.parent, prefix=f".{named.name}", delete=False) as part:
+            np.save(part, values)
+        Path(part.name).replace(named)
+    except OSError as error:
+        raise OutputError(f"cannot write {named}: {error.strerror}") from error
+
+
+def _hip(flags: argparse.Namespace) -> list[str]:
+    return [exports(virtual_hip(flags.arch, flags.asm, flags.release, flags.cache or default_cache()))]
+
+
+def virtual_hip(archs: str, asm: str | None, release: int, cache: Path) -> dict[str, str]:
+    """Builds the library, and returns the variables by which a program finds it. `asm`: default AOTFORGE_ASM."""
+    texts = (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
+    return environment(
+        build_virtual_hip(cache, major=release),
+        devices=archs.split(","),
+        texts=[Path(text) for text in texts if text],
+        cache=cache,
+    )
+
+
+def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
+    """The value of `--checks`; buffers that start as garbage have no value until the kernel stores one."""
+    if text is None:
+        return False
+    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
+    return replace(parse_checks(text), unwritten=garbage)
+
+
+def _session(
+    flags: argparse.Namespace, info: DebugInfo, memory: Memory, arguments: Sequence[Argument]
+) -> Session | None:
+    """A session that stops as the flags describe, or None without stops."""
+    if not flags.debug and not flags.breaks:
+        if flags.dump:
+            hint = "add --break PLACE, or --debug"
+            raise UnsupportedError("--dump shows something at a breakpoint", hint=hint)
+        return None
+    count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1
+    group = parse_group(flags.break_group) if flags.break_group else None
+    default = Breakpoint(wave=flags.break_wave, group=group, hit=flags.break_hit, count=count)
+    breaks = [parse_breakpoint(text, info, default) for text in flags.breaks]
+    parse_views(flags.dump)  # mistakes are reported before the launch
+    width = info.program.target.lanes
+    space = AddressSpace(memory)
+    values = {
+        f"arg{i}": a.value if a.buffer is None else space.address(int(a.value))
+        for i, a in enumerate(arguments)
+    }
+    values |= {a.name: values[f"arg{i}"] for i, a in enumerate(arguments) if a.name}
+    context = ViewContext(
+        lanes=parse_lanes(flags.lanes, width) if flags.lanes else range(width),
+        registers=info.program.registers,
+        memory=space,
+        arguments=values,
+        width=width,
+    )
+    if flags.debug:
+        shell = Shell(context, views=flags.dump)
+        shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=True)
+        return shell.session
+    reporter = Reporter(context, info, views=flags.dump, out=sys.stdout)
+    return Session(info, reporter.on_stop, breakpoints=breaks)
+
+
+@contextmanager
+def _tracer(file: str | None, lane: int) -> Iterator[Trace | None]:
+    """A function that writes a trace to a file or to standard output (`-`), or None."""
+    if file is None:
+        yield None
+        return
+    with nullcontext(sys.stdout) if file == "-" else Path(file).open("w") as stream:
+        yield lambda step: print(printable(trace_text(step, lane)), file=stream)
+
+
+def _report_lines(report: LaunchReport) -> list[str]:
+    rate = report.instructions / max(report.seconds, 1e-9) / 1e6
+    return [
+        f"{report.instructions} wave-instructions in {report.workgroups} workgroups, "
+        f"{report.seconds:.3f} s on {report.threads} threads, {rate:.1f} M/s",
+        *(f"{count:12} {name}" for name, count in report.counts.most_common()),
+    ]
