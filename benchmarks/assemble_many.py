@@ -32,7 +32,13 @@ from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import ImageRecord, PackInput, Release, ReleaseManifest, load_release_manifest
+from aotforge.release.model import (
+    AssembledRelease,
+    ImageRecord,
+    PackInput,
+    ReleaseManifest,
+    load_release_manifest,
+)
 from aotforge.verify.verdict import Verdict
 from benchmarks.rebuild_noop import KERNEL, RULES, make
 
@@ -108,7 +114,9 @@ def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
     return made
 
 
-def assemble(plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Path, output: Path) -> Release:
+def assemble(
+    plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Path, output: Path
+) -> AssembledRelease:
     """The release, with verdicts as if every image had been executed."""
     labels = {job.key: job.label for job in plan.jobs}
     records = tuple(

@@ -137,10 +137,9 @@ def compile_(
             packs = PacksRequest(
                 **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
             )
-            lines, values = (
-                (made := build_packs(packs, observer=observer)).lines(),
-                {"output": str(made.output)},
-            )
+            made = build_packs(packs, observer=observer)
+            values: dict[str, object] = {"output": str(made.output)}
+            lines = made.lines()
         else:
             part = compile_part(request, observer=observer)
             lines, values = part.lines(), part.fields()

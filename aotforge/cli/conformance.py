@@ -123,7 +123,7 @@ def check(
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
     public = load_public_key(Path(key)) if key else None
     if files:
-        names = check_finalized_release(chosen, public)
+        names = check_finalized_release(chosen, public).sums
         signed = ", signatures are valid" if key else "; signatures were not checked: no --key"
         print_either({"files": list(names)}, [f"{len(names)} files are as listed{signed}"], json=json)
         return

@@ -51,7 +51,7 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
 def install(
     output: Output,
     prefix: Annotated[str | None, "a folder to install into, for PyTorch's AOTRITON_INSTALLED_PREFIX"] = None,
-    pytorch_lib: Annotated[str | None, f"{TorchLib.__metadata__[0]}, to put the release into"] = None,  # type: ignore[attr-defined]
+    pytorch_lib: Annotated[str | None, f"{TorchLib.__metadata__[0]}, to put the release into"] = None,
     arch: OptionalArch = None,
     from_: From = None,
     version: Annotated[

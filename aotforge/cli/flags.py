@@ -9,7 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from invoke.collection import Collection
 from invoke.exceptions import ParseError
-from invoke.parser import Argument, ParserContext
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 
 from aotforge.cli.output import exit_codes, with_program_name
@@ -69,12 +70,14 @@ class FlagTask(Task[Any]):
         self.__doc__ = with_program_name(inspect.getdoc(body) or "")
         self.parameters = dict(inspect.signature(body).parameters)
         self.requests = {
-            name: one.annotation for name, one in self.parameters.items() if is_dataclass(one.annotation)
+            name: one.annotation
+            for name, one in self.parameters.items()
+            if isinstance(one.annotation, type) and is_dataclass(one.annotation)
         }
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Flags of the body; those without a default are positional, in their order."""
-        flags = []
+        flags: list[Argument] = []
         for name, one in self.parameters.items():
             if kind := self.requests.get(name):
                 flags += list(_request_flags(kind))

@@ -47,7 +47,7 @@ def images(
     print_result((listing_json(listed) if json else listing_text(listed)).rstrip("\n"))
 
 
-def _write_image(packs: list[Path], image: str, output: str | None) -> None:
+def _write_image(packs: tuple[Path, ...], image: str, output: str | None) -> None:
     from aotforge.base.files import write_atomic
     from aotforge.errors import OutputError
     from aotforge.pack.listing import cat_image, list_images
@@ -69,7 +69,7 @@ def coverage(
     pack: Pack,
     calls: Annotated[
         str | None,
-        "a log of a program (AOTRITON_LOG=debug), or a list: attn_fwd dtype=fp16 head_dim=72 mask=window",
+        "a log of a program (AOTRITON_LOG=debug)",
     ] = None,
     json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ from aotforge.errors import UsageError
 if TYPE_CHECKING:
     from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest
     from aotforge.devtools.tune.search import Estimates
-    from aotforge.pipeline.cluster.cluster import Cluster as DaskCluster
+    from aotforge.pipeline.cluster import Cluster as DaskCluster
 
 Functional = Annotated[str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"]
 
@@ -202,7 +202,7 @@ def _on_device(flags: TimedFlags) -> "OnDevice":
 def _on_cluster(cluster: "DaskCluster") -> "Estimates":
     from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
 
-    return ClusterEstimates(cluster=cluster, note=print_status)
+    return ClusterEstimates(cluster=cluster)
 
 
 def _seconds(text: str) -> float:

@@ -10,7 +10,8 @@ from typing import NoReturn
 from invoke.collection import Collection
 from invoke.config import Config
 from invoke.exceptions import Exit, ParseError
-from invoke.parser import Argument, Parser
+from invoke.parser.argument import Argument
+from invoke.parser.parser import Parser
 from invoke.program import Program
 
 from aotforge.cli.output import exit_codes, print_result

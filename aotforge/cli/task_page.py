@@ -8,7 +8,7 @@ from dataclasses import fields
 from textwrap import fill
 from typing import get_args
 
-from invoke.parser import Argument
+from invoke.parser.argument import Argument
 
 from aotforge.cli.flags import TASKS, FlagTask
 from aotforge.cli.settings import ROOT

@@ -18,15 +18,13 @@ from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, write_index
 from aotforge.errors import ReleaseError
+from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
-from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.listed_files import DOCUMENTS
-from aotforge.release.model import MANIFEST, RELEASE_JSON, SIGNATURE
-from aotforge.release.release_json import load_release_json
+from aotforge.release.model import RELEASE_JSON, SIGNATURE
+from aotforge.release.release import DOCUMENTS
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
@@ -172,8 +170,8 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
 
 def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     """The page's facts of the release in `folder`, after a check of its sums. Raises ReleaseError."""
-    check_finalized_release(folder, None)
-    document = _document(load_release_json(folder), folder)
+    release = check_finalized_release(folder, None)
+    document = _document(release.description(), folder)
     name = document.release
     files = {path.name: path for path in sorted(folder.iterdir())}
     archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
@@ -199,7 +197,7 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
         wheels=downloads({file: _wheel_note(file) for file in files if file.endswith(".whl")}),
         documents=downloads(DOCUMENTS),
         signed=SIGNATURE in files,
-        development=_development(folder / MANIFEST),
+        development=release.contents.development,
         yanked=yanked,
         base_url=base_url.rstrip("/") + "/",
     )
@@ -230,15 +228,6 @@ def _document(fields: Mapping[str, Any], folder: Path) -> ReleaseDocument:
             f"{folder / RELEASE_JSON} cannot be shown: {error}",
             cause="it was edited, or another program made it",
             hint="fetch the release again, or move it out of the folder",
-        ) from error
-
-
-def _development(manifest: Path) -> tuple[str, ...]:
-    try:
-        return tuple(map(str, parse_json(read_regular(manifest))["development"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReleaseError(
-            f"{manifest} is not a valid manifest of a release: {error}", hint="./dev release makes it again"
         ) from error
 
 

@@ -42,7 +42,7 @@ from aotforge.release.existing_release import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
+from aotforge.release.model import AssembledRelease, PackInput, load_release_manifest, member_time
 from aotforge.run.choose import choose_execution_targets
 from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
 from aotforge.verify.verdict import VerifyEvent
@@ -62,7 +62,7 @@ class BuildReport:
     """
 
     plans: tuple[Plan, ...]
-    release: Release
+    release: AssembledRelease
     compiled: int = 0
     cached: int = 0
     shared: int = 0
@@ -260,7 +260,7 @@ class ReleaseDraft:
             verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
         )
 
-    def find(self, prefix: Path) -> Release | None:
+    def find(self, prefix: Path) -> AssembledRelease | None:
         """The release that was made from the same inputs before."""
         if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
@@ -271,7 +271,7 @@ class ReleaseDraft:
         )
         return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
 
-    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> AssembledRelease:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
         return assemble_release(
             self.manifest,

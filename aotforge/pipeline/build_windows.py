@@ -12,9 +12,8 @@ from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, sums_bytes
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
@@ -23,9 +22,9 @@ from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
 from aotforge.pipeline.requests import WindowsRequest
-from aotforge.release.layout import TOP, check_names
+from aotforge.release.layout import TOP, read_release_archive
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 from aotforge.release.wheels import write_windows_wheel
 from aotforge.run.step import WINDOWS
 
@@ -178,7 +177,7 @@ def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
 def read_packs(source: Path) -> tuple[ImagePack, ...]:
     """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError."""
     if (source / SUMS).is_file():
-        return tuple(released.pack for released in read_release(source))
+        return tuple(released.pack for released in Release.open(source).packs())
     if (source / DISPATCH_FILE).is_file():
         return (read_pack(source.resolve()),)
     if source.is_file():
@@ -191,17 +190,17 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
 
 
 def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
-    sink = MemorySink(below=_IMAGES.removeprefix(f"{TOP}/") + "/")
+    packs: dict[str, dict[str, bytes]] = {}
+
+    def keep(entry: Entry) -> None:
+        path = entry.path
+        if entry.content is not None and f"{TOP}/{path.parent.parent}" == _IMAGES:
+            packs.setdefault(path.parent.name, {})[path.name] = entry.content.read()
+
     try:
-        check = check_names(source.name)
-        read_archive(file_chunks(source), sink, top=TOP, on_entry=check)
+        read_release_archive(source.name, source, keep)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
-    packs: dict[str, dict[str, bytes]] = {}
-    for name, data in sink.files.items():
-        pack, _, file = name.partition("/")
-        if file and "/" not in file:
-            packs.setdefault(pack, {})[file] = data
     if not packs:
         raise ReleaseError(
             f"{source} has no images",

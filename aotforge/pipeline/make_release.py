@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +20,13 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import (
-    MANIFEST,
     BuildTools,
     Origin,
     load_release_manifest,
     member_time,
 )
 from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
+from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key
 from aotforge.release.wheels import build_package, make_wheels
 
@@ -193,8 +192,5 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
 
 def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
     """The record of the release in `folder`, and of the archives `extra`."""
-    manifest = json.loads((folder / MANIFEST).read_bytes())
-    tars = read_sums(folder / TAR_SUMS)
-    return make_record(
-        origin, manifest=manifest, tars=tars | {path.name: sha256_file(path) for path in extra}
-    )
+    tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
+    return make_record(origin, contents=Release.open(folder).contents, tars=tars)

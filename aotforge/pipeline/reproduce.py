@@ -17,8 +17,8 @@ from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.compare import archive_digest, compare_archives
-from aotforge.release.listed_files import is_release_file
 from aotforge.release.record import Record, differing_archives, load_record
+from aotforge.release.release import is_release_file
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")

@@ -18,8 +18,8 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.model import ReleaseManifest
-from aotforge.release.reader import read_release
-from aotforge.release.wheels import LICENCES, read_runtime
+from aotforge.release.release import Release
+from aotforge.release.wheels import LICENCES
 from aotforge.rules import Function, Option, OptionalInput
 from aotforge.targets.backend import Backend
 from aotforge.targets.backends import backend_of_arch
@@ -56,9 +56,10 @@ def write_hf_kernel(
 
     `packs`: archs of each image pack. Equal releases give equal bytes. Raises ReleaseError, OutputError.
     """
-    runtime, platform = read_runtime(build)
-    images = {one.pack.name: one.pack.files for one in read_release(build, packs=packs)}
-    variants = list(hf_variants(manifest, packs, functions, runtime, images, platform))
+    release = Release.open(build)
+    images = {one.pack.name: one.pack.files for one in release.packs(packs)}
+    runtime = release.files(release.runtime)
+    variants = list(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
     with output_lock(folder), staged_folder(folder) as staged:
         written: dict[bytes, Path] = {}
         for variant in variants:

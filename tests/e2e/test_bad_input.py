@@ -27,7 +27,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("compile.job", "flash.attn_fw", "--arch", "gfx908"), 10, ("flash.attn_fw",)),
         (("images", "no/such/pack"), 23, ("no/such/pack", "a release folder")),
         (("verify", "--arch", "gfx908", "--jobs", "-1"), 2, ("--jobs -1",)),
-        (("release.publish", "--folder", "a/folder"), 2, ("--to is missing", "./dev release.publish --folder FOLDER --to TO")),
+        (
+            ("release.publish", "--folder", "a/folder"),
+            2,
+            ("--to is missing", "./dev release.publish --folder FOLDER --to TO"),
+        ),
     ],
 )
 def test_what_does_not_exist(

@@ -69,8 +69,12 @@ def test_what_was_released(user: User) -> None:
     other = user.folder / "other.pub"
     key = "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="  # of RFC 8032's first test
     other.write_text(f"-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n")
-    assert "not this key's signature" in user.run("check", "--files", "--release", user.finished, "--key", other, code=7)
-    page = Path(user.run("docs", "--releases", user.finished.parent, "--url", user.url).splitlines()[-1]).read_text()
+    assert "not this key's signature" in user.run(
+        "check", "--files", "--release", user.finished, "--key", other, code=7
+    )
+    page = Path(
+        user.run("docs", "--releases", user.finished.parent, "--url", user.url).splitlines()[-1]
+    ).read_text()
     assert RELEASE in page and all(
         file["sha256"] in page for file in report["files"] if "images" in file["name"]
     )

@@ -80,7 +80,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/run/step.py", "rocm", "names of root filesystems"),
     ("aotforge/devtools/docs_pages.py", "rocm", "names of root filesystems"),
     ("aotforge/base/hardware.py", f"amd nvidia rocm instinct {ARCH}", "the schema of hardware reports: versions of drivers"),
-    ("aotforge/base/source_groups.py", "amd nvidia hip cuda", "folders of this project"),
+    ("aotforge/base/source_groups.py", "amd nvidia hip", "folders of this project"),
     ("aotforge/library/library_build.py", "hip cuda", "folders of this project"),
     ("aotforge/rules.py", "amd nvidia", "the vocabulary's vendors"),
     ("aotforge/rules.py", "waves_per_eu matrix_instr_nonkdim kpack", _SETTING),

@@ -21,15 +21,14 @@ from aotforge.deliver.install.prefix import (
     write_record,
 )
 from aotforge.errors import InstallError, TrustError
-from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError, file_chunks
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import Reader, StoreError
-from aotforge.release.layout import check_names
+from aotforge.release.layout import read_release_archive
 
 DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises
@@ -150,7 +149,7 @@ class _Download:
         self._check_sums(files)
         total = sum(file.size for file in files)
         sources = [self._source(file, total) for file in files]
-        sink = FolderSink(root=target)
+        sink = FolderWriter(root=target)
         count = byte_counter(self.on_progress, "unpacking", total)
         for file, (name, chunks) in zip(files, sources, strict=True):
             unpack(file, name, chunks, sink, on_bytes=count)
@@ -224,7 +223,7 @@ def unpack(
     file: IndexedFile,
     where: str,
     chunks: Iterable[bytes],
-    sink: FolderSink,
+    sink: FolderWriter,
     *,
     on_bytes: Callable[[int], None] | None = None,
 ) -> None:
@@ -238,8 +237,7 @@ def unpack(
         )
     try:
         chunks = _bounded(chunks, file.size)
-        check = check_names(file.name)
-        facts = read_archive(chunks, sink, bounds=file.tar, on_bytes=on_bytes, on_entry=check)
+        facts = read_release_archive(file.name, chunks, sink, bounds=file.tar, on_bytes=on_bytes)
         if (facts.size, facts.sha256) != (file.size, file.sha256):
             raise UnsafeArchiveError("it does not match the index")
         if facts.tar != file.tar:

@@ -204,7 +204,7 @@ class SharedCache:
                 count, written = self._write_list(*self._target)
                 parts.append(f"{count} objects, {written / 1e6:.1f} MB written to {url}")
             except (AotforgeError, StoreError, TimeoutError) as error:
-                self.note_unused(url, error, "its list was not changed; the local cache has everything")
+                self.note_unused(url, error, "not everything was written there; the local cache has it")
         if parts:
             self._note(f"shared cache: {'; '.join(parts)}")
 

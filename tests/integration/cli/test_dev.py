@@ -114,9 +114,7 @@ def test_without_an_index_the_list_is_named_and_only_the_reference_may_be_missin
     assert done.returncode == 0 and "its tests will be skipped" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("--list",), ("--version",), ("build", "-h"), ("lint", "--help")]
-)
+@pytest.mark.parametrize("arguments", [(), ("--list",), ("--version",), ("build", "-h"), ("lint", "--help")])
 def test_help_installs_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     home = tmp_path / "home"
     done = run_dev(home, *arguments)

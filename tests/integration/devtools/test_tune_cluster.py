@@ -1,4 +1,5 @@
-"""`./dev tune` with a scheduler: workers estimate settings as this machine does, and a shared cache has what they found."""
+"""`./dev tune --scheduler`: workers estimate settings as this machine does, and a shared cache has what they
+found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`./dev tune all --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting candidates, and a second call."""
+"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting
+candidates, and a second call."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def texts(folder: Path) -> Path:
 def slow(asm: str) -> str:
     """A thousand turns of a loop before the end."""
     head, _, tail = asm.rpartition("\ts_endpgm")
-    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lslow\n"
+    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n"
+    loop += "\ts_cbranch_scc1 .Lslow\n"
     return f"{head}{loop}\ts_endpgm{tail}"
 
 
@@ -175,8 +177,6 @@ def test_the_right_and_fast_one_wins_over_planted_slow_wrong_and_faulting_ones(
     assert refused[0].startswith("fault on the GPU:") and "hipErrorIllegalAddress" in refused[0]
     assert refused[1].startswith("failed on the GPU:") and "out is wrong in" in refused[1]
     assert search_.timed is not None and search_.timed.name == "AMD Instinct MI100"
-    # a nanosecond per instruction: the same on every machine, so that nothing drifts
-    assert (search_.timed.discarded, search_.timed.spread, search_.timed.rounds) == (0, 0.0, 4)
     assert "2 are not right on the GPU" in "\n".join(report.lines())
     # what is known is not repeated: no process is started
     monkeypatch.setattr(device_times, "DeviceSession", None)

@@ -58,7 +58,9 @@ def test_from_keys_to_prefix(server: Server, tmp_path: Path) -> None:
     assert "would send 0.11.2b-r1/SHA256SUMS" in user.run(
         "release.publish", "--folder", release, "--to", to, "--keys", keys, "--dry-run"
     )
-    published = json.loads(user.run("release.publish", "--folder", release, "--to", to, "--keys", keys, "--json"))
+    published = json.loads(
+        user.run("release.publish", "--folder", release, "--to", to, "--keys", keys, "--json")
+    )
     assert published["index_version"] == 1 and len(published["sent"]) == 7
     listed = user.run("release.list", "--from", to, "--root", root)
     assert "0.11.2b-r1" in listed and "amd-gfx908 amd-gfx90a" in listed and "verified" in listed
@@ -91,7 +93,9 @@ def test_errors_in_words(server: Server, tmp_path: Path) -> None:
     assert "https://example.invalid/x can be read from, not published to" in shown
     assert "is not understood" in user.run(*publish, "s3://me:hunter2@bucket/x", code=6)
     assert "not a known kind of address" in user.run(*publish, "ftp://me:hunter2@host/x", code=6)
-    assert "no keys to sign" in user.run("release.publish", "--folder", release, "--to", tmp_path / "d", code=6)
+    assert "no keys to sign" in user.run(
+        "release.publish", "--folder", release, "--to", tmp_path / "d", code=6
+    )
     (keys / "targets-1.pem").chmod(0o644)
     assert "can be read by others" in user.run(*publish, tmp_path / "d", code=6)
     assert "inside the repository" in user.run("release.keys", "--create", ROOT / "keys", code=6)

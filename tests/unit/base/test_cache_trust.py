@@ -1,4 +1,5 @@
-"""Caches of other users, and caches that every user can write: one warning line, or an error with AOTFORGE_STRICT."""
+"""Caches of other users, and caches that every user can write: one warning line, or an error with
+AOTFORGE_STRICT."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _STARTERS = {
     "aotforge/compile/worker.py": "forks a compile worker for each job, with the worker's environment",
     "ttcpu/launch.py": "forks to repeat a launch that may fault, with the program's environment",
     "vgpu/native_code.py": "runs compilers, with a fixed environment",
-    "aotforge/verify/native/child.py": "forks for each launch of an image, with the environment of its worker",
+    "aotforge/verify/native/child.py": "forks for each launch, with the environment of its worker",
 }
 """The only modules that may start processes themselves, and why."""
 

@@ -21,7 +21,7 @@ from aotforge.cli.settings import ROOT
 from aotforge.errors import UsageError
 from aotforge.formats.archive import sha256_file
 from aotforge.release.model import load_release_manifest
-from aotforge.release.release_json import FORMAT
+from aotforge.release.release import DESCRIPTION_FORMAT
 
 MOST_TASKS, MOST_FLAGS_OF_BUILD = 36, 14
 
@@ -166,7 +166,7 @@ def test_a_value_of_a_release_is_one_line_of_differences(
 ) -> None:
     for name in ("one", "two\nfile    SHA256SUMS: forged"):
         (tmp_path / name[:3]).mkdir()
-        values = {"release": "1", "toolchain": {}, "packs": [], "files": [], "format": FORMAT}
+        values = {"release": "1", "toolchain": {}, "packs": [], "files": [], "format": DESCRIPTION_FORMAT}
         document = {"origin": {"commit": name}, **values}
         path = tmp_path / name[:3] / "release.json"
         path.write_text(json.dumps(document))

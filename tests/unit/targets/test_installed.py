@@ -15,14 +15,16 @@ def node(folder: Path, number: int, version: int | str) -> None:
     """A node's properties; the driver has some forty lines a node."""
     (folder / str(number)).mkdir(parents=True)
     (folder / str(number) / "properties").write_text(
-        f"cpu_cores_count 0\nsimd_count 480\nmax_waves_per_simd 10\ngfx_target_version {version}\nvendor_id 4098\n"
+        f"cpu_cores_count 0\nsimd_count 480\nmax_waves_per_simd 10\n"
+        f"gfx_target_version {version}\nvendor_id 4098\n"
     )
 
 
 @pytest.mark.parametrize(
     ("version", "arch"),
     [
-        (90006, "gfx906"), (90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"), (100300, "gfx1030"),
+        (90006, "gfx906"), (90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"),
+        (100300, "gfx1030"),
         (110000, "gfx1100"), (110501, "gfx1151"), (120001, "gfx1201"),
     ],
 )  # fmt: skip

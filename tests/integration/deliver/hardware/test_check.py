@@ -28,7 +28,7 @@ from aotforge.plan.model import Plan
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.trust import trusted_index
 from aotforge.publish.upload import publish_release
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verify_plan import image_tasks
@@ -275,6 +275,6 @@ def test_a_published_release_is_downloaded_for_one_arch_and_has_the_same_images(
     }
     got, _ = fetch_pack(store, index, pack="amd-gfx908", **wanted)  # type: ignore[arg-type]
     assert len(list(got.iterdir())) == 4 < len(list(folder.iterdir()))
-    assert read_release(got, packs=("amd-gfx908",)) == read_release(folder)
+    assert Release.open(got).packs(("amd-gfx908",)) == Release.open(folder).packs()
     with pytest.raises(InstallError, match=r"has no file .*-images-amd-gfx90a\.tar\.gz"):
         fetch_pack(store, index, pack="amd-gfx90a", **wanted)  # type: ignore[arg-type]
