@@ -21,7 +21,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.untrusted_file import read_regular
 from aotforge.plan.model import Plan
-from aotforge.release.contents import parse_contents
+from aotforge.release.contents import ReleaseContents, parse_document
 from aotforge.release.model import MANIFEST, UNSIGNED, AssembledRelease, ReleaseManifest
 from aotforge.release.release import is_release_file
 
@@ -134,7 +134,7 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = parse_contents(read_regular(folder / MANIFEST)).verified
+        verified = parse_document(read_regular(folder / MANIFEST), ReleaseContents).verified
     except (OSError, ValueError):
         return  # no release there, or one that cannot pass for verified
     if verified:
