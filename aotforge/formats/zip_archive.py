@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
-from aotforge.formats.archive import sha256_file, unlike
+from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import MEMBERS_LIMIT, UNPACKED_LIMIT
 
 _FIRST, _LAST = 315532800, 4354819199
@@ -48,16 +48,6 @@ def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
             info.create_system, info.external_attr = _UNIX, _MODE << 16
             file.writestr(info, members[name], compresslevel=_LEVEL)
     return sha256_file(path)
-
-
-def check_zip(path: Path, members: Mapping[str, bytes]) -> None:
-    """Reads a zip file back and compares it with its intended members. Raises ReleaseError."""
-    try:
-        found = list(zip_members(path))
-    except zipfile.BadZipFile as error:
-        raise unlike(path, str(error)) from error
-    if [(info.filename, data) for info, data in found] != sorted(members.items()):
-        raise unlike(path, "its members differ from what was written")
 
 
 def zip_members(path: Path) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:

@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
 from aotforge.errors import ReleaseError, VerifyError, listed
-from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
+from aotforge.formats.archive import Digests, Members, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
@@ -28,7 +27,6 @@ from aotforge.release.model import (
 from aotforge.verify.verdict import UNREACHED
 
 _MOST_LISTED = 10
-_T = TypeVar("_T")
 
 
 def assemble_release(
@@ -44,7 +42,7 @@ def assemble_release(
 ) -> AssembledRelease:
     """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it up to date.
 
-    The folder is staged, read back, compared and moved into place in one step. `inputs` is `inputs_digest` of the
+    The folder is staged and moved into place in one step. `inputs` is `inputs_digest` of the
     arguments' origin; `unverified` makes a development build that lists its unverified images. Raises VerifyError,
     ReleaseError for invalid input, OutputError (also of `check_replaceable`), OutputBusyError.
     """
@@ -66,7 +64,6 @@ def assemble_release(
             tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
             contents_file = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
             sums = _write_sums(staged, contents_file, tars)
-            _for_distinct(contents, lambda name: check_tar_gz(staged / name, contents[name], digests[name]))
             release = AssembledRelease(
                 name=manifest.name,
                 folder=folder,
@@ -135,17 +132,13 @@ def _check_pack(packed: PackInput) -> None:
             raise ReleaseError(f"{packed.pack.name}: {pair}")
 
 
-def _for_distinct(contents: dict[str, Members], work: Callable[[str], _T]) -> dict[str, _T]:
-    """Results of `work` on the first name of each distinct archive, by name; in threads: deflate and SHA-256 release the GIL."""
-    names = {id(members): name for name, members in reversed(contents.items())}.values()
-    with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        return dict(zip(names, pool.map(work, names), strict=True))
-
-
 def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
-    """Archives with the same members become one file with several names."""
-    written = _for_distinct(contents, lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch))
-    first = {id(contents[name]): name for name in written}
+    """Archives with the same members become one file with several names. In threads: deflate and SHA-256 release the GIL."""
+    first = {id(members): name for name, members in reversed(contents.items())}
+    names = list(first.values())
+    with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
+        written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:
             (folder / name).hardlink_to(folder / first[id(members)])
