@@ -36,7 +36,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ZstdPin(Manifest):
-    """The source distribution that contains the decoder's C sources; `members` are paths below its top folder."""
+    """The source distribution that contains the decoder's C sources; `members` are paths below its top
+    folder."""
 
     package: str
     version: Version
@@ -72,8 +73,8 @@ def unpack_zstd(
 ) -> Path:
     """Unpacks the pinned C sources of zstd into `folder`, without their own folders, and returns it.
 
-    Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file is not the
-    pinned one or lacks a member, OutputError.
+    Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file
+    is not the pinned one or lacks a member, OutputError.
     """
     data = _archive(pin, cache, environment.get(ZSTD_VARIABLE, ""), download or pip_download)
     with output_errors(folder):
@@ -130,9 +131,9 @@ _BACKEND_SHA256 = "ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d58
 def pip_download(pin: ZstdPin, folder: Path) -> None:
     """Fetches the source distribution with pip and the caller's index settings.
 
-    pip makes a source distribution's metadata, which executes code of it and of its build backend; both have a hash, which pip compares
-    first. Left to itself, pip installs the newest backend of the index. Raises ToolchainError, RuntimeBuildError for other bytes than
-    the pinned ones.
+    pip makes a source distribution's metadata, which executes code of it and of its build backend; both have
+    a hash, which pip compares first. Left to itself, pip installs the newest backend of the index. Raises
+    ToolchainError, RuntimeBuildError for other bytes than the pinned ones.
     """
     with tempfile.TemporaryDirectory(prefix="aotforge-backend-") as backend:
         wheels, modules = Path(backend) / "wheels", Path(backend) / "modules"

@@ -47,7 +47,7 @@ def install_dropin(
     images = opened.of("images")
     if archs:
         architectures = load_architectures(checkout / "manifests")
-        packs = [select_archs(architectures, group)[0] for group in by_pack(checkout, archs)]
+        packs = [select_archs(architectures, group)[0] for group in by_pack(architectures, archs)]
         images = tuple(opened.archive("images", pack) for pack in packs)
     with tempfile.TemporaryDirectory(prefix="aotforge-drop-in-") as scratch:
         prefix = opened.unpack([opened.runtime, *images], Path(scratch))

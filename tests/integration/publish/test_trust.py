@@ -49,7 +49,7 @@ class Place:
         before = sorted(prefix.rglob("*")) if prefix.exists() else None
         with pytest.raises(TrustError, match=message) as caught:
             self.install()
-        assert caught.value.exit_code == 34
+        assert caught.value.exit_code == 7
         assert (sorted(prefix.rglob("*")) if prefix.exists() else None) == before
         assert not list(self.folder.glob(".prefix.staged-*"))
 
