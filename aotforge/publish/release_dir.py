@@ -1,4 +1,4 @@
-"""Reader of release folders for publication: a verified release, with the facts that the index has of it."""
+"""Reader of release folders for publication."""
 
 from pathlib import Path
 
