@@ -58,7 +58,6 @@ def compat(
         recommendation_text,
     )
     from aotforge.deliver.pytorch.pins import pins_for_pytorch, prefix_text
-    from aotforge.release.release import Release
 
     if not pytorch and (arch or aotriton or pins):
         raise UsageError(
@@ -68,7 +67,7 @@ def compat(
         folder = release_folder(
             "" if pins == "newest" else pins, lambda: levels_for(ROOT, pytorch, fork=fork)
         )
-        text = prefix_text(Release.open(folder), url) if prefix else pins_for_pytorch(
+        text = prefix_text(folder, url) if prefix else pins_for_pytorch(
             ROOT, folder, pytorch=pytorch, fork=fork, url=url
         )  # fmt: skip
         print_result(text.rstrip("\n"))
