@@ -21,7 +21,7 @@ from aotforge.formats.api_level import (
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.model import ReleaseManifest, load_release_manifest
 
-_DROP_IN = "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
+_DROP_IN = "./dev dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 _BY_RELATION = {
     "pins": "is what this PyTorch pins",
@@ -92,7 +92,7 @@ class Compatibility:
                 f"{project} PyTorch {pytorch} is not in the matrix",
                 # the nearest name of another version would be another PyTorch
                 cause=f"known versions: {', '.join(dict.fromkeys(row.pytorch for row in rows))}",
-                hint="`./dev compat.show` lists the rows"
+                hint="`./dev compat` lists the rows"
                 + ("" if project == "rocm-fork" else "; --fork means ROCm/pytorch"),
             )
         return found[-1]
@@ -206,7 +206,7 @@ def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, 
         raise UnsupportedError(
             f"PyTorch {pytorch} cannot be built with any API level of this checkout",
             cause=compat.service(row).reason or "the matrix has no statement that it compiles",
-            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
+            hint=f"`./dev compat --pytorch {pytorch} --arch gfx908` shows what it takes",
         )
     return levels
 
@@ -237,7 +237,7 @@ def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
         cause="the libraries of this PyTorch need several feature releases at once"
         if len(features) > 1
         else f"it is of feature release {min(features, default='')}, and this checkout makes {known}",
-        hint="`./dev compat.show` lists the PyTorch versions that each level serves",
+        hint="`./dev compat` lists the PyTorch versions that each level serves",
     )
 
 
@@ -321,7 +321,7 @@ def recommend(
         options = tuple(_options(compat, checkout, row, arch, windows=platform == "windows"))
     elif row.status == "not-established" and platform != "windows":
         text = f"into an installed PyTorch {row.pytorch} wheel: what its libtorch_hip.so needs decides"
-        command = "./dev release.dropin --pytorch-lib auto --dry-run     # names the API level to build"
+        command = "./dev dropin --pytorch-lib auto --dry-run     # names the API level to build"
         options = (InstallOption(text=text, commands=(command,)),)
     warnings = [named.note] if named.note else []
     warnings += _platform_warnings(compat.release, platform)
@@ -417,4 +417,4 @@ def _options(
     yield InstallOption(text=text, commands=(install, build))
     if row.delivery is not None and row.delivery.from_ == "download":
         text = "or have PyTorch's build download it: the lines for cmake/External/aotriton.cmake"
-        yield InstallOption(text=text, commands=(f"./dev release.pins --pytorch {row.pytorch}",))
+        yield InstallOption(text=text, commands=(f"./dev compat --pytorch {row.pytorch} --pins newest",))

@@ -151,9 +151,9 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
             seconds=_SECONDS,
         ),
     )
-    done = execution.runner.run(step, execution.rootfs)
-    if done.status:
-        raise build_error(step.name, done.status, output.decode("utf-8", "replace"))
+    status = execution.runner.run(step, execution.rootfs)
+    if status:
+        raise build_error(step.name, status, output.decode("utf-8", "replace"))
     with output_errors(install):
         (folder / "prefix").rename(install)
         described = (folder / _COMPILER).read_text("utf-8") if build.tools is None else build.tools.compiler

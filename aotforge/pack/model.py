@@ -117,7 +117,7 @@ class DispatchTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedImage:
-    """One row of `images.ls`: an image and one call that it serves; sizes in bytes.
+    """One row of `images`: an image and one call that it serves; sizes in bytes.
 
     `tried` counts from 0 among the functional's choices, `key` are (operator value, number) pairs.
     """

@@ -12,7 +12,7 @@ from aotforge.compile.remote import RemoteScheduler, _run, rootfs_toolchain
 from aotforge.compile.scheduler import CompileSettings
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.plan.model import CompileJob
-from aotforge.run.step import ExecutionTarget, RootFS, Step, StepResult
+from aotforge.run.step import ExecutionTarget, RootFS, Step
 
 ROOTFS = RootFS(
     name="r", identity="i", python="/python", environment=(), packed=cast(Any, None), unpacked=Path
@@ -29,10 +29,10 @@ class Sending:
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = pieces
 
-    def run(self, step: Step, rootfs: RootFS) -> StepResult:
+    def run(self, step: Step, rootfs: RootFS) -> int:
         for piece in self._pieces:
             step.on_output("stdout", piece)
-        return StepResult(status=0)
+        return 0
 
 
 def target(*pieces: bytes) -> ExecutionTarget:
