@@ -75,7 +75,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/targets/amd/code_object.py",
         "aotforge/targets/amd/occupancy.py",
     ),
-    # how `./dev tune --device` checks and times an image
+    # how `./dev tune all --device` checks and times an image
     "device timing": (
         "aotforge/verify/device/*.py",
         "aotforge/devtools/tune/device_times.py",

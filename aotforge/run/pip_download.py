@@ -51,13 +51,8 @@ def run_pip_download(
     command += ["--no-deps", "--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
     try:
         own = child_environment({"PYTHONPATH": str(modules)} if modules else None, keep=NETWORK)
-        done = run_child(
-            command,
-            environment=own,
-            capture_output=True,
-            timeout=seconds,
-            preexec_fn=limited(_MEMORY_BYTES, limit),
-        )
+        bounds = limited(_MEMORY_BYTES, limit)
+        done = run_child(command, environment=own, capture_output=True, timeout=seconds, preexec_fn=bounds)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""

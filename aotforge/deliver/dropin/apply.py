@@ -102,7 +102,7 @@ def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) 
             f"PyTorch in {torch.folder} needs {', '.join(others)}, and release "
             f"{source.release} serves {level}.*",
             cause=f"{needed} is another feature release of AOTriton, whose interface differs",
-            hint=f"drop in a release of API level {needed}; `./dev compat.show` lists the levels",
+            hint=f"drop in a release of API level {needed}; `./dev compat` lists the levels",
         )
     source = replace(source, names=tuple(sorted({*source.names, *torch.needed})))
     folder = torch.folder
@@ -364,7 +364,7 @@ def _reinstalled_images(staged: Path) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise DropInError(
             f"{staged / IMAGE_SUMS} cannot be used: {error}",
-            cause="it was edited or damaged, so PyTorch's images cannot be told from the release's",
+            cause="it was edited or damaged, so PyTorch's images cannot be distinguished from the release's",
             hint="reinstall PyTorch, after removing its folder",
         ) from error
 

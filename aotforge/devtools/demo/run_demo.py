@@ -18,7 +18,7 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
-from aotforge.release.listed_files import check_listed_files
+from aotforge.release.release import Release
 from aotforge.run.release_programs import available_programs
 from aotforge.verify.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
@@ -46,7 +46,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """
     plans, cache = make_plans(request.build), request.build.cache
     if request.release:
-        check_listed_files(request.release)
+        Release.open(request.release).check_files()
     release = request.release or build(request.build, observer=observer).release.folder
     programs = available_programs()
     observer.stage("virtual GPU")

@@ -1,4 +1,4 @@
-"""Assembles the packages and wheels of a lock into a rootfs tar, without privileges, chroot or network.
+"""Assembles the packages and wheels of a lock into a rootfs tar, without privileges or network.
 
 Packages are unpacked and never configured: no maintainer script runs, so the result depends on the lock
 alone. The definition has what the scripts would create (links of alternatives, /bin/sh). /usr is merged.
@@ -89,7 +89,7 @@ class _Tree:
         elif member.islnk() and (first := self._members.get(_merged(member.linkname))) is not None:
             self._members[path] = first  # the same content again
         else:
-            raise ContainerError(f"{archive.name!s}: {member.name} is neither file, folder nor link")
+            raise ContainerError(f"/{path} of a package is neither file, folder nor link")
 
     def entries(self, epoch: int) -> Iterator[tuple[tarfile.TarInfo, BinaryIO | None]]:
         """All members by path, parents included, with one time and one owner."""

@@ -25,7 +25,7 @@ _DAY = 86400
 def find_rootfs(
     checkout: Path, name: str, *, cache: Path, environment: Mapping[str, str], observer: Observer
 ) -> RootFS:
-    """The rootfs `name`. Its files are made when a runner asks for them, from `SOURCES`, mirrors and pip.
+    """The rootfs `name`. Its files are made when a runner needs them, from `SOURCES`, mirrors and pip.
 
     Raises ContainerError, UnknownNameError, ManifestError; so do `packed` and `unpacked`.
     """

@@ -105,8 +105,7 @@ def play(hip: VirtualHip, monkeypatch: pytest.MonkeyPatch) -> Play:
         folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any
     ) -> TuneReport:
         variables = environment(hip, devices=[devices], texts=[texts(folder)], cache=CACHE)
-        variables |= {"AOTFORGE_VIRTUAL_CLOCK": "instructions", "AOTFORGE_VIRTUAL_LOG": "off"}
-        variables |= {"AOTFORGE_VIRTUAL_LIMIT": str(2**62), "AOTFORGE_VIRTUAL_THREADS": "1"}
+        variables["AOTFORGE_VIRTUAL"] += f",clock=instructions,log=off,limit={2**62},threads=1"
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         device = OnDevice(driver=str(hip.library), timing=QUICK, limits=limits or Limits())
@@ -213,7 +212,7 @@ def test_without_a_gpu_of_the_arch_nothing_is_compiled(
     monkeypatch.setattr(run_tune, "search", None)
     with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx908") as caught:
         play(prepared, devices="gfx90a")
-    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 42
+    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 3
 
 
 def test_a_wrong_image_in_force_is_named(prepared: Path, play: Play, tmp_path: Path) -> None:

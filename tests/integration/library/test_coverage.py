@@ -1,4 +1,5 @@
-"""`./dev coverage` against the library: the log of calls, and its verdict on each, agree with what the library does."""
+"""`./dev coverage` against the library: the log of calls, and its verdict on each, agree with what the
+library does."""
 
 from __future__ import annotations
 

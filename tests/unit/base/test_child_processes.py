@@ -28,7 +28,6 @@ SECRETS = (
 )  # fmt: skip
 _STARTERS = {
     "aotforge/base/child_processes.py": "starts every child",
-    "aotforge/cli/developer.py": "becomes the Python of `./dev python`, which is the user's own command",
     "aotforge/compile/worker.py": "forks a compile worker for each job, with the worker's environment",
     "ttcpu/launch.py": "forks to repeat a launch that may fault, with the program's environment",
     "vgpu/native_code.py": "runs compilers, with a fixed environment",

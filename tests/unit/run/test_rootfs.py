@@ -1,4 +1,4 @@
-"""Rootfs images: the bytes that a lock stands for, fetched, assembled, unpacked once, pruned."""
+"""Rootfs images: the bytes of a lock, fetched, assembled, unpacked once, pruned."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_member_outside_the_rootfs_is_refused(tmp_path: Path, mirror: Path, na
         make_checkout(tmp_path, mirror, packages={"one": [(name, b"", 0o644)]})
 
 
-def test_nothing_is_fetched_before_a_runner_asks_and_then_once(tmp_path: Path, mirror: Path) -> None:
+def test_nothing_is_fetched_before_a_runner_needs_it_and_then_once(tmp_path: Path, mirror: Path) -> None:
     checkout, cache, notes = make_checkout(tmp_path, mirror), tmp_path / "cache", list[str]()
     rootfs = small(checkout, mirror, cache, notes)
     assert not cache.exists() and not notes
