@@ -42,7 +42,8 @@ class RemoteScheduler:
     def run(self) -> None:
         """Work until every job is done or failed; waits for jobs that other builds are compiling.
 
-        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the cache.
+        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the
+        cache.
         """
         waiting = longest_first(self.jobs)
         while waiting:

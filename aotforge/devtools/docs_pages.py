@@ -75,7 +75,7 @@ def manifest_pages() -> dict[str, str]:
     """A page with every manifest's keys, and a JSON schema for each beside it."""
     parts = [
         "# Manifests\n",
-        "Files that people write, and the release's record. This page is made from the models that read them.",
+        "Files that people write, and the release's record, as the models read them.",
         "An unknown key is an error that names file, line and key.\n",
     ]
     pages = {}

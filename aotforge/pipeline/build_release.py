@@ -42,7 +42,7 @@ from aotforge.release.existing_release import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
+from aotforge.release.model import AssembledRelease, PackInput, load_release_manifest, member_time
 from aotforge.run.choose import choose_execution_targets
 from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
 from aotforge.verify.verdict import VerifyEvent
@@ -55,14 +55,14 @@ _TO_LANES = "to lanes of registers"
 class BuildReport:
     """A release in its folder, with the plans of its packs.
 
-    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed` on the
-    virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
-    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
-    were used: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics of shared caches.
+    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed`
+    on the virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh`).
+    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root
+    filesystems: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics.
     """
 
     plans: tuple[Plan, ...]
-    release: Release
+    release: AssembledRelease
     compiled: int = 0
     cached: int = 0
     shared: int = 0
@@ -145,7 +145,8 @@ class BuildReport:
         moved = sum(text.endswith(_TO_LANES) for text in self.spills)
         if moved:
             lines.append(
-                f"{moved} images spill scalar registers to lanes of other registers, not to memory; --json lists them"
+                f"{moved} images spill scalar registers to lanes of other registers, not to memory; "
+                "--json lists them"
             )
         return lines
 
@@ -162,7 +163,7 @@ def _left_out(plans: Sequence[Plan]) -> list[str]:
 
 
 def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
-    """A line on whether `check_gpu` succeeds, which PyTorch calls first; for archs of AOTriton's interface. `gate`: the API level's."""
+    """A line on whether `check_gpu` of API level `gate` succeeds, which PyTorch calls first."""
     known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
     lacking = archs_without_gate((served for plan in plans for served in plan.gates), known, gate)
     if not known:
@@ -186,7 +187,7 @@ def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
         return [f"next: ./dev coverage {release}"]  # nothing that a demo of attention or PyTorch could use
     return [
         f"next: ./dev demo --arch {plans[0].archs[0]} --release {release}",
-        f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
+        f"      ./dev dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 
 
@@ -230,9 +231,9 @@ class EventCounter:
 class ReleaseDraft:
     """A release that can be made: everything that can be refused before something slow begins was checked.
 
-    `manifest` is that of the request's API level, `images` that of image packs, which are the same at every level.
+    `manifest` is that of the API level, `images` that of image packs, which are the same at every level.
 
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
+    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, InterfaceError.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
@@ -256,11 +257,11 @@ class ReleaseDraft:
             prefix,
             epoch=self.epoch,
             licence=self.licence,
-            architectures=planned_architectures(self.request.root, self.plans),
-            verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
+            architectures=planned_architectures(self.request.checkout.architectures, self.plans),
+            verifier=plans_verifier_digest(self.request.checkout, self.plans) if verified else "",
         )
 
-    def find(self, prefix: Path) -> Release | None:
+    def find(self, prefix: Path) -> AssembledRelease | None:
         """The release that was made from the same inputs before."""
         if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
@@ -271,7 +272,7 @@ class ReleaseDraft:
         )
         return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
 
-    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> AssembledRelease:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
         return assemble_release(
             self.manifest,
@@ -286,8 +287,7 @@ class ReleaseDraft:
 
 
 def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
-    """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
-    complete."""
+    """Library, images, verdicts, packs, tarballs, which replace an earlier release. Raises AotforgeError."""
     draft = ReleaseDraft(request, observer=observer)
     notes: list[str] = []
 
@@ -301,7 +301,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         try:
             collect(request.cache, int(request.cache_limit * 2**30))
         except OutputError as error:  # the release is complete
-            note(f"the cache folder stays above --cache-limit: {error.what}")
+            note(f"the cache folder stays above cache-limit: {error.what}")
     return replace(report, shared_cache=tuple(notes))
 
 

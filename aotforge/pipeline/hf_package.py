@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import ReleaseError
-from aotforge.formats.sums import SUMS
 from aotforge.library.operator_functions import declared_functions
 from aotforge.pack.reader import open_files
 from aotforge.release.hf_kernel import write_hf_kernel
 from aotforge.release.model import load_release_manifest
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +27,10 @@ class PackageReport:
 
 
 def package_release(root: Path, release: Path) -> PackageReport:
-    """Writes <release>-hf-kernel beside the release folder, which sources of the checkout `root` made. Raises ReleaseError."""
-    read = read_release(release)
-    names = {one.release for one in read}
-    if len(names) != 1:
-        raise ReleaseError(
-            f"{release} has archives of several releases", hint=f"build it again: {SUMS} lists them"
-        )
-    manifest = load_release_manifest(root / "manifests" / "release.yaml").at(names.pop())
-    archs = {one.pack.name: open_files(one.pack).signature.archs for one in read}
+    """Writes <release>-hf-kernel beside the release folder, of the sources in `root`. Raises ReleaseError."""
+    opened = Release.open(release)
+    manifest = load_release_manifest(root / "manifests" / "release.yaml").at(opened.name)
+    archs = {one.pack.name: open_files(one.pack).signature.archs for one in opened.packs()}
     folder = release.with_name(f"{release.name}-hf-kernel")
     variants = write_hf_kernel(release, manifest, archs, declared_functions(root / "kernels"), folder)
     return PackageReport(folder=folder, variants=variants)

@@ -18,11 +18,12 @@ from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
-from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.release.release import Release, ReleasedPack
 from aotforge.rules import GENERAL_SUFFIX
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
@@ -96,7 +97,7 @@ def verify_release(
     this checkout does not have, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
-    packs = [(released, open_files(released.pack)) for released in read_release(folder)]
+    packs = [(released, open_files(released.pack)) for released in Release.open(folder).packs()]
     if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
         raise ReleaseError(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
@@ -134,7 +135,7 @@ def verify_release(
 def check_listed(released: ReleasedPack, opened: OpenPack) -> None:
     """Checks that MANIFEST.json lists exactly the pack's images. Raises ReleaseError."""
     held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
-    if released.listed is not None and (odd := sorted(held ^ released.listed)):
+    if odd := sorted(held ^ released.listed):
         raise ReleaseError(
             f"MANIFEST.json and {opened.name} hold different images: {odd[0]} is in one of them only",
             cause="they are of different builds",
@@ -206,7 +207,7 @@ def check_dispatch(opened: OpenPack, root: Path) -> None:
     names = [kernel.name for kernel in opened.dispatch.kernels] if profile != signature.profile else []
     try:
         plan = plan_project(
-            root, archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
+            Checkout(root), archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
         )
         compare_dispatch(opened, plan)
     except (PackError, UnknownNameError, UnsupportedError) as error:

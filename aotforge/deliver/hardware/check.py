@@ -19,7 +19,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
 from aotforge.plan.selection import Only
-from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.release.release import Release, ReleasedPack
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verdict import ImageTask
@@ -104,7 +104,7 @@ def _tasks(
     request: CheckRequest, folder: Path, pack: str, arch: str
 ) -> tuple[ReleasedPack, str, Sequence[ImageTask]]:
     """The pack, its profile, and the selected images."""
-    packs = read_release(folder, packs=(pack,))
+    packs = Release.open(folder).packs((pack,))
     if not packs:
         raise ReleaseError(
             f"{folder} has no images for {arch}",

@@ -18,7 +18,7 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
-from aotforge.release.listed_files import check_listed_files
+from aotforge.release.release import Release
 from aotforge.run.release_programs import available_programs
 from aotforge.verify.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
@@ -40,12 +40,13 @@ class DemoRequest:
 def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """Build, extract, run on a virtual device of every arch, compare with float64.
 
-    A named release must be complete and have the sums that it lists. Raises what `build` raises, ReleaseError, ToolchainError,
-    ExecutorError without a sandbox, ExecutionError when a call fails, UnsupportedError when the profile has no attention.
+    A named release must be complete and have the sums that it lists. Raises what `build` raises,
+    ReleaseError, ToolchainError, ExecutorError without a sandbox, ExecutionError when a call fails,
+    UnsupportedError when the profile has no attention.
     """
     plans, cache = make_plans(request.build), request.build.cache
     if request.release:
-        check_listed_files(request.release)
+        Release.open(request.release).check_files()
     release = request.release or build(request.build, observer=observer).release.folder
     programs = available_programs()
     observer.stage("virtual GPU")
@@ -75,8 +76,8 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
 
 
 def python_folders(root: Path) -> set[Path]:
-    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the checkout; not the folder that
-    Python is installed in, which may be the user's home."""
+    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the
+    checkout; not the folder that Python is installed in, which may be the user's home."""
     own = {root / name for name in ("aotforge", "vgpu", "ttcpu", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
@@ -84,7 +85,8 @@ def python_folders(root: Path) -> set[Path]:
 
 
 def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tuple[Problem, ...]:
-    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError.
+    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up
+    to 64. Raises UnsupportedError.
 
     Wider images, such as general ones, are called only where there are no others.
     """

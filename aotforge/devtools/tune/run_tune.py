@@ -23,6 +23,7 @@ from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
@@ -33,7 +34,8 @@ from aotforge.verify.invocation import load_shaped
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice:
-    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver than the installed one."""
+    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver
+    than the installed one."""
 
     number: int | None = None
     driver: str | None = None
@@ -95,9 +97,9 @@ def tune(
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
-    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
-    clock drifts, and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError
-    and ResourceError are reported.
+    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose clock drifts,
+    and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError,
+    VerifyError, CompileError and ResourceError are reported.
     """
     began = time.monotonic()
     device = request.device
@@ -131,7 +133,7 @@ def tune(
 
 def _functionals(request: TuneRequest) -> Iterator[tuple[str, dict[str, str]]]:
     """Kernels with the options of their choices. Raises what planning raises."""
-    plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
+    plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
     for planned in plan.kernels:
         name = f"{planned.family}.{planned.name}"
         _, kernel = find_kernel(request.root, name)
@@ -193,7 +195,6 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
     on = TimedOn(
         name=shown.name,
         versions=(shown.version, *driver_versions(shown.vendor)),
-        drift=device.timing.drift,
         emulator=shown.emulator,
     )
     with (

@@ -43,7 +43,8 @@ def received(*pieces: bytes) -> RemoteScheduler:
     """After these pieces, while it compiled one job, `k`."""
     job = cast(CompileJob, type("Job", (), {"key": "k", "label": "a job"})())
     settings = CompileSettings(
-        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(), report=lambda outcome: None
+        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(),
+            report=lambda outcome: None
     )  # fmt: skip
     made = RemoteScheduler(jobs=[job], settings=settings, execution=target(), _claimed={"k": job})
     _run(STEP, target(*pieces), made._on_message)

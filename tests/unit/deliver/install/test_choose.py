@@ -14,7 +14,7 @@ from aotforge.deliver.install.choose import (
     this_machine,
 )
 from aotforge.errors import InstallError, UnknownNameError
-from aotforge.formats.untrusted_tar import TarFacts
+from aotforge.formats.tar_reader import TarFacts
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Yank
 
 MACHINE = Machine(processor="x86_64", glibc=(2, 36), rocm="7.0")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.conformance.candidate import newest_release
-from aotforge.deliver.page import _development, make_site
+from aotforge.deliver.page import make_site
 from aotforge.deliver.pytorch.pins import _commit, list_release, pins_text, prefix_text
 from aotforge.errors import ReleaseError
 
@@ -73,9 +73,6 @@ def test_commands_of_a_release_do_not_reach_the_build(tmp_path: Path, commit: ob
 def test_documents_that_are_too_deep(tmp_path: Path) -> None:
     (tmp_path / "release.json").write_text("[" * 200_000)
     assert _commit(tmp_path) == ""
-    (tmp_path / "MANIFEST.json").write_text("[" * 200_000)
-    with pytest.raises(ReleaseError, match="is not a valid manifest of a release"):
-        _development(tmp_path / "MANIFEST.json")
 
 
 def test_the_way_without_an_edit(tmp_path: Path) -> None:
