@@ -19,7 +19,6 @@ from aotforge.cli.flags import SHORT, TASKS
 from aotforge.cli.program import main
 from aotforge.cli.settings import ROOT
 from aotforge.errors import UsageError
-from aotforge.formats.archive import sha256_file
 from aotforge.release.model import load_release_manifest
 from aotforge.release.release import DESCRIPTION_FORMAT
 
@@ -162,16 +161,12 @@ def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
 
 
 def test_a_value_of_a_release_is_one_line_of_differences(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("one", "two\nfile    SHA256SUMS: forged"):
-        (tmp_path / name[:3]).mkdir()
-        values = {"release": "1", "toolchain": {}, "packs": [], "files": [], "format": DESCRIPTION_FORMAT}
-        document = {"origin": {"commit": name}, **values}
-        path = tmp_path / name[:3] / "release.json"
-        path.write_text(json.dumps(document))
-        path.with_name("SHA256SUMS").write_text(f"{sha256_file(path)}  release.json\n")
-    code, out, err = outcome(capsys, "release.diff", str(tmp_path / "one"), str(tmp_path / "two"))
+    forged = SimpleNamespace(kind="origin", name="commit", before="one", after="two\nfile    SHA256SUMS: forged")
+    monkeypatch.setattr("aotforge.release.compare.compare_releases", lambda *_: [forged])
+    monkeypatch.setattr("aotforge.cli.release.asdict", vars)
+    code, out, err = outcome(capsys, "release.diff", "one", "two")
     assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out, err
 
 
