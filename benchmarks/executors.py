@@ -19,6 +19,7 @@ from aotforge.base.progress import LineObserver
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.run.choose import ORDER, make_runner
 from aotforge.run.rootfs.cache import find_rootfs
@@ -56,7 +57,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def compiled(execution: ExecutionTarget | None) -> float:
     """Wall time of compiling the smoke profile into an empty cache."""
-    plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
+    plan = plan_project(Checkout(ROOT), archs=["gfx908"], profile="smoke")
     with tempfile.TemporaryDirectory() as folder, Cache(Path(folder)) as cache:
         return seconds(
             lambda: compile_plan(

@@ -160,7 +160,8 @@ def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
     ).kernels
     toolchain = toolchain_of(execution, cache=request.cache)
     job = find_job(
-        plan_project(ROOT, archs=request.archs, profile=request.profile, toolchain=toolchain), name
+        plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain),
+        name,
     )
     with TemporaryDirectory() as scratch:
         image = compile_one(
@@ -181,11 +182,12 @@ def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json
 
     ./dev plan --arch gfx908 --only flash
     """
+    from aotforge.plan.checkout import Checkout
     from aotforge.plan.model import plan_to_json
     from aotforge.plan.planner import plan_project
     from aotforge.plan.selection import Only
 
-    made = plan_project(ROOT, archs=archs_of(arch), profile=profile, only=Only(names(only)))
+    made = plan_project(Checkout(ROOT), archs=archs_of(arch), profile=profile, only=Only(names(only)))
     if json:
         print_result(plan_to_json(made))
         return

@@ -55,10 +55,10 @@ _TO_LANES = "to lanes of registers"
 class BuildReport:
     """A release in its folder, with the plans of its packs.
 
-    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed` on the
-    virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
-    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
-    were used: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics of shared caches.
+    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed`
+    on the virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh`).
+    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root
+    filesystems: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics.
     """
 
     plans: tuple[Plan, ...]
@@ -145,7 +145,8 @@ class BuildReport:
         moved = sum(text.endswith(_TO_LANES) for text in self.spills)
         if moved:
             lines.append(
-                f"{moved} images spill scalar registers to lanes of other registers, not to memory; --json lists them"
+                f"{moved} images spill scalar registers to lanes of other registers, not to memory; "
+                "--json lists them"
             )
         return lines
 
@@ -162,7 +163,7 @@ def _left_out(plans: Sequence[Plan]) -> list[str]:
 
 
 def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
-    """A line on whether `check_gpu` succeeds, which PyTorch calls first; for archs of AOTriton's interface. `gate`: the API level's."""
+    """A line on whether `check_gpu` of API level `gate` succeeds, which PyTorch calls first."""
     known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
     lacking = archs_without_gate((served for plan in plans for served in plan.gates), known, gate)
     if not known:
@@ -230,9 +231,9 @@ class EventCounter:
 class ReleaseDraft:
     """A release that can be made: everything that can be refused before something slow begins was checked.
 
-    `manifest` is that of the request's API level, `images` that of image packs, which are the same at every level.
+    `manifest` is that of the API level, `images` that of image packs, which are the same at every level.
 
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
+    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, InterfaceError.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
@@ -256,8 +257,8 @@ class ReleaseDraft:
             prefix,
             epoch=self.epoch,
             licence=self.licence,
-            architectures=planned_architectures(self.request.root, self.plans),
-            verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
+            architectures=planned_architectures(self.request.checkout.architectures, self.plans),
+            verifier=plans_verifier_digest(self.request.checkout, self.plans) if verified else "",
         )
 
     def find(self, prefix: Path) -> AssembledRelease | None:
@@ -286,8 +287,7 @@ class ReleaseDraft:
 
 
 def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
-    """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
-    complete."""
+    """Library, images, verdicts, packs, tarballs, which replace an earlier release. Raises AotforgeError."""
     draft = ReleaseDraft(request, observer=observer)
     notes: list[str] = []
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
@@ -22,6 +21,7 @@ from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
 from aotforge.pipeline.requests import WindowsRequest
+from aotforge.plan.checkout import Checkout
 from aotforge.release.layout import TOP, read_release_archive
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.release import Release
@@ -36,7 +36,7 @@ _LISTED = (".zip", ".whl")
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """The zip file and the wheel of a build. `contents` is the SHA-256 of its list of members (`digest_members`).
+    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members (`digest_members`).
 
     `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
     """
@@ -78,7 +78,7 @@ class WindowsReport:
 def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
     """The library for Windows as a zip file, with the images of `request.images`, unchanged.
 
-    The default output is releases/dist/windows. Raises AotforgeError; an earlier file stays until the new one is complete.
+    The default output is releases/dist/windows; an earlier file stays until then. Raises AotforgeError.
     """
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     epoch = member_time(manifest, request.environment)
@@ -95,7 +95,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
         path = folder / str(name)
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        wheel = _wheel(folder, request.root, manifest, members, epoch)
+        wheel = _wheel(folder, request.checkout, manifest, members, epoch)
         fresh, sha256 = _put(path, members, epoch)
     return WindowsReport(
         release=manifest.name,
@@ -129,11 +129,11 @@ def _members(
 
 
 def _wheel(
-    folder: Path, root: Path, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
+    folder: Path, checkout: Checkout, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
 ) -> Path:
     """Writes the library's wheel beside the zip: for the images of any arch."""
     archs: dict[str, list[str]] = {}
-    for arch, architecture in load_architectures(root / "manifests").amd.items():
+    for arch, architecture in checkout.architectures.amd.items():
         archs.setdefault(architecture.pack, []).append(arch)
     files = {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
     with output_errors(folder), tempfile.TemporaryDirectory(prefix=".aotforge-wheel-", dir=folder) as work:
@@ -142,7 +142,7 @@ def _wheel(
 
 
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
-    """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file and wheel in it."""
+    """Whether `path` is new, and its SHA-256. SHA256SUMS lists every zip file and wheel of the folder."""
     with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
@@ -160,7 +160,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
 
 
 def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
-    """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
+    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
@@ -217,7 +217,7 @@ def _check_interface(root: Path, pack: ImagePack) -> None:
         ours = served.get(operator.name)
         if ours is not None and ours.interface() != operator.interface():
             raise InterfaceError(
-                f"operator {operator.name}: {pack.name} was built for another interface than that of {root / DEFINITION}",
+                f"operator {operator.name}: {pack.name} has another interface than {root / DEFINITION}",
                 cause="the images were built from another commit of this repository",
                 hint="build them again: ./dev build --arch ...",
             )

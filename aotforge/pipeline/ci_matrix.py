@@ -1,4 +1,4 @@
-"""Matrix of the jobs in continuous integration that compile parts of a build; `.github/workflows/ci.yml` uses it."""
+"""Matrix of the CI jobs that compile parts of a build, for `.github/workflows/build.yml`."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SECONDS_PER_UNIT = 3.2e-5
 
 
 def matrix(request: CiRequest) -> list[dict[str, object]]:
-    """One row per job: its unique `name`, the `arch` and `part` that it compiles, and its estimated `minutes`.
+    """One row per job: its `name`, the `arch` and `part` that it compiles, and its estimated `minutes`.
 
     Raises UnsupportedError for a matrix that is too large, and what `make_plans` raises.
     """
@@ -49,7 +49,7 @@ def estimate(jobs: Sequence[CompileJob]) -> float:
 
 
 def part_count(plan: Plan, minutes: float) -> int:
-    """The fewest parts of the plan that take `minutes` each. Raises UnsupportedError for less than the set-up."""
+    """The fewest parts of the plan that take `minutes` each. Raises UnsupportedError."""
     if minutes <= SETUP_MINUTES:
         raise UnsupportedError(
             f"--minutes {minutes:g} leaves no time to compile",

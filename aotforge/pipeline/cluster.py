@@ -1,4 +1,4 @@
-"""Builds on a Dask cluster: its workers compile and verify, this process stores their images and verdicts.
+"""Builds on a Dask cluster, whose workers return images and verdicts.
 
 Dask schedules, retries and moves the jobs of lost workers. Only a command that uses a cluster imports it.
 """
@@ -79,7 +79,7 @@ class Cluster:
         except Exception as error:
             raise ClusterError(
                 f"the scheduler {self.address} cannot be used: {error}",
-                cause="no scheduler is at this address, its certificates do not fit, or Dask has another version",
+                cause="no scheduler is there, its certificates do not fit, or Dask has another version",
                 hint="start one from this checkout: ./dev python -m dask scheduler (docs/scale.md)",
             ) from error
 
@@ -137,11 +137,11 @@ class Cluster:
             raise ClusterError(
                 f"job {key} has no result: {error}",
                 cause=f"workers could not run it, {RETRIES + 1} times, or were killed; their logs have more",
-                hint="repair that and run the same command again, which resumes; without a scheduler this machine is used",
+                hint="repair that and run the same command again, which resumes",
             ) from error
 
     def _check_workers(self, resource: str) -> None:
-        """Notes workers that cannot be used. Raises ClusterError without scheduler or usable workers for too long."""
+        """Notes workers that cannot be used. Raises ClusterError without usable ones for too long."""
         present: dict[str, Any] = {}
         if self.client.status == "running":
             present = self.client.scheduler_info(n_workers=-1)["workers"]
@@ -163,7 +163,7 @@ class Cluster:
                 cause="the refused workers are of another version"
                 if refused
                 else "no worker has joined, or the scheduler has ended",
-                hint="start workers from this checkout (docs/scale.md), then run the same command again, which resumes",
+                hint="start workers from this checkout (docs/scale.md) and run the same command again",
             )
 
     def scheduler(self, jobs: list[CompileJob], settings: CompileSettings) -> ClusterScheduler:
@@ -181,11 +181,11 @@ class Cluster:
     ) -> VerifyReport:
         """A verdict on every image, as `verify_images`. Images that fail are executed again on this machine.
 
-        That confirms the failure and names source lines. Raises ClusterError, and what `verify_images` raises.
+        This confirms the failure and names source lines. Raises ClusterError, and as `verify_images`.
         """
         from aotforge.targets.backends import backend_of_arch  # noqa: PLC0415 - the emulator, as below
+        from aotforge.verify import verdict_store as store  # noqa: PLC0415 - as below
         from aotforge.verify.verdict import VerifyEvent  # noqa: PLC0415 - as below
-        from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key  # noqa: PLC0415 - as below
         from aotforge.verify.verify_plan import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
             TIMEOUT,
             image_tasks,
@@ -195,9 +195,9 @@ class Cluster:
         began, cache = time.monotonic(), self.request.cache
         tasks: dict[str, ImageTask] = {}
         for task in image_tasks(plan, images, self.request.kernels):
-            key = verdict_key(task)
+            key = store.verdict_key(task)
             emulated = backend_of_arch(task.arch).executed_by == "virtual GPU"
-            if emulated and load_verdict(cache, key, task) is None:
+            if emulated and store.load_verdict(cache, key, task) is None:
                 tasks[key] = task
         instructions = _instructions(tasks.values())
         jobs = {key: (_short(task), instructions, TIMEOUT) for key, task in tasks.items()}
@@ -205,7 +205,7 @@ class Cluster:
         for key, verdict in self.map(verify_image, jobs, plan.toolchain):
             task = tasks[key]
             if verdict.outcome == "passed" and verdict.digest == task.digest:
-                store_verdict(cache, key, verdict)
+                store.store_verdict(cache, key, verdict)
                 executed.add(task.key)
                 observer.verdict(VerifyEvent(verdict=verdict, done=len(executed), total=len(tasks)))
 
@@ -236,9 +236,7 @@ def _difference(resource: str, resources: Mapping[str, float]) -> str:
     for name in resources:
         if name.startswith(f"{PREFIX}-"):
             return f"it has {'another toolchain' if name.split('-')[1] != wanted[1] else 'other sources'}"
-    return (
-        "it was started without --preload aotforge.pipeline.cluster_worker, or that failed: its log says why"
-    )
+    return "it was started without --preload aotforge.pipeline.cluster_worker, or that failed: see its log"
 
 
 def _short(task: ImageTask) -> ImageTask:
@@ -269,7 +267,7 @@ class ClusterScheduler:
     failures: list[Outcome] = field(default_factory=list)
 
     def run(self) -> None:
-        """Works until every job is done or failed; waits for jobs that other builds on this machine are compiling.
+        """Works until every job is done or failed; waits for jobs that other builds here are compiling.
 
         Raises CacheError, ClusterError; what is finished by then is in the cache.
         """

@@ -1,8 +1,8 @@
 """Jobs of a build on the workers of a Dask cluster, and what a worker is.
 
-`dask worker --preload aotforge.pipeline.cluster_worker` starts a worker of this checkout. It declares its toolchain and
-its sources as a Dask resource, and the scheduler gives a build's jobs to workers with the same resource only. A worker's
-cache folder (AOTFORGE_CACHE) has compiled helpers only: images and verdicts return to the build.
+`dask worker --preload aotforge.pipeline.cluster_worker` starts a worker of this checkout. It declares its
+toolchain and sources as a Dask resource, and the scheduler gives a build's jobs to workers with the same one.
+Images and verdicts return to the build; a worker's cache folder (AOTFORGE_CACHE) has compiled helpers only.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Instructions = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def resource_name(toolchain: Toolchain, root: Path = ROOT) -> str:
-    """The Dask resource of workers with this toolchain and the sources of the checkout `root`: a digest of each."""
+    """The Dask resource of workers with this toolchain and the sources in `root`: a digest of each."""
     return f"{PREFIX}-{json_digest(asdict(toolchain))[:12]}-{sources_digest(root)}"
 
 
 def sources_digest(root: Path = ROOT) -> str:
-    """Digest of all sources that decide the bytes of images and verdicts, and of the messages. Raises ToolchainError."""
+    """Digest of all sources that decide images, verdicts and messages. Raises ToolchainError."""
     kernels = {path.relative_to(root).as_posix(): path for path in sorted(root.glob("kernels/**/*.py"))}
     groups = [group_digest(name) for name in ("compile worker", "verifier", "cluster")]
     return json_digest({"groups": groups, "kernels": files_digest(kernels), "numpy": version("numpy")})[:12]
@@ -61,7 +61,7 @@ async def dask_setup(worker: Any) -> None:
 
 
 def compile_job(resource: str, job: CompileJob, limits: WorkerLimits) -> Attempt:
-    """An image, tried twice as on one machine. Raises ToolchainError, CacheError for a worker that cannot compile."""
+    """An image, tried twice as on one machine. Raises ToolchainError, CacheError."""
     check_sources(resource)
     compiler = TOOLS.compiler(limits)
     attempt = compiler.compile(job)
@@ -75,7 +75,7 @@ def verify_image(resource: str, task: ImageTask, instructions: Instructions, sec
 
 
 def check_sources(resource: str) -> None:
-    """Raises ToolchainError where files were replaced after the worker was started: workers read them during a job."""
+    """Raises ToolchainError where files, which jobs read, were replaced after the worker started."""
     if resource.rpartition("-")[2] != sources_digest():
         raise ToolchainError(
             f"the sources in {ROOT} were changed after the worker was started",

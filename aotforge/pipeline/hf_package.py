@@ -27,7 +27,7 @@ class PackageReport:
 
 
 def package_release(root: Path, release: Path) -> PackageReport:
-    """Writes <release>-hf-kernel beside the release folder, which sources of the checkout `root` made. Raises ReleaseError."""
+    """Writes <release>-hf-kernel beside the release folder, of the sources in `root`. Raises ReleaseError."""
     opened = Release.open(release)
     manifest = load_release_manifest(root / "manifests" / "release.yaml").at(opened.name)
     archs = {one.pack.name: open_files(one.pack).signature.archs for one in opened.packs()}

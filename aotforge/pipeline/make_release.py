@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
@@ -85,8 +84,8 @@ class ReleaseReport:
 def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
     """Everything up to a folder that can be published.
 
-    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated check; then
-    nothing is recorded.
+    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated
+    check; then nothing is recorded.
     """
     root = request.root
     # a missing key is reported at once instead of after an hour
@@ -94,7 +93,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
     built = build(
-        request.build(request.archs or load_architectures(root / "manifests").emulated),
+        request.build(request.archs or request.checkout.architectures.emulated),
         observer=observer,
     )
     if built.release.development and not request.development:

@@ -1,4 +1,4 @@
-"""Parts of a build: each machine compiles and verifies its part of the jobs into a cache, where a build finds them."""
+"""Parts of a build: jobs that one machine compiles and verifies into a cache."""
 
 import heapq
 import re
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class PartReport:
-    """A compiled part. `images`: jobs of the part; `compiled`, `cached`, `executed` and `known` as in `BuildReport`."""
+    """A compiled part. `images` are its jobs; the other numbers are those of `BuildReport`."""
 
     part: Part
     images: int
@@ -82,8 +82,8 @@ def weight(job: CompileJob) -> float:
 def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...], ...]:
     """`count` parts of about the same weight, every job in exactly one, each in the order of `jobs`.
 
-    The heaviest job goes first, to the lightest part so far; job key and part number decide ties, so the order of
-    `jobs` does not matter. No part weighs more than 4/3 of the heaviest part of the best division (Graham, 1969).
+    The heaviest job goes first, to the lightest part so far; job key and part number decide ties. No part
+    weighs more than 4/3 of the heaviest part of the best division (Graham, 1969).
     """
     parts: list[set[str]] = [set() for _ in range(count)]
     loads = [(0.0, number) for number in range(count)]
@@ -95,9 +95,9 @@ def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...
 
 
 def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport:
-    """Compiles and verifies the request's part of every pack into the cache folder, and the shared cache to write to.
+    """Compiles and verifies the request's part of every pack into the cache folder and the shared cache.
 
-    A build of the same request that uses these caches compiles and executes nothing. Raises what `build` raises for images.
+    A build that uses these caches compiles and executes nothing. Raises what `build` raises for images.
     """
     part = parse_part(request.part)
     executions, plans = resolve_targets(request, (KERNELS,), observer=observer)

@@ -27,8 +27,7 @@ _KEPT = {"AOTFORGE_SOURCES", "AOTFORGE_PYTHON"}
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """The compared archives by name, and the number of images that were compiled, all from source. `published`: a folder with the same
-    archives, none where none was given."""
+    """The compared archives by name, and the number of compiled images. `published`: folder of the same."""
 
     release: str
     commit: str
@@ -52,8 +51,8 @@ class Reproduction:
 def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
     """Builds the release again and compares.
 
-    Raises ReproduceError when an archive differs, explained if the released files are available, when these differ, or when an image
-    was not compiled; ToolchainError, UnknownNameError and what the build raises.
+    Raises ReproduceError when an archive differs, explained if the released files are available, or when an
+    image was not compiled; ToolchainError, UnknownNameError and what the build raises.
     """
     record = load_record(request.root / "releases", request.release)
     if request.work:
@@ -90,7 +89,7 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
 
 
 def _make_empty(folder: Path) -> None:
-    """Makes a folder that must be empty: an older build in it would be taken as this one. Raises OutputError."""
+    """Makes a folder, which must be empty: an older build would be taken as this one. Raises OutputError."""
     with output_errors(folder):
         make_folders(folder)
         if any(folder.iterdir()):
@@ -191,8 +190,7 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
 
 
 def _check_published(folder: Path, record: Record) -> None:
-    """Raises ReproduceError unless a folder has the recorded archives, and else only files of other kinds that releases have; OutputError
-    when it cannot be read."""
+    """Raises ReproduceError unless the only archives in a folder are the recorded ones; OutputError."""
     with output_errors(folder):
         paths = sorted(folder.iterdir())
     expected, lines = dict(record.tars), []

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
+
+from aotforge.plan.checkout import Checkout
 
 Archs = Annotated[
     tuple[str, ...],
@@ -26,7 +29,7 @@ _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Every request: the checkout `root`, the cache, at most `jobs` processes, and the caller's `environment`."""
+    """Every request: the checkout `root`, the cache, and the caller's `environment`."""
 
     root: Path
     cache: Annotated[Path, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
@@ -35,10 +38,15 @@ class Request:
     ] = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def checkout(self) -> Checkout:
+        """The checkout's manifests and rules, for every stage of the task."""
+        return Checkout(self.root)
+
     @property
     def kernels(self) -> Path:
         """Folder of the kernel families."""
-        return self.root / "kernels"
+        return self.checkout.kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +61,12 @@ class ImagesRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRequest(ImagesRequest):
-    """Images that shared caches may have and that a cluster may make; none by default."""
+    """Images that shared caches may have (docs/scale.md) and a cluster may make; none by default."""
 
     cache_from: Annotated[
         str | None,
-        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder (default: AOTFORGE_CACHE_FROM)",
+        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder "
+        "(default: AOTFORGE_CACHE_FROM)",
     ] = None
     cache_to: Annotated[
         str | None,
@@ -144,7 +153,7 @@ class PacksRequest(CachedRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest(CachedRequest):
-    """Images of `archs` and `profile`, or those in the folder `release`, where `archs` selects from its archs."""
+    """Images of `archs` and `profile`, or those of the folder `release`, from which `archs` selects."""
 
     only: Annotated[tuple[str, ...], ONLY] = ()
     release: Annotated[

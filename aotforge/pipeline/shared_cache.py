@@ -62,7 +62,7 @@ def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[
 
 
 class SharedVerdicts:
-    """Files of the verdict store that belong to a plan's images, between the cache folder and shared places."""
+    """Verdicts on a plan's images, between the cache folder and shared places."""
 
     def __init__(
         self,
@@ -73,15 +73,19 @@ class SharedVerdicts:
         cache: Path,
         shared: SharedObjects,
     ) -> None:
-        from aotforge.verify.verdict_store import VERSION, verdict_key  # noqa: PLC0415 - numpy: 80 ms of a no-op build
-        from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+        from aotforge.verify.verdict_store import VERSION, verdict_key  # noqa: PLC0415 - numpy: 80 ms
+        from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms
 
         self._tasks = {verdict_key(task): task for task in image_tasks(plan, images, kernels)}
         self._cache = cache
         self._shared = shared
         self._objects = ObjectCache(
-            cache=cache, kind=f"verdicts-{VERSION}", parse=lambda data, key: data, write=write_atomic, shared=shared
-        )  # fmt: skip
+            cache=cache,
+            kind=f"verdicts-{VERSION}",
+            parse=lambda data, key: data,
+            write=write_atomic,
+            shared=shared,
+        )
 
     def fetch(self) -> None:
         """Puts verdicts that the folder lacks into it. Raises CacheError, OutputError."""

@@ -18,6 +18,7 @@ from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
@@ -206,7 +207,7 @@ def check_dispatch(opened: OpenPack, root: Path) -> None:
     names = [kernel.name for kernel in opened.dispatch.kernels] if profile != signature.profile else []
     try:
         plan = plan_project(
-            root, archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
+            Checkout(root), archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
         )
         compare_dispatch(opened, plan)
     except (PackError, UnknownNameError, UnsupportedError) as error:

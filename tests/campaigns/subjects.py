@@ -14,13 +14,12 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.errors import ExecutionError
 from aotforge.plan.model import CompileJob
-from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from aotforge.verify.interpreter.number_formats import EPSILON
 from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
-from tests.support.families import PROJECT, architectures
+from tests.support.families import PROJECT, architectures, plan_project
 from vgpu.emulator.decoded import Checks, Listing
 from vgpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
 from vgpu.emulator.program import Emulator, Program

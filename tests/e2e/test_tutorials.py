@@ -12,12 +12,11 @@ from invoke.parser import Parser
 
 import tasks
 from aotforge.library.operator_functions import HEADER, function_sources
-from aotforge.plan.planner import plan_project
 from tests.e2e import test_owner_pages
 from tests.e2e.checkouts import ROOT, shrink_smoke
 from tests.e2e.owner_pages import PAGES as OWNER_PAGES
 from tests.e2e.pages import DOCS, blocks, execute, listings, script, task_lines, tutorial_checkout, tutorials
-from tests.support.families import FAKE_TOOLCHAIN
+from tests.support.families import FAKE_TOOLCHAIN, plan_project
 
 
 def run_page(page: str, folder: Path) -> str:

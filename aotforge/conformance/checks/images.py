@@ -122,12 +122,13 @@ def _paths(pack: _Pack) -> Finding:
 
 def _planned(pack: _Pack) -> Finding:
     """Compares with this checkout's plan, in both directions: every call, choice and image."""
+    from aotforge.plan.checkout import Checkout  # noqa: PLC0415 - as below
     from aotforge.plan.planner import plan_project  # noqa: PLC0415 - imports the kernels' rules
 
     what = f"every planned image of {pack.name} present, none unexpected"
     signature = pack.opened.signature
     try:
-        plan = plan_project(pack.context.checkout, archs=signature.archs, profile=signature.profile)
+        plan = plan_project(Checkout(pack.context.checkout), archs=signature.archs, profile=signature.profile)
     except ToolchainError as error:
         return not_run("images", what, error.what)
     except AotforgeError as error:

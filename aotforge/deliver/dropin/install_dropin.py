@@ -50,7 +50,7 @@ def install_dropin(
     packs = [pack for pack, _ in listing.images]
     if archs:
         architectures = load_architectures(checkout / "manifests")
-        packs = [select_archs(architectures, group)[0] for group in by_pack(checkout, archs)]
+        packs = [select_archs(architectures, group)[0] for group in by_pack(architectures, archs)]
     with tempfile.TemporaryDirectory(prefix="aotforge-drop-in-") as scratch:
         extracted = extract_release(release, packs, Path(scratch))
         source = read_prefix(extracted.prefix, release=listing.release)

@@ -13,6 +13,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError, suggest
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import CompileJob, Plan
@@ -111,7 +112,7 @@ def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> N
 
 def _find_image(request: CostRequest, name: str) -> Candidate:
     """An image by job label, or by at least eight digits of the job's key."""
-    plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
+    plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
     job = next((j for j in plan.jobs if name == j.label), None)
     if job is None and len(name) >= 8:
         job = next((j for j in plan.jobs if j.key.startswith(name)), None)

@@ -54,7 +54,7 @@ def estimate_setting(
     setting: Any,
     shapes: Sequence[Any],
 ) -> list[TunedCost]:
-    """Estimates of one setting by shape, on a worker. Raises ToolchainError on one with another cost model."""
+    """Estimates of one setting by shape, on a worker. Raises ToolchainError."""
     check_sources(resource)
     if model != model_digest():
         raise ToolchainError("the worker's checkout has another cost model")

@@ -23,6 +23,7 @@ from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
@@ -132,7 +133,7 @@ def tune(
 
 def _functionals(request: TuneRequest) -> Iterator[tuple[str, dict[str, str]]]:
     """Kernels with the options of their choices. Raises what planning raises."""
-    plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
+    plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
     for planned in plan.kernels:
         name = f"{planned.family}.{planned.name}"
         _, kernel = find_kernel(request.root, name)

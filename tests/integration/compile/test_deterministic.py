@@ -15,8 +15,8 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_one, compile_plan
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
 KERNELS = ROOT / "kernels"

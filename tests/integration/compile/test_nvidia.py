@@ -14,10 +14,9 @@ from aotforge.compile.image_set import violations
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
 from aotforge.targets.nvidia.cubin import read_cubin
-from tests.support.families import PROJECT, architectures, copy_tiny, plan_of
+from tests.support.families import PROJECT, architectures, copy_tiny, plan_of, plan_project
 
 pytestmark = pytest.mark.compiler
 

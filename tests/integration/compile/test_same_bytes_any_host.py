@@ -18,7 +18,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import worker_environment
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
 _REST = "dropout=false,mask=window"

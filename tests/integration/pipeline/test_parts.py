@@ -1,4 +1,4 @@
-"""A release from three parts has the bytes of one machine's: by one shared cache, and by three cache folders."""
+"""A release from three parts has the bytes of one machine's: by a shared cache, and by three folders."""
 
 from __future__ import annotations
 

@@ -29,11 +29,12 @@ from pathlib import Path
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.devtools.cost.rates import model_of
 from vgpu.code_object import CodeObjectError
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from vgpu.emulator.targets import emulated_target
 
-plan = plan_project(Path.cwd(), archs=["gfx1159"], profile="quick")
-relative = plan_project(Path.cwd(), archs=["gfx1150"], profile="quick")
+plan = plan_project(Checkout(Path.cwd()), archs=["gfx1159"], profile="quick")
+relative = plan_project(Checkout(Path.cwd()), archs=["gfx1150"], profile="quick")
 jobs = {job.label.replace("gfx1159", "gfx1150"): job for job in plan.jobs}
 fields = ("cures", "constants", "options", "signature", "aliases")
 print(json.dumps({

@@ -20,7 +20,6 @@ from aotforge.cli.program import main
 from aotforge.cli.settings import ROOT
 from aotforge.errors import UsageError
 from aotforge.release.model import load_release_manifest
-from aotforge.release.release import DESCRIPTION_FORMAT
 
 MOST_TASKS, MOST_FLAGS_OF_BUILD = 36, 14
 
@@ -158,16 +157,6 @@ def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
     monkeypatch.setattr(TASKS["lint"], "body", full)
     code, _, text = outcome(capsys, "lint")
     assert code == 3 and "cannot use /tmp/x: No space left on device\nLikely cause: the disk is full" in text
-
-
-def test_a_value_of_a_release_is_one_line_of_differences(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forged = SimpleNamespace(kind="origin", name="commit", before="one", after="two\nfile    SHA256SUMS: forged")
-    monkeypatch.setattr("aotforge.release.compare.compare_releases", lambda *_: [forged])
-    monkeypatch.setattr("aotforge.cli.release.asdict", vars)
-    code, out, err = outcome(capsys, "release.diff", "one", "two")
-    assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out, err
 
 
 def test_a_user_without_a_home() -> None:

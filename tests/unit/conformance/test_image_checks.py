@@ -17,6 +17,7 @@ from aotforge.conformance.findings import Finding
 from aotforge.errors import PackError, ToolchainError
 from aotforge.pack.writer import write_pack
 from aotforge.plan import planner
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.release.contents import PackContents
 from aotforge.release.layout import TOP
@@ -98,8 +99,12 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         development=given.development,
     )
 
-    def plan_project(root: Path, *, archs: tuple[str, ...], profile: str) -> Plan:
-        assert (root, archs, profile) == (tmp_path / "checkout", given.plan.archs, given.plan.profile)
+    def plan_project(checkout: Checkout, *, archs: tuple[str, ...], profile: str) -> Plan:
+        assert (checkout.root, archs, profile) == (
+            tmp_path / "checkout",
+            given.plan.archs,
+            given.plan.profile,
+        )
         return given.planned()
 
     monkeypatch.setattr(planner, "plan_project", plan_project)

@@ -10,8 +10,8 @@ import pytest
 
 from aotforge.errors import InterfaceError
 from aotforge.library.interface import DEFINITION, check_interfaces, library_operators
-from aotforge.plan.planner import plan_project
 from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
 

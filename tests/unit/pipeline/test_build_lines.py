@@ -9,9 +9,8 @@ from typing import Any, cast
 from aotforge.compile.image_set import resources, spills
 from aotforge.pipeline.build_release import BuildReport, _next_steps, pytorch_use
 from aotforge.plan.model import LeftOut, ServedGate
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
-from tests.support.families import PROJECT
+from tests.support.families import PROJECT, plan_project
 from tests.unit.compile.test_resources import GFX908, stats
 
 
@@ -46,7 +45,8 @@ def test_a_build_reports_whether_pytorch_will_use_its_images() -> None:
     (mixed,) = pytorch_use([core, smoke], "0.13")
     assert mixed.startswith("PyTorch will use these images: no on gfx90a, because profile smoke does not")
     assert mixed.endswith(
-        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
+        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls "
+        "served"
     )
     (some,) = pytorch_use([plan("core-only", "gfx908")], "0.11")
     assert "no, because these kernels do not serve" in some and "build without --only" in some

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.parts import Part, parse_part, split, weight
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.plan.planner import plan_project
-from tests.support.families import PROJECT
+from tests.support.families import PROJECT, plan_project
 
 
 @cache

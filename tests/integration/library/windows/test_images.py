@@ -12,9 +12,9 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.pack.writer import write_pack
-from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
 from tests.support.attention import FP16, Problem, Tensor
+from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT, build_objects
 from tests.support.windows import WindowsObjects, linux_run, missing_mingw, run
 from tests.support.wine import Wine, windows_path

@@ -330,7 +330,7 @@ def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
     with pytest.raises(UnknownNameError, match="no image atn_fwd") as caught:
         cost(request("atn_fwd"))
     assert "flash.attn_fwd" in caught.value.hint and ":" not in caught.value.hint  # kernels, not labels
-    from aotforge.plan.planner import plan_project
+    from tests.support.families import plan_project
 
     job = next(
         j for j in plan_project(PROJECT, archs=["gfx908"]).jobs
