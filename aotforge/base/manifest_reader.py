@@ -49,7 +49,8 @@ class Document:
         return self.values
 
     def line(self, location: Location) -> int:
-        """Line of the deepest part of `location` that exists; for a missing key, of the mapping it belongs in."""
+        """Line of the deepest part of `location` that exists; for a missing key, of the mapping it belongs
+        in."""
         line, node = 1, self.node
         for part in location:
             if isinstance(node, yaml.MappingNode):
@@ -64,7 +65,8 @@ class Document:
 
 
 def read_yaml(path: Path) -> Document:
-    """One YAML file. Raises ManifestError (file, line) for malformed YAML and for anything but one mapping."""
+    """One YAML file. Raises ManifestError (file, line) for malformed YAML and for anything but one
+    mapping."""
     try:
         return parse_yaml(path.read_text(encoding="utf-8"), path)
     except OSError as error:
@@ -116,7 +118,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(path: Path, model: type[M]) -> M:
-    """Read one YAML file as `model`. Raises ManifestError (file, line, key) for anything that does not fit."""
+    """Read one YAML file as `model`. Raises ManifestError (file, line, key) for anything that does not
+    fit."""
     return _validated(read_yaml(path), model)
 
 
@@ -165,7 +168,8 @@ def _cause(model: type[BaseModel], error: Any) -> str:
 
 
 def _fields(model: type[BaseModel], location: Location) -> tuple[str, ...]:
-    """Field names of the model that `location` leads to; none when it leads through a type that is not a model."""
+    """Field names of the model that `location` leads to; none when it leads through a type that is not a
+    model."""
     current: Any = model
     for part in location:
         if isinstance(current, type) and issubclass(current, BaseModel):

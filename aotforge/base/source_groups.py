@@ -1,7 +1,8 @@
 """The one list of this project's own sources that enter digests and containers.
 
-A pattern is relative to the checkout, or to the folder of the installed packages; `!` excludes. A group is only as good as
-its patterns: one that matches no file (a renamed folder) raises, so that no digest silently covers less than it names.
+A pattern is relative to the checkout, or to the folder of the installed packages; `!` excludes. A group is
+only as good as its patterns: one that matches no file (a renamed folder) raises, so that no digest silently
+covers less than it names.
 """
 
 import hashlib
@@ -37,7 +38,8 @@ _TARGETS = (
 )
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and zstandard only
+    # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and
+    # zstandard only
     "compile worker": (
         "aotforge/__init__.py",
         "aotforge/errors.py",
@@ -73,7 +75,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/targets/amd/code_object.py",
         "aotforge/targets/amd/occupancy.py",
     ),
-    # how `./dev tune --device` checks and times an image
+    # how `./dev tune all --device` checks and times an image
     "device timing": (
         "aotforge/verify/device/*.py",
         "aotforge/devtools/tune/device_times.py",
@@ -110,7 +112,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
-    """Files of a group by their path below `root`, sorted. Raises ToolchainError when a pattern matches nothing."""
+    """Files of a group by their path below `root`, sorted. Raises ToolchainError when a pattern matches
+    nothing."""
     patterns = GROUPS[group]
     found: dict[str, Path] = {}
     for pattern in patterns:
@@ -122,7 +125,7 @@ def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
         if not matched:
             raise ToolchainError(
                 f"the sources of the group {group!r} are incomplete: {pattern} matches no file below {root}",
-                cause="the checkout is incomplete, or a file was renamed without aotforge/base/source_groups.py",
+                cause="the checkout is incomplete, or a file was renamed without source_groups.py",
                 hint="git status shows what is missing; git checkout -- . restores it",
             )
         if pattern.startswith("!"):

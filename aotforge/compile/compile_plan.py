@@ -28,7 +28,8 @@ _LISTED = 20
 
 
 class JobRunner(Protocol):
-    """Runs jobs: `Scheduler`, `RemoteScheduler`, or the pipeline's for a cluster. `failures` are jobs that failed twice."""
+    """Runs jobs: `Scheduler`, `RemoteScheduler`, or the pipeline's for a cluster. `failures` are jobs that
+    failed twice."""
 
     failures: list[Outcome]
 
@@ -51,11 +52,13 @@ def compile_plan(
     execution: ExecutionTarget | None = None,
     runner: MakeRunner | None = None,
 ) -> ImageSet:
-    """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by `runner`.
+    """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by
+    `runner`.
 
-    `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed twice (all others are
-    finished first), ResourceError for spills and shared memory that must be rejected, CacheError, ToolchainError; with an execution target
-    also LimitError and ExecutorError. Finished images stay in the cache in every case.
+    `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed
+    twice (all others are finished first), ResourceError for spills and shared memory that must be rejected,
+    CacheError, ToolchainError; with an execution target also LimitError and ExecutorError. Finished images
+    stay in the cache in every case.
     """
     build = _Build(plan, architectures, cache, on_event)
     build.scan()
@@ -100,10 +103,11 @@ def compile_one(
     limits: WorkerLimits | None = None,
     execution: ExecutionTarget | None = None,
 ) -> KernelImage:
-    """One job in a fresh worker, without the cache: the reproduction of a failure. `scratch` is an empty folder.
+    """One job in a fresh worker, without the cache: the reproduction of a failure. `scratch` is an empty
+    folder.
 
-    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution target
-    also LimitError and ExecutorError.
+    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution
+    target also LimitError and ExecutorError.
     """
     with Cache(scratch) as cache:
         failures = _compile(
@@ -120,7 +124,7 @@ def toolchain_of(execution: ExecutionTarget | None, *, cache: Path) -> Callable[
     """For `plan_project`: reads the compiler of this machine, or of the execution target's rootfs."""
     if execution is None or execution.rootfs is None:
         return read_toolchain
-    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - executors: a build on this machine needs none
+    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - executors
 
     return lambda pinned: rootfs_toolchain(execution, pinned, cache=cache)
 
@@ -136,7 +140,8 @@ def _compile(
     report: Callable[[Outcome], None],
     runner: MakeRunner | None = None,
 ) -> list[Outcome]:
-    """Compile into the cache, in workers of this process, of the execution target's rootfs, or by `runner`. Returns the failures."""
+    """Compile into the cache, in workers of this process, of the execution target's rootfs, or by `runner`.
+    Returns the failures."""
     settings = CompileSettings(
         store=cache,
         allocator=build_allocator(cache.folder),
@@ -217,7 +222,7 @@ class _Build:
             raise ResourceError(
                 f"{len(rejected)} limits are exceeded:\n{_list(rejected)}",
                 cause="the setting's blocks are too large for the arch",
-                hint="change the setting in manifests/tuning/ARCH.yaml or, of a kernel without one there, in its family's rules.py",
+                hint="change the setting in manifests/tuning/ARCH.yaml, or in the family's rules.py",
             )
         return images
 

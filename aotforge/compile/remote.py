@@ -19,7 +19,7 @@ from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, 
 from aotforge.errors import ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build
-from aotforge.run.step import ExecutionTarget, Step, StepLimits, StepResult
+from aotforge.run.step import ExecutionTarget, Step, StepLimits
 from aotforge.toolchain.triton import Toolchain
 
 _START_SECONDS = 600.0
@@ -42,7 +42,8 @@ class RemoteScheduler:
     def run(self) -> None:
         """Work until every job is done or failed; waits for jobs that other builds are compiling.
 
-        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the cache.
+        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the
+        cache.
         """
         waiting = longest_first(self.jobs)
         while waiting:
@@ -61,19 +62,16 @@ class RemoteScheduler:
     def _compile(self) -> None:
         step = self._step()
         try:
-            result, log = _run(step, self.execution, self._on_message)
+            status, log = _run(step, self.execution, self._on_message)
         except LimitError as error:
             running = ", ".join(
                 sorted(self._claimed[key].label for key in self._started & set(self._claimed))
             )
             error.what += f" while it compiled {running}" if running else ""
             raise
-        killed = [failure.job.label for failure in self.failures if "SIGKILL" in failure.detail]
-        if result.oom_killed and killed:
-            raise step.memory_error(f": {', '.join(killed)}")
         lost = self._claimed.keys() - {failure.job.key for failure in self.failures}
-        if result.status or lost:
-            raise _failed(step, result, log, f"{len(lost)} jobs not finished")
+        if status or lost:
+            raise _failed(step, status, log, f"{len(lost)} jobs not finished")
 
     def _step(self) -> Step:
         limits, jobs = self.settings.limits, self._claimed.values()
@@ -139,16 +137,16 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
     except (OSError, ValueError, LookupError, TypeError):
         pass
     received: dict[str, Any] = {}
-    result, log = _run(step, execution, lambda message, _: received.update(message))
-    if result.status or not received:
-        raise _failed(step, result, log, "no answer")
+    status, log = _run(step, execution, lambda message, _: received.update(message))
+    if status or not received:
+        raise _failed(step, status, log, "no answer")
     toolchain = build(Toolchain, received)
     write_atomic(file, json.dumps(received).encode("ascii"))
     return toolchain
 
 
-def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[StepResult, str]:
-    """Runs a step of the worker: its result and the end of its log. Raises the error that it reports."""
+def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[int, str]:
+    """Runs a step of the worker: its status and the end of its log. Raises the error that it reports."""
     frames, log = Frames(), bytearray()
 
     def on_output(stream: str, data: bytes) -> None:
@@ -162,8 +160,8 @@ def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple
             on_message(message, payload)
 
     try:
-        result = execution.runner.run(replace(step, on_output=on_output), execution.rootfs)
-        return result, log.decode("utf-8", "replace").strip()
+        status = execution.runner.run(replace(step, on_output=on_output), execution.rootfs)
+        return status, log.decode("utf-8", "replace").strip()
     except (LookupError, TypeError, ValueError) as error:
         raise ExecutorError(
             f"{step.name}: the worker's messages are not valid: {error}",
@@ -172,9 +170,9 @@ def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple
         ) from error
 
 
-def _failed(step: Step, result: StepResult, log: str, what: str) -> ExecutorError:
+def _failed(step: Step, status: int, log: str, what: str) -> ExecutorError:
     return ExecutorError(
-        f"{step.name} ended with status {result.status}: {what}",
+        f"{step.name} ended with status {status}: {what}",
         cause=" / ".join(log.splitlines()[-3:]),
         hint="run it again, or with --executor local",
     )

@@ -71,8 +71,8 @@ class Candidate:
 
 
 def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
-    """The release that was written last, in the first of `folders` that holds one of the API levels (default: any). Raises
-    ReleaseError."""
+    """The release that was written last, in the first of `folders` that holds one of the API levels (default:
+    any). Raises ReleaseError."""
     for folder in folders:
         # a name with a dot is a release in progress, or one that was left by a killed process
         found = list(folder.glob(f"[!.]*/{SUMS}"))
@@ -112,7 +112,8 @@ def _unpack_all(release: Release, work: Path) -> Iterator[Archive]:
 def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, ...]]:
     """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
 
-    Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's form.
+    Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's
+    form.
     """
     root.mkdir(parents=True)
     violations: list[str] = []
@@ -146,7 +147,8 @@ def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, 
 
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
-    """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each archive."""
+    """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each
+    archive."""
     packs = ", ".join(sorted(candidate.packs()))
     # those of the same bytes have the same faults
     distinct = {archive.root: archive for archive in candidate.archives}.values()

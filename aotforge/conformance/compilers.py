@@ -57,7 +57,8 @@ class Compilation:
 
 
 def find_compilers(path: str | None = None, *, every: bool = False) -> tuple[Compiler, ...]:
-    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest first."""
+    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest
+    first."""
     chosen: list[Compiler] = []
     for family, program in _PROGRAMS.items():
         names = (program, *(f"{program}-{version}" for version in WANTED[family]))

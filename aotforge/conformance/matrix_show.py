@@ -54,7 +54,8 @@ def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
         color_system="standard" if colour else None,
     )
     print(
-        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level} ({compat.release.api_level})",
+        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level}",
+        f"({compat.release.api_level})",
         file=out,
     )
     for project, title in PROJECTS.items():
@@ -134,7 +135,8 @@ def row_fields(compat: Compatibility, row: Row) -> dict[str, object]:
 
 
 def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> str:
-    """Everything known of a row, or of the row and one AOTriton release, with the evidence of each statement."""
+    """Everything known of a row, or of the row and one AOTriton release, with the evidence of each
+    statement."""
     service, title = compat.service(row), row.name
     texts = []
     if release:

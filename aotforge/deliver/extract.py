@@ -16,7 +16,7 @@ from aotforge.release.release import Release, new_prefix
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractedRelease:
-    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the asm archives; `names` all archives."""
+    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the asm archives; `names` all."""
 
     prefix: Path
     texts: tuple[Path, ...]
@@ -24,7 +24,7 @@ class ExtractedRelease:
 
 
 def extract_release(release: Path, packs: Sequence[str], folder: Path) -> ExtractedRelease:
-    """Unpacks the newest runtime and the packs' images of a release folder into `folder`. Raises ReleaseError."""
+    """Unpacks the newest runtime and the packs' images of a release into `folder`. Raises ReleaseError."""
     opened = Release.open(release)
     images = [opened.archive("images", pack) for pack in packs]
     texts = [opened.archive("asm", pack) for pack in packs]
@@ -37,7 +37,7 @@ def extract_release(release: Path, packs: Sequence[str], folder: Path) -> Extrac
 
 
 def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
-    """Unpacks tarballs of a release into one prefix below `folder`, which must not exist; returns it. Raises ReleaseError."""
+    """Unpacks tarballs into a new prefix below `folder` and returns it. Raises ReleaseError."""
     writer = new_prefix(folder)
     for tarball in tarballs:
         try:
@@ -51,7 +51,8 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
     """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
 
-    Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is taken for one.
+    Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is
+    taken for one.
     """
     if path.is_dir():
         packs = sorted(found.parent for found in path.glob(f"*/{SIGNATURE_FILE}"))

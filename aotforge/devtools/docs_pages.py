@@ -18,7 +18,7 @@ from aotforge.library.operator_functions import HEADER, function_sources
 from aotforge.library.sources import RuntimeManifest
 from aotforge.release.model import ReleaseManifest
 from aotforge.release.record import Record
-from aotforge.run.rootfs.definitions import Containers, Definition
+from aotforge.run.rootfs.definitions import Definition
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -28,7 +28,6 @@ ROOT_PAGES = {
 
 MANIFESTS: Mapping[str, type[BaseModel]] = {
     "manifests/architectures.yaml": Architectures,
-    "manifests/containers.yaml": Containers,
     "manifests/general_costs.yaml": GeneralCosts,
     "manifests/hazards.yaml": Hazards,
     "manifests/profiles.yaml": Profiles,
@@ -38,7 +37,7 @@ MANIFESTS: Mapping[str, type[BaseModel]] = {
     "compat/api_levels.yaml": Interface,
     "compat/pytorch.yaml": Matrix,
     "compat/pytorch_calls.yaml": Calls,
-    "docker/rocm/NAME.yaml": Definition,
+    "docker/NAME.yaml": Definition,
     "releases/RELEASE.json": Record,
 }
 """Files that people write or commit, and the models that read them."""
@@ -76,7 +75,7 @@ def manifest_pages() -> dict[str, str]:
     """A page with every manifest's keys, and a JSON schema for each beside it."""
     parts = [
         "# Manifests\n",
-        "Files that people write, and the release's record. This page is made from the models that read them.",
+        "Files that people write, and the release's record, as the models read them.",
         "An unknown key is an error that names file, line and key.\n",
     ]
     pages = {}

@@ -139,7 +139,8 @@ def _memory(_request: Request) -> str:
     memory, cpus = available_memory(), available_cpus()
     if memory < limits.memory_bytes:
         raise ToolchainError(
-            f"{memory / GIB:.1f} GiB of memory are free, a compile job may take {limits.memory_bytes / GIB:.1f}",
+            f"{memory / GIB:.1f} GiB of memory are free, a compile job may take "
+            f"{limits.memory_bytes / GIB:.1f}",
             cause="other programs, or a limit of the container or cgroup",
             hint="end other programs or raise the limit",
         )
@@ -248,4 +249,5 @@ CHECKS: Mapping[str, tuple[str, Callable[[Request], str]]] = {
     "GPUs": ("install", _gpus),
     "PyTorch": ("install", _pytorch),
 }
-"""Purpose and function of each check, which returns what it found or raises the error of the task that would fail."""
+"""Purpose and function of each check, which returns what it found or raises the error of the task that would
+fail."""

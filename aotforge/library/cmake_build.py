@@ -31,7 +31,8 @@ def cmake_commands(
     jobs: int | None,
     install: str | None,
 ) -> list[list[str]]:
-    """Commands that configure, build and, with a prefix `install`, install. `settings` are cache variables."""
+    """Commands that configure, build and, with a prefix `install`, install. `settings` are cache
+    variables."""
     configure = [cmake, "-S", source, "-B", objects, "-G", "Ninja"]
     configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
     commands = [configure, [cmake, "--build", objects, *(["--parallel", str(jobs)] if jobs else [])]]
@@ -41,7 +42,8 @@ def cmake_commands(
 
 
 def shell_script(commands: list[list[str]]) -> str:
-    """The commands, one after the other, until one fails. `$WORK` replaces `{work}`, whatever characters its value has."""
+    """The commands, one after the other, until one fails. `$WORK` replaces `{work}`, whatever characters its
+    value has."""
 
     def quoted(word: str) -> str:
         return '"$WORK"'.join(shlex.quote(part) if part else "" for part in word.split(WORK)) or "''"
@@ -59,8 +61,8 @@ def configure_and_build(
     environment: Mapping[str, str],
     install: Path | None = None,
 ) -> None:
-    """Configures, builds and, with `install`, installs on this machine; the folders stay for the next build. Raises ToolchainError,
-    RuntimeBuildError with the end of the failed command's output."""
+    """Configures, builds and, with `install`, installs on this machine; the folders stay for the next build.
+    Raises ToolchainError, RuntimeBuildError with the end of the failed command's output."""
     commands = cmake_commands(
         cmake=str(tools.cmake),
         source=str(source),
@@ -77,9 +79,9 @@ def configure_and_build(
 
 @dataclass(frozen=True, kw_only=True)
 class CMakeBuild:
-    """A build in an executor: `sources` are files by name below `{work}/in/source`; `folders` are copied too, by the CMake variable
-    that receives their path. `compilers` (CC, CXX) are added to the environment of a rootfs. Without a rootfs, `tools` of this
-    machine build in the caller's `environment`."""
+    """A build in an executor: `sources` are files by name below `{work}/in/source`; `folders` are copied too,
+    by the CMake variable that receives their path. `compilers` (CC, CXX) are added to the environment of a
+    rootfs. Without a rootfs, `tools` of this machine build in the caller's `environment`."""
 
     name: str
     sources: Mapping[str, Path] = field(default_factory=dict)
@@ -149,9 +151,9 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
             seconds=_SECONDS,
         ),
     )
-    done = execution.runner.run(step, execution.rootfs)
-    if done.status:
-        raise build_error(step.name, done.status, output.decode("utf-8", "replace"))
+    status = execution.runner.run(step, execution.rootfs)
+    if status:
+        raise build_error(step.name, status, output.decode("utf-8", "replace"))
     with output_errors(install):
         (folder / "prefix").rename(install)
         described = (folder / _COMPILER).read_text("utf-8") if build.tools is None else build.tools.compiler

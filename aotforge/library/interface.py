@@ -22,8 +22,8 @@ _VALUE = re.compile(r"X\(op, (\w+), (\w+)\)")
 def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
     """Compare every operator that the library serves itself with the plans' operator of that name.
 
-    A plan may lack some: a profile need not have kernels for all. Raises InterfaceError naming the operator, both hashes
-    and both files.
+    A plan may lack some: a profile need not have kernels for all. Raises InterfaceError naming the operator,
+    both hashes and both files.
     """
     definition = root / DEFINITION
     library = library_operators(definition)
@@ -36,13 +36,13 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
                     f"operator {planned.name}: interface {served.interface_hash()} in {definition}, "
                     f"{planned.interface_hash()} in {rules}",
                     cause=_difference(served, planned),
-                    hint=f"make {DEFINITION} and {rules.relative_to(root)} list the same values in the same order",
+                    hint=f"make {DEFINITION} and {rules.relative_to(root)} list the same values in one order",
                 )
 
 
 def library_operators(definition: Path) -> dict[str, Operator]:
-    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for another
-    file."""
+    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for
+    another file."""
     try:
         text = definition.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:

@@ -33,12 +33,14 @@ _BOUNDS = TarFacts(sha256="", size=2**30, members=10_000)
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryBuild:
-    """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the shared library in it,
+    """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the
+    shared library in it,
     `digests` are the SHA-256 of all files by path there.
 
-    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change a
-    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for
-    Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same inputs.
+    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything
+    that can change a file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol
+    version that a library for Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same
+    inputs.
     """
 
     prefix: Path
@@ -65,9 +67,9 @@ class LibraryBuild:
 class LibraryRequest:
     """A build of `root`/runtime in `cache` at the API level `level` (default: the manifest's).
 
-    With a rootfs in `execution`, its tools build the library, and its digest is their identity; else this machine's. `environment`
-    (default: the process') gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored, because bytes must not
-    depend on them.
+    With a rootfs in `execution`, its tools build the library, and its digest is their identity; else this
+    machine's. `environment` (default: the process') gives PATH, CXX, CC and AOTFORGE_SOURCES; compiler
+    flags in it are ignored, because bytes must not depend on them.
     """
 
     root: Path
@@ -109,7 +111,8 @@ class LibraryRequest:
         return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
 
     def build(self, staged: Path, build: CMakeBuild) -> str:
-        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the compiler's description."""
+        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the
+        compiler's description."""
         zstd = unpack_zstd(
             self.manifest.zstd,
             cache=self.cache,
@@ -132,8 +135,8 @@ class LibraryRequest:
         return build_in_executor(self.execution or local_execution(self.cache), complete, staged / "prefix")
 
     def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
-        """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's prefix/ and returns the
-        notes. Processes may share the cache."""
+        """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's
+        prefix/ and returns the notes. Processes may share the cache."""
         folder = self.cache / LIBRARIES / inputs
 
         def found(*, fresh: bool) -> LibraryBuild | None:

@@ -187,7 +187,7 @@ def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
         return [f"next: ./dev coverage {release}"]  # nothing that a demo of attention or PyTorch could use
     return [
         f"next: ./dev demo --arch {plans[0].archs[0]} --release {release}",
-        f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
+        f"      ./dev dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 
 
@@ -301,7 +301,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         try:
             collect(request.cache, int(request.cache_limit * 2**30))
         except OutputError as error:  # the release is complete
-            note(f"the cache folder stays above --cache-limit: {error.what}")
+            note(f"the cache folder stays above cache-limit: {error.what}")
     return replace(report, shared_cache=tuple(notes))
 
 

@@ -8,13 +8,19 @@ from typing import Annotated
 
 from aotforge.plan.checkout import Checkout
 
-Archs = Annotated[tuple[str, ...], "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
+Archs = Annotated[
+    tuple[str, ...],
+    "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs",
+]
 ONLY = "families, kernels or operators, e.g. flash, flash.bwd_dq or attn_bwd; several are separated by commas"
 Executor = Annotated[
     str,
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
+CACHE_TO = "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder"
+SETTING = "setting"
+"""Marks a field that is a key of aotforge.toml and no flag."""
 Version = Annotated[
     str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
 ]
@@ -26,7 +32,7 @@ class Request:
     """Every request: the checkout `root`, the cache, and the caller's `environment`."""
 
     root: Path
-    cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
+    cache: Annotated[Path, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
     ] = None
@@ -49,7 +55,7 @@ class ImagesRequest(Request):
 
     archs: Archs = ()
     profile: Annotated[
-        str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+        str | None, "smoke, quick, core (the default) or full; see manifests/profiles.yaml"
     ] = None
 
 
@@ -64,27 +70,29 @@ class CachedRequest(ImagesRequest):
     ] = None
     cache_to: Annotated[
         str | None,
-        "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder "
-        "(default: AOTFORGE_CACHE_TO)",
+        CACHE_TO,
+        SETTING,
     ] = None
     cache_root: Annotated[
         Path | None,
-        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT)",
+        "root of trust of the cache to read from, a file",
+        SETTING,
     ] = None
     cache_keys: Annotated[
         Path | None,
-        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or "
-        "AOTFORGE_CACHE_KEY_TARGETS)",
+        "folder of the keys of the cache to write to",
+        SETTING,
     ] = None
     cache_limit: Annotated[
         float,
         "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is "
         "written; what was not used for longest is removed",
+        SETTING,
     ] = 20.0
     scheduler: Annotated[
         str | None,
-        "Dask scheduler whose workers compile and verify: tls://HOST:PORT (docs/scale.md; default: "
-        "AOTFORGE_SCHEDULER, else this machine)",
+        "Dask scheduler whose workers compile and verify, tls://HOST:PORT (docs/scale.md)",
+        SETTING,
     ] = None
 
 
@@ -100,6 +108,7 @@ class PartRequest(CachedRequest, ToolsRequest):
     """A part of a build's images, compiled and verified into the caches."""
 
     part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
+    cache_to: Annotated[str | None, CACHE_TO] = None
     only: Annotated[tuple[str, ...], ONLY] = ()
     verify: Annotated[bool, "execute every image on the virtual GPU"] = True
 

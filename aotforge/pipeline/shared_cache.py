@@ -14,8 +14,7 @@ from aotforge.errors import UnsupportedError
 from aotforge.pipeline.requests import CachedRequest
 from aotforge.plan.model import JobKey, Plan
 
-FROM_VARIABLE, TO_VARIABLE = "AOTFORGE_CACHE_FROM", "AOTFORGE_CACHE_TO"
-SCHEDULER_VARIABLE = "AOTFORGE_SCHEDULER"
+FROM_VARIABLE = "AOTFORGE_CACHE_FROM"
 
 if TYPE_CHECKING:
     from aotforge.pipeline.cluster import Cluster
@@ -28,10 +27,10 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
     Raises PublishError without the keys of the place to write to, TrustError without a valid root of trust.
     """
     source = request.cache_from or request.environment.get(FROM_VARIABLE)
-    target = request.cache_to or request.environment.get(TO_VARIABLE)
+    target = request.cache_to
     if request.cache_limit < 0:
         raise UnsupportedError(
-            f"--cache-limit {request.cache_limit:g} is not a valid size", hint="--cache-limit 20, in GiB"
+            f"cache-limit = {request.cache_limit:g} is not a valid size", hint="cache-limit = 20, in GiB"
         )
     if not source and not target:
         yield NOT_SHARED
@@ -45,7 +44,6 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
         root=str(request.cache_root) if request.cache_root else None,
         keys=request.cache_keys,
         limit=int(request.cache_limit * 2**30),
-        environment=request.environment,
     )
     with open_shared_cache(places, note) as shared:
         yield shared
@@ -53,14 +51,13 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
 
 @contextmanager
 def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster | None]:
-    """The request's cluster, None for this machine. Raises as `open_cluster`."""
-    address = request.scheduler or request.environment.get(SCHEDULER_VARIABLE)
-    if not address:
+    """The request's cluster, connected when the first job is sent; None for this machine. Raises as `open_cluster`."""
+    if not request.scheduler:
         yield None
         return
     from aotforge.pipeline.cluster import open_cluster  # noqa: PLC0415 - not for builds on one machine
 
-    with open_cluster(address, request, note) as cluster:
+    with open_cluster(request.scheduler, request, note) as cluster:
         yield cluster
 
 

@@ -20,7 +20,7 @@ from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
-"""Validity of the signed index; publishing or `release.renew` signs it again."""
+"""Validity of the signed index; publishing or `release.publish --renew` signs it again."""
 
 LIMIT = 16 * 1024 * 1024
 _CHANGED = "it was changed, or signed by other keys than the root names"
@@ -76,7 +76,7 @@ class StoreRepository(Repository):
                 f"the index at {self._store.url} is signed by a key that your newest root replaces",
                 cause="the key for targets was rotated since; its holder may have added or changed entries",
                 hint="compare the entries (`./dev release.list --json`) with your records; then `./dev "
-                "release.renew` signs them with the new key, and `./dev release.yank` marks foreign ones",
+                "release.publish --renew` signs them with the new key, and `./dev release.yank` marks foreign ones",
             )
 
     def write(self, index: Index) -> None:

@@ -65,9 +65,9 @@ def open_index(
         raise InstallError(
             f"{reader.url} is the folder of one release, not a place of published releases",
             cause="an installation checks the publisher's signed index, which a build does not have",
-            hint=f"./dev release.dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or "
+            hint=f"./dev dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or "
             "publish it: "
-            f"./dev release.publish {quote(reader.url)} --to PLACE",
+            f"./dev release.publish --folder {quote(reader.url)} --to PLACE",
         )
     anchor = trusted_root(root, checkout, environment)
     return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)

@@ -35,7 +35,7 @@ _CONFIG = UpdaterConfig(targets_max_length=LIMIT, snapshot_max_length=LIMIT, pre
 _MIRROR = "nothing was installed; use another mirror, and inform the publisher"
 _ORIGINAL = "use the original place, or have the mirror brought up to date"
 _EXPIRED = "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead"
-_RENEW = "check the clock; the publisher signs again with `./dev release.renew`"
+_RENEW = "check the clock; the publisher signs again with `./dev release.publish --renew `"
 _DISTRUSTED = (
     (tuf.DownloadLengthMismatchError, "a file of the index is longer than its signer stated", _MIRROR),
     (tuf.ExpiredMetadataError, _EXPIRED, _RENEW),

@@ -133,7 +133,7 @@ def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images.ls` shows it, and `resources.json`."""
+    """Assembly text of every image, named by the image's SHA-256 as `images` shows it, and `resources.json`."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))

@@ -27,7 +27,7 @@ from aotforge.base.child_processes import child_environment, start_child
 from aotforge.base.files import errors_as, remove_unlocked
 from aotforge.errors import CacheError, ExecutorError
 from aotforge.run.processes import find_program, work_folder
-from aotforge.run.step import RootFS, Step, StepResult, StepRunner
+from aotforge.run.step import RootFS, Step, StepRunner
 
 OWNER = "aotforge.owner"
 """Label of every container of this project: machine and work folder of its step, locked while that runs."""
@@ -51,7 +51,7 @@ class EngineRunner(StepRunner):
     def connect(self) -> AbstractContextManager[Any]:
         """A client of an engine that responds. Raises ExecutorError."""
 
-    def run(self, step: Step, rootfs: RootFS | None) -> StepResult:
+    def run(self, step: Step, rootfs: RootFS | None) -> int:
         """Runs a step in a new container."""
         assert rootfs is not None
         with work_folder(self._folder) as work, self.connect() as client, self._errors(step.name):
@@ -63,10 +63,10 @@ class EngineRunner(StepRunner):
                 killed = container.attrs["State"].get("OOMKilled") or (
                     status == 137 and seconds < step.limits.seconds
                 )
-                result = step.result(status, seconds=seconds, oom_killed=bool(killed))
+                step.checked(status, seconds=seconds, oom_killed=bool(killed))
                 if step.outputs is not None and not status:
                     _receive(container, step.outputs)
-                return result
+                return status
             finally:
                 with suppress(*_ERRORS):  # `prune` removes what cannot be removed now
                     container.remove(force=True, v=True)

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +19,7 @@ from subprocess import PIPE
 from aotforge.base.child_processes import fixed_environment, run_child, start_child
 from aotforge.base.files import errors_as, remove_unlocked, scratch_folder
 from aotforge.errors import CacheError, ExecutorError
-from aotforge.run.step import RootFS, Step, StepResult, StepRunner
+from aotforge.run.step import RootFS, Step, StepRunner
 
 _PREFIX = "step-"
 _PROBE_SECONDS = 30
@@ -40,6 +40,15 @@ def find_program(package: str, program: str) -> str:
         cause=f"there is no {program} on PATH",
         hint=f"apt-get install {package}, or another --executor",
     )
+
+
+def failure(command: Sequence[str]) -> str:
+    """Why a program cannot be run here; '' when it can."""
+    try:
+        done = run_child(command, environment=BARE, capture_output=True, timeout=_PROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip() or f"status {done.returncode}" if done.returncode else ""
 
 
 @contextmanager
@@ -70,7 +79,7 @@ class ProcessRunner(StepRunner):
     def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
         """The command line that runs the step with its files in `work`."""
 
-    def run(self, step: Step, rootfs: RootFS | None) -> StepResult:
+    def run(self, step: Step, rootfs: RootFS | None) -> int:
         """Runs a step as a child process."""
         with work_folder(self._folder) as work:
             for name in ("in", "out"):
@@ -80,10 +89,10 @@ class ProcessRunner(StepRunner):
                     tar.extractall(work / "in", filter="data")
             command, start = self.command(step, rootfs, work), time.monotonic()
             status = run_process(step, command)
-            result = step.result(status, seconds=time.monotonic() - start)
+            step.checked(status, seconds=time.monotonic() - start)
             if step.outputs is not None and not status:
                 shutil.move(work / "out", step.outputs)
-            return result
+            return status
 
     def prune(self) -> list[str]:
         """Removes work folders of killed runs."""
@@ -112,13 +121,7 @@ class BubblewrapRunner(ProcessRunner):
         """Raises ExecutorError when the kernel does not let this user create namespaces."""
         super().__init__(folder)
         self._program = find_program("bubblewrap", "bwrap")
-        command = [*_entered(self._program, Path("/")), "/bin/true"]
-        try:
-            done = run_child(command, environment=BARE, capture_output=True, timeout=_PROBE_SECONDS)
-            trouble = done.stderr.strip() if done.returncode else ""
-        except (OSError, subprocess.TimeoutExpired) as error:
-            trouble = str(error)
-        if trouble:
+        if trouble := failure([*_entered(self._program, Path("/")), "/bin/true"]):
             raise ExecutorError(
                 f"bubblewrap cannot create a sandbox here: {trouble}",
                 cause="the kernel does not let this user create namespaces, as inside many containers",

@@ -3,7 +3,6 @@
 The sandbox has neither network nor files of the user, but for the folders that a call names.
 """
 
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,12 +12,11 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from aotforge.base.child_processes import fixed_environment, run_child
+from aotforge.base.child_processes import fixed_environment
 from aotforge.errors import ExecutorError, LimitError, ToolchainError
-from aotforge.run.processes import BARE, run_process
+from aotforge.run.processes import failure, run_process
 from aotforge.run.step import Step, StepLimits
 
-_PROBE_SECONDS = 30
 _NOT_FOUND = 127
 _OUTPUT_LIMIT = 1 << 20
 FILE_LIMIT = 1 << 28
@@ -81,7 +79,7 @@ class ReleasePrograms:
         start, status = time.monotonic(), None
         ended = run_process(step, words, folder=folder, text=text)
         with suppress(LimitError):
-            status = step.result(ended, seconds=time.monotonic() - start).status
+            status = step.checked(ended, seconds=time.monotonic() - start)
         stdout, stderr = (data.decode("utf-8", "replace") for data in outputs.values())
         if status == _NOT_FOUND:
             raise ExecutorError(f"{step.name} cannot be started", cause=stderr[-300:])
@@ -112,12 +110,7 @@ class ReleasePrograms:
 def available_programs() -> ReleasePrograms:
     """The sandbox of this machine; where there is none, programs run as the caller."""
     words = (which("bwrap") or "", *_OPTIONS)
-    try:
-        command = [*words, *_mounts((), ()), "/bin/true"]
-        done = run_child(command, environment=BARE, capture_output=True, timeout=_PROBE_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return ReleasePrograms(sandbox=())
-    return ReleasePrograms(sandbox=() if done.returncode else words)
+    return ReleasePrograms(sandbox=() if failure([*words, *_mounts((), ()), "/bin/true"]) else words)
 
 
 def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:

@@ -69,32 +69,19 @@ class Step:
         own = [f"{name}={value}" for name, value in self.environment.items()]
         return [word.replace(WORK, work) for word in ("/usr/bin/env", "-i", *own, *limit, *self.command)]
 
-    def result(self, status: int, *, seconds: float, oom_killed: bool = False) -> "StepResult":
-        """The result of this step, which ended after `seconds`. Raises LimitError."""
+    def checked(self, status: int, *, seconds: float, oom_killed: bool = False) -> int:
+        """The status of this step, which ended after `seconds`. Raises LimitError."""
         if status and oom_killed:
-            raise self.memory_error()
+            raise LimitError(
+                f"{self.name} needs more than its limit of {self.limits.memory_bytes / GIB:.3g} GiB of memory",
+                hint="fewer worker processes (--jobs) need less; or run it on a machine with more",
+            )
         if status in {124, 137} and seconds >= self.limits.seconds:  # of `timeout`, and of its SIGKILL
             raise LimitError(
                 f"{self.name} needs more than its limit of {self.limits.seconds:g} s of time",
                 hint="run it on a faster machine, or with more processes (--jobs)",
             )
-        return StepResult(status=status, oom_killed=oom_killed)
-
-    def memory_error(self, detail: str = "") -> LimitError:
-        """The error for exceeded memory."""
-        return LimitError(
-            f"{self.name} needs more than its limit of {self.limits.memory_bytes / GIB:.3g} GiB of memory{detail}",
-            hint="fewer worker processes (--jobs) need less; or run it on a machine with more",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """Exit status (128 + signal when it was killed), and whether the kernel killed a process at the memory
-    limit."""
-
-    status: int
-    oom_killed: bool = False
+        return status
 
 
 class StepRunner(ABC):
@@ -107,10 +94,9 @@ class StepRunner(ABC):
         self._folder = folder
 
     @abstractmethod
-    def run(self, step: Step, rootfs: RootFS | None) -> StepResult:
-        """Runs a step and removes its files and processes; every status is a result.
-
-        The local runner ignores `rootfs`, the others need it. Raises LimitError, ExecutorError, CacheError,
+    def run(self, step: Step, rootfs: RootFS | None) -> int:
+        """Runs a step and removes its files and processes; returns its exit status, 128 + signal when it was
+        killed. The local runner ignores `rootfs`, the others need it. Raises LimitError, ExecutorError, CacheError,
         and what `on_output` raises.
         """
 

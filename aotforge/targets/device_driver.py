@@ -31,7 +31,8 @@ class Driver:
         self.library = library
 
     def call(self, name: str, *arguments: object) -> None:
-        """Raises ExecutionError for a result other than success, AttributeError for a function that is not there."""
+        """Raises ExecutionError for a result other than success, AttributeError for a function that is not
+        there."""
         if code := getattr(self.library, name)(*arguments):
             raise ExecutionError(
                 f"{name}: {self.describe(code)}",
@@ -89,7 +90,8 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device as its driver lists it. `arch` is sm_90 for capability 9.0; `version` is the driver library's."""
+    """A device as its driver lists it. `arch` is sm_90 for capability 9.0; `version` is the driver
+    library's."""
 
     vendor: Vendor
     number: int
@@ -104,7 +106,8 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCall:
-    """A launch as a driver takes it: a workgroup has `threads` and `shared_bytes` of dynamic shared memory."""
+    """A launch as a driver takes it: a workgroup has `threads` and `shared_bytes` of dynamic shared
+    memory."""
 
     function: c_void_p
     grid: tuple[int, int, int]
@@ -114,7 +117,8 @@ class KernelCall:
 
 
 class DeviceContext:
-    """The primary context of a device, current in this thread. After a fault every call fails: end the process."""
+    """The primary context of a device, current in this thread. After a fault every call fails: end the
+    process."""
 
     def __init__(self, device: Device) -> None:
         self.device, self._driver = device, device.driver
@@ -124,7 +128,8 @@ class DeviceContext:
         self._driver.call(self._driver.names[call], *arguments)
 
     def function(self, image: bytes, symbol: str) -> c_void_p:
-        """A kernel of an image, allowed to use all the shared memory of a workgroup. Modules are kept until the process ends."""
+        """A kernel of an image, allowed to use all the shared memory of a workgroup. Modules are kept until
+        the process ends."""
         module, function = c_void_p(), c_void_p()
         self._call("load", byref(module), c_char_p(image))
         self._call("function", byref(function), module, symbol.encode())

@@ -1,7 +1,7 @@
 """Check of one image on all of its cases: executed and compared, in a worker process.
 
-The worker is `python -m aotforge.verify.check_image FD PARENT KERNELS_ROOT CACHE [LANES=INTERPRETER...]`, started by
-pool.py. It receives tasks and answers with verdicts or errors.
+The worker is `python -m aotforge.verify.check_image FD PARENT KERNELS_ROOT CACHE [LANES=INTERPRETER...]`,
+started by pool.py. It receives tasks and answers with verdicts or errors.
 """
 
 import math
@@ -52,7 +52,8 @@ class Results:
     def add(self, output: str, found: Comparison, case: str) -> None:
         """Errors of one output of a launch."""
         new = OutputStats(
-            name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
+            name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error,
+                allowed=found.allowed, at=case
         )  # fmt: skip
         old = self.outputs.get(output, new)
         worse = new if new.tensor > old.tensor else old
@@ -86,7 +87,8 @@ class Results:
 
 
 def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
-    """Execute an image on every case that is dispatched to it. Errors of the image are in the verdict, not raised.
+    """Execute an image on every case that is dispatched to it. Errors of the image are in the verdict, not
+    raised.
 
     Raises RulesError when the cases cannot be loaded or lack values, ToolchainError, CacheError.
     """

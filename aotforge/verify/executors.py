@@ -36,7 +36,8 @@ _INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]]
 
 
 class ImageRunner(Protocol):
-    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the virtual GPU.
+    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the
+    virtual GPU.
 
     `cuts_sums_off`: as in the arch's back end.
     """
@@ -88,7 +89,8 @@ class EmulatedImage:
 
 
 class DeviceImage:
-    """An image on a GPU of this machine, through its driver. Each case is launched twice: a race can show as a difference.
+    """An image on a GPU of this machine, through its driver. Each case is launched twice: a race can show as
+    a difference.
 
     Memory outside of tensors and their canaries is not checked.
     """
@@ -98,7 +100,8 @@ class DeviceImage:
     def __init__(self, task: ImageTask, device: Device | None = None) -> None:
         """On `device`, by default the first one of the arch.
 
-        Raises ExecutionError for an image that the driver refuses, CodeObjectError for one that cannot be read.
+        Raises ExecutionError for an image that the driver refuses, CodeObjectError for one that cannot be
+        read.
         """
         found, reason = (device, "") if device else find_device(task.arch)
         if found is None:
@@ -114,7 +117,8 @@ class DeviceImage:
         return []
 
     def run(self, call: LaunchCall) -> Counter[str]:
-        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was changed."""
+        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was
+        changed."""
         self._checked(call, self._context.launch)
         return Counter()
 
@@ -127,7 +131,8 @@ class DeviceImage:
         return statistics.median(times[_WARM:])
 
     def _checked(self, call: LaunchCall, execute: Callable[[KernelCall], None]) -> None:
-        """Executes the call on tensors on the device. Raises ExecutionError, also when an input was changed."""
+        """Executes the call on tensors on the device. Raises ExecutionError, also when an input was
+        changed."""
         with self._on_device(call.invocation) as place:
             execute(self._kernel_call(call, place))
         changed = [name for name, tensor in call.invocation.inputs.items() if not tensor.unchanged()]
@@ -148,7 +153,8 @@ class DeviceImage:
 
     @contextmanager
     def _on_device(self, invocation: Invocation) -> Iterator[_Places]:
-        """Copies all tensors to the device, and back after a launch without errors; yields addresses there by address here."""
+        """Copies all tensors to the device, and back after a launch without errors; yields addresses there by
+        address here."""
         spans = [(low, high - low) for _, low, high, _ in invocation.memory().spans()]
         places = _Places()
         try:

@@ -37,7 +37,8 @@ class Pool:
     def check(self, task: ImageTask) -> Verdict:
         """Have an image checked; a worker that crashes or exceeds the timeout makes a failed verdict.
 
-        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that does not start.
+        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that
+        does not start.
         """
         try:
             answer: Verdict | AotforgeError = self._pool.ask(task)

@@ -55,7 +55,8 @@ class VerifyReport:
         }
 
     def fields(self) -> dict[str, Any]:
-        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions by class.
+        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions
+        by class.
 
         `approximated` has the reason by instruction.
         """
@@ -66,7 +67,8 @@ class VerifyReport:
         return finite(fields)  # type: ignore[no-any-return]
 
     def lines(self) -> list[str]:
-        """What images printed, a line per kernel with passed images, each failure once, and a line for all images."""
+        """What images printed, a line per kernel with passed images, each failure once, and a line for all
+        images."""
         totals = self.totals
         return [
             *self._printed_lines(),
@@ -95,7 +97,8 @@ class VerifyReport:
                 if any(v.outputs for v in found)
             )
             largest = f"; largest {shares} of the bound" if shares else ""
-            yield f"passed      {kernel}: {_images(len(found))}, {sum(v.runs for v in found)} launches{largest}"
+            launches = sum(v.runs for v in found)
+            yield f"passed      {kernel}: {_images(len(found))}, {launches} launches{largest}"
             reasons: dict[str, set[str]] = {}
             for name, why in (pair for v in found for pair in v.approximated):
                 reasons.setdefault(why, set()).add(name)
@@ -119,8 +122,10 @@ class VerifyReport:
         from aotforge.base.html import render  # noqa: PLC0415 - jinja2: 50 ms of every build, for --html only
 
         return render(
-            "verify_report.html", report=self, totals=self.totals, unreached=UNREACHED, factor=SAME_PRECISION_FACTOR, tile_scale=TILE_SCALE,
-            classes={kind.value: kind.label for kind in InstructionClass}, colours=_COLOURS, ratio=lambda x: f"{x:.2f}" if math.isfinite(x) else "∞",
+            "verify_report.html", report=self, totals=self.totals, unreached=UNREACHED,
+                factor=SAME_PRECISION_FACTOR, tile_scale=TILE_SCALE,
+            classes={kind.value: kind.label for kind in InstructionClass}, colours=_COLOURS,
+                ratio=lambda x: f"{x:.2f}" if math.isfinite(x) else "∞",
         )  # fmt: skip
 
     def require_passed(self, *, described: bool = False) -> None:
@@ -137,7 +142,8 @@ class VerifyReport:
             entries[_LISTED:] = [f"... and {len(entries) - _LISTED} more"]
         unsupported = sum(v.unsupported for v in failed)
         cause = "an image computes something else than its reference, or accesses what it must not"
-        hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: docs/virtual-gpu-tools.md"
+        hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: "
+        hint += "docs/virtual-gpu-tools.md"
         if failed and unsupported == len(failed):
             cause = "the images use something that is not supported by the virtual GPU; they may be correct"
             hint = "docs/virtual-gpu.md lists what it does not execute"

@@ -32,10 +32,9 @@ BUILD = ("build", "--arch", "gfx908", "--profile", "smoke", "--no-verify", "--ex
 
 def test_prune_and_shell(tmp_path: Path) -> None:
     flags = ("--cache", str(tmp_path))
-    assert invoke(ROOT, "containers.prune", *flags, "--dry-run").stdout == "0 would be removed\n"
-    assert json.loads(invoke(ROOT, "containers.prune", *flags, "--json").stdout)["files"] == []
+    assert json.loads(invoke(ROOT, "cache", "--prune", "1", *flags, "--json").stdout)["rootfs"] == []
     unknown = invoke(ROOT, "containers.shell", "rocm-runtim", *flags, check=False)
-    assert unknown.returncode == 10 and "rocm-runtime" in unknown.stderr
+    assert unknown.returncode == 2 and "rocm-runtime" in unknown.stderr
 
 
 def store(folder: Path, name: str) -> Path:
@@ -73,7 +72,7 @@ def test_a_cache_on_a_full_disk(tmp_path: Path) -> None:
         store(folder, "bubblewrap")
         flags = ("--cache", str(folder), "--output", str(tmp_path / "out"))
         done = invoke(ROOT, *BUILD, "bubblewrap", *flags, check=False)
-        assert done.returncode == 21, done.stderr
+        assert done.returncode == 3, done.stderr
         assert "No space left on device" in done.stderr and "free some space in" in done.stderr
         assert "Traceback" not in done.stderr
         assert files(folder / "runtime") == []
@@ -85,11 +84,11 @@ def test_engines_that_are_missing(tmp_path: Path) -> None:
     flags = ("--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "out"))
     for name in ("podman", "bubblewrap"):
         done = invoke(ROOT, *BUILD, name, *flags, env={"PATH": str(tmp_path / "bin")}, check=False)
-        assert done.returncode == 29
+        assert done.returncode == 3
         assert f"{name} is not installed" in done.stderr and f"apt-get install {name}" in done.stderr
     gone = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     done = invoke(ROOT, *BUILD, "docker", *flags, env=gone, check=False)
-    assert done.returncode == 29 and "no response from the Docker daemon" in done.stderr
+    assert done.returncode == 3 and "no response from the Docker daemon" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -88,11 +88,8 @@ def make_checkout(
 ) -> Path:
     """A checkout with one rootfs named "small", locked; `mirror` has its packages by their SHA-256."""
     checkout = folder / "checkout"
-    for name in ("manifests", "docker"):
-        (checkout / name).mkdir(parents=True)
+    (checkout / "docker").mkdir(parents=True)
     mirror.mkdir(exist_ok=True)
-    manifest = {"schema": 1, "rootfs": {"small": "docker/small.yaml"}}
-    (checkout / "manifests" / "containers.yaml").write_text(json.dumps(manifest))
     (checkout / "docker" / "small.yaml").write_text(json.dumps({**DEFINITION, **changes}))
     definition, entries = load(checkout / "docker" / "small.yaml", Definition), []
     for name, files in packages.items():

@@ -102,7 +102,7 @@ def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) 
             f"PyTorch in {torch.folder} needs {', '.join(others)}, and release "
             f"{source.release} serves {level}.*",
             cause=f"{needed} is another feature release of AOTriton, whose interface differs",
-            hint=f"drop in a release of API level {needed}; `./dev compat.show` lists the levels",
+            hint=f"drop in a release of API level {needed}; `./dev compat` lists the levels",
         )
     source = replace(source, names=tuple(sorted({*source.names, *torch.needed})))
     folder = torch.folder

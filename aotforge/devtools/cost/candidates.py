@@ -26,10 +26,10 @@ _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "
 
 @dataclass(frozen=True, kw_only=True)
 class CostRequest:
-    """`images`: labels, digits of keys, or kernels; `settings` are of the first, a kernel. `case` by name, or `shape`;
-    neither: a typical call. The first image is what the others are compared with. `top` busiest instructions are listed.
-    `restricted`: an image of `settings` is for the calls of the setting that it changes; else it is for every call.
-    """
+    """`images`: labels, digits of keys, or kernels; `settings` are of the first, a kernel. `case` by name, or
+    `shape`; neither: a typical call. The first image is what the others are compared with. `top` busiest
+    instructions are listed. `restricted`: an image of `settings` is for the calls of the setting that it
+    changes; else it is for every call."""
 
     root: Path
     cache: Path
@@ -98,7 +98,8 @@ def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[Kern
 
 
 def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> None:
-    """Compile into the cache what it lacks, in several processes. Candidates that do not compile, or need too much, are left out."""
+    """Compile into the cache what it lacks, in several processes. Candidates that do not compile, or need too
+    much, are left out."""
     jobs = tuple({one.job.key: replace(one.job, spills="report") for one in candidates}.values())
     with Cache(request.cache) as opened, suppress(CompileError, ResourceError):
         compile_plan(
@@ -137,7 +138,8 @@ def _offered(request: CostRequest) -> list[str]:
 def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
-    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by `setting`."""
+    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by
+    `setting`."""
     loaded, found = named
     functional = choose(found, request.keys)
     architectures = load_architectures(request.root / "manifests")
@@ -180,7 +182,8 @@ def _with_setting(
 
 
 def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
-    """A setting for every call, with some constants and options changed. Raises UnknownNameError, UnsupportedError."""
+    """A setting for every call, with some constants and options changed. Raises UnknownNameError,
+    UnsupportedError."""
     known = {*_OPTIONS, *setting.constants}
     if unknown := sorted(set(texts) - known):
         raise UnknownNameError(f"{kernel} has no setting {unknown[0]}", hint=suggest(unknown[0], known))

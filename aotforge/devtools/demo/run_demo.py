@@ -40,8 +40,9 @@ class DemoRequest:
 def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """Build, extract, run on a virtual device of every arch, compare with float64.
 
-    A named release must be complete and have the sums that it lists. Raises what `build` raises, ReleaseError, ToolchainError,
-    ExecutorError without a sandbox, ExecutionError when a call fails, UnsupportedError when the profile has no attention.
+    A named release must be complete and have the sums that it lists. Raises what `build` raises,
+    ReleaseError, ToolchainError, ExecutorError without a sandbox, ExecutionError when a call fails,
+    UnsupportedError when the profile has no attention.
     """
     plans, cache = make_plans(request.build), request.build.cache
     if request.release:
@@ -75,8 +76,8 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
 
 
 def python_folders(root: Path) -> set[Path]:
-    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the checkout; not the folder that
-    Python is installed in, which may be the user's home."""
+    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the
+    checkout; not the folder that Python is installed in, which may be the user's home."""
     own = {root / name for name in ("aotforge", "vgpu", "ttcpu", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
@@ -84,7 +85,8 @@ def python_folders(root: Path) -> set[Path]:
 
 
 def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tuple[Problem, ...]:
-    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError.
+    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up
+    to 64. Raises UnsupportedError.
 
     Wider images, such as general ones, are called only where there are no others.
     """

@@ -42,9 +42,10 @@ class _Built:
 
 @dataclass(kw_only=True)
 class DeviceTimes:
-    """Fills a store with times on `device`; a context, which ends its processes. `library` launches, `scratch` takes image packs.
+    """Fills a store with times on `device`; a context, which ends its processes. `library` launches,
+    `scratch` takes image packs.
 
-    `driver`: another library of it than the installed one; `on`: what the times are of, and the counts of rounds so far.
+    `driver`: another library of it than the installed one; `on`: what the times are of.
     """
 
     device: ShownDevice
@@ -66,7 +67,8 @@ class DeviceTimes:
         self._end_reference()
 
     def identity(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
-        """What stored times hold for: the device and its driver, how it is measured, the cases, and the reference of each call."""
+        """What stored times hold for: the device and its driver, how it is measured, the cases, and the
+        reference of each call."""
         device, one = self.device, chosen[0]
         facts = [
             device.vendor, device.name, device.arch, device.emulator, self.on.versions,
@@ -81,7 +83,8 @@ class DeviceTimes:
     ) -> None:
         """Takes the rules' choice, by call, as the reference, and stores its times.
 
-        Raises CompileError, ResourceError, VerifyError when it is not right on the device, and ExecutionError.
+        Raises CompileError, ResourceError, VerifyError when it is not right on the device, and
+        ExecutionError.
         """
         self._end_reference()
         images = all_images(chosen[0], calls[0])
@@ -91,10 +94,15 @@ class DeviceTimes:
             return
         rounds = self._rounds(calls, {})
         for shape, (one, call) in enumerate(zip(chosen, calls, strict=True)):
-            store.put(one.job.key, call, _timed(built(one, images), rounds.reference(shape), 1.0, rounds))
+            store.put(
+                one.job.key,
+                call,
+                replace(built(one, images), milliseconds=rounds.reference(shape), ratio=1.0),
+            )
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
-        """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device that is lost or drifts."""
+        """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device
+        that is lost or drifts."""
         compile_together(found, calls[0])
         ready: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
@@ -116,7 +124,8 @@ class DeviceTimes:
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores what is found out about these candidates; returns those that are to be tried again, as another's fault ended them."""
+        """Stores what is found out about these candidates; returns those that are to be tried again, as
+        another's fault ended them."""
         by_key, faulty = {one.key: one for one in ready}, False
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
@@ -154,7 +163,7 @@ class DeviceTimes:
         for key, one in images.items():
             for shape, call in enumerate(calls) if key not in rounds.ended else ():
                 time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
-                store.put(key, call, _timed(one.cost, time, ratio, rounds))
+                store.put(key, call, replace(one.cost, milliseconds=time, ratio=ratio))
         return rounds.ended, list(rounds.ended)
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
@@ -170,7 +179,6 @@ class DeviceTimes:
             if error.ended:
                 raise
             raise _wrong_reference(error.result) from error
-        self.on = self.on.after(len(rounds.good), rounds.discarded, rounds.spread)
         return rounds
 
     def _refused(
@@ -181,7 +189,8 @@ class DeviceTimes:
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others. Raises ExecutionError without the device."""
+        """Stores why a candidate has no times; True for one that may have disturbed others. Raises
+        ExecutionError without the device."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
         _put(store, calls, one.key, replace(one.cost, refused=text[:1000]))
@@ -238,12 +247,6 @@ class DeviceTimes:
         self._reference = None
 
 
-def _timed(cost: TunedCost, milliseconds: float, ratio: float, rounds: Rounds) -> TunedCost:
-    return replace(
-        cost, milliseconds=milliseconds, ratio=ratio, rounds=len(rounds.good), discarded=rounds.discarded
-    )
-
-
 def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: TunedCost) -> None:
     for call in calls:
         store.put(key, call, cost)
@@ -251,7 +254,8 @@ def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: 
 
 def _wrong_reference(result: DeviceResult) -> VerifyError:
     return VerifyError(
-        f"{result.label}, which serves the call now, is not right on this GPU: {result.outcome}: {result.failure}",
+        f"{result.label}, which serves the call now, is not right on this GPU: "
+        f"{result.outcome}: {result.failure}",
         cause="a fault of the image, of the driver or of the GPU; settings are compared with it",
         hint="./dev hardware.check makes a report of all images; correct the row in manifests/tuning",
     )

@@ -34,7 +34,8 @@ from aotforge.verify.invocation import load_shaped
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice:
-    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver than the installed one."""
+    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver
+    than the installed one."""
 
     number: int | None = None
     driver: str | None = None
@@ -96,9 +97,9 @@ def tune(
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
-    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
-    clock drifts, and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError
-    and ResourceError are reported.
+    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose clock drifts,
+    and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError,
+    VerifyError, CompileError and ResourceError are reported.
     """
     began = time.monotonic()
     device = request.device
@@ -194,7 +195,6 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
     on = TimedOn(
         name=shown.name,
         versions=(shown.version, *driver_versions(shown.vendor)),
-        drift=device.timing.drift,
         emulator=shown.emulator,
     )
     with (

@@ -1,7 +1,7 @@
 """Search of a kernel's settings for one functional: compiled, estimated, within a budget of time.
 
-What is known is read again: images from the compile cache, estimates from `<cache>/tune-2`. A search that ends for lack of time therefore
-resumes where it stopped.
+What is known is read again: images from the compile cache, estimates from `<cache>/tune-2`. A search that
+ends for lack of time therefore resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where t
 
 @dataclass(frozen=True, kw_only=True)
 class TunedCost:
-    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has none (`refused`).
+    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has
+    none (`refused`).
 
-    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same rounds; of good `rounds` and of
-    those that were `discarded`. `may_spill`: a build accepts the image although it uses scratch.
+    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same
+    rounds. `may_spill`: a build accepts the image although it uses scratch.
     """
 
     cycles: float = 0.0
     milliseconds: float = 0.0
     ratio: float = 0.0
-    rounds: int = 0
-    discarded: int = 0
     may_spill: bool = False
     registers: int = 0
     occupancy: int = 0
@@ -83,31 +82,18 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOn:
-    """A device, the versions of its driver's parts, and the rounds of a search on it.
-
-    `drift`: the share by which the reference's times may differ in a round; `discarded` ones did by more. `spread`: the largest share by
-    which the reference's slowest good round exceeded its fastest.
-    """
+    """A device, and the versions of its driver's parts; `emulator` plays it, '' for hardware."""
 
     name: str
     versions: tuple[str, ...]
-    drift: float
     emulator: str = ""
-    rounds: int = 0
-    discarded: int = 0
-    spread: float = 0.0
-
-    def after(self, good: int, discarded: int, spread: float) -> TimedOn:
-        """With further rounds."""
-        rounds, others = self.rounds + good, self.discarded + discarded
-        return replace(self, rounds=rounds, discarded=others, spread=max(self.spread, spread))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered` candidates in all; `known`
-    estimates were read and not made. `timed`: the device that they are times of.
-    """
+    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered`
+    candidates in all; `known` estimates were read and not made. `timed`: the device that they are times
+    of."""
 
     kernel: str
     arch: str
@@ -126,7 +112,8 @@ OnTried = Callable[[Tried, int, int], None]
 
 
 class EstimateStore:
-    """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places behind it."""
+    """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places
+    behind it."""
 
     def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED, *, made_by: str = "") -> None:
         """`made_by`: what else than the cost model makes them."""
@@ -140,9 +127,8 @@ class EstimateStore:
     def estimate(
         self, job: str, call: CostRequest, make: Callable[[], TunedCost], *, spilled: bool = False
     ) -> TunedCost:
-        """The stored one, or the one that `make` makes. A damaged file is made again, and one that has no cycles because it spills where
-        `spilled` ones are needed.
-        """
+        """The stored one, or the one that `make` makes. A damaged file is made again, and one that has no
+        cycles because it spills where `spilled` ones are needed."""
         key = self._key(job, call)
         found = self._load(key)
         if found is None or (spilled and found.scratch_bytes and not found.measure):
@@ -218,12 +204,14 @@ def search(
     elsewhere: Estimates | None = None,
     times: Times | None = None,
 ) -> Search:
-    """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
+    """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at
+    least one batch.
 
-    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this machine. `times`: a device's times
-    instead of estimates.
+    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this
+    machine. `times`: a device's times instead of estimates.
 
-    Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost` raises.
+    Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost`
+    raises.
     """
     began = time.monotonic()
     if times is None:
@@ -309,7 +297,8 @@ def _rules(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedCost
 
 
 def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> TunedCost:
-    """Without an estimate where the image does not compile, exceeds the arch's memory, or, unless `spilled`, spills: it would not be built."""
+    """Without an estimate where the image does not compile, exceeds the arch's memory, or, unless `spilled`,
+    spills: it would not be built."""
     try:
         (image,) = compiled([one], call)
     except (CompileError, ResourceError) as error:

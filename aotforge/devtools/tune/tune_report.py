@@ -29,7 +29,8 @@ class TuneReport:
 
     @property
     def ranked(self) -> list[tuple[float, Tried]]:
-        """Usable settings with their estimate as a share of the rules' (geometric mean over the shapes), the best first.
+        """Usable settings with their estimate as a share of the rules' (geometric mean over the shapes), the
+        best first.
 
         Where the rules' choice has no estimate, as a share of the best one's.
         """
@@ -51,11 +52,15 @@ class TuneReport:
         functional = ",".join(f"{name}={value}" for name, value in search.functional.items())
         base = "the rules' choice" if _mean(search.rules) else "the best setting"
         what = "times" if search.timed else "estimated cycles"
-        head = f"{search.kernel} on {search.arch}, {functional}; {what} as a share of {base}, over {len(search.shapes)} shapes"
+        head = (
+            f"{search.kernel} on {search.arch}, {functional}; {what} as a share of {base}, "
+            f"over {len(search.shapes)} shapes"
+        )
         rows = [f"{ratio:6.3f}  {_text(one)}" for ratio, one in self.ranked[:_SHOWN]]
         wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
         total = (
-            f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, {search.known} estimates known before; "
+            f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, "
+            f"{search.known} estimates known before; "
             f"{spilled} spill, {len(refused) - spilled - wrong} do not fit or compile"
             + (f", {wrong} are not right on the GPU" if search.timed else "")
         )
@@ -74,10 +79,7 @@ class TuneReport:
 
 def _device_lines(timed: TimedOn) -> list[str]:
     played = f"; {timed.emulator} plays it, it is not hardware" if timed.emulator else ""
-    return [
-        f"on {timed.name}, {', '.join(timed.versions)}{played}: {timed.rounds} rounds; {timed.discarded} more were repeated, as the rules' "
-        f"choice drifted by more than {timed.drift:.0%} in them; over the others it varied by {timed.spread:.1%}"
-    ]
+    return [f"on {timed.name}, {', '.join(timed.versions)}{played}"]
 
 
 def _mean(one: Tried) -> float:
@@ -97,7 +99,8 @@ def _text(one: Tried) -> str:
     estimate = one.estimates[0]
     times = ", ".join(f"{each.milliseconds:.4f}" for each in one.estimates if each.milliseconds)
     return (
-        f"{_name(one)}  {f'{times} ms, ' if times else ''}{estimate.registers} registers, {estimate.occupancy} waves per SIMD, "
+        f"{_name(one)}  {f'{times} ms, ' if times else ''}{estimate.registers} registers, "
+        f"{estimate.occupancy} waves per SIMD, "
         f"{estimate.shared_bytes} bytes of shared memory"
     )
 
@@ -107,10 +110,12 @@ def _name(one: Tried) -> str:
 
 
 def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:
-    """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same functional.
+    """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same
+    functional.
 
-    Estimates and times are kept beside each other. Rows stay as they are: images change only when a row is edited. Raises UnsupportedError
-    without an estimate of the rules' choice, ReportError for times of an emulated GPU, RulesError, ManifestError, OutputError.
+    Estimates and times are kept beside each other. Rows stay as they are: images change only when a row is
+    edited. Raises UnsupportedError without an estimate of the rules' choice, ReportError for times of an
+    emulated GPU, RulesError, ManifestError, OutputError.
     """
     search = report.search
     if search.timed and search.timed.emulator:
@@ -160,11 +165,5 @@ def _timed(search: Search) -> Timed | None:
     on, rules = search.timed, search.rules.estimates
     if on is None:
         return None
-    return Timed(
-        device=on.name,
-        versions=on.versions,
-        milliseconds=tuple(round(one.milliseconds, 5) for one in rules),
-        rounds=rules[0].rounds,
-        discarded=rules[0].discarded,
-        spread=round(on.spread, 4),
-    )
+    milliseconds = tuple(round(one.milliseconds, 5) for one in rules)
+    return Timed(device=on.name, versions=on.versions, milliseconds=milliseconds)

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -46,47 +46,38 @@ LEAST_RATE = 64 * 1024
 _USED_DAYS = 7
 """A use is recorded when the last recorded one is at least as old: not every build changes the list."""
 
-_PREFIX = "AOTFORGE_CACHE_"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlaces:
     """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root
-    of trust; `keys`: folder with the key of the target's list. Variables named AOTFORGE_CACHE_... in
-    `environment` are defaults of both. `limit`: bytes of all objects in the target."""
+    of trust; `keys`: folder with the key of the target's list. `limit`: bytes of all objects in the target."""
 
     source: str | None = None
     target: str | None = None
     root: str | None = None
     keys: Path | None = None
     limit: int
-    environment: Mapping[str, str]
 
     def key_set(self) -> KeySet:
         """The key of the target's list. Raises PublishError, TrustError."""
-        if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
+        if self.keys is None:
             raise PublishError(
                 "there is no key to sign the list of the shared cache with",
-                cause=f"neither --cache-keys nor {_PREFIX}KEY_TARGETS with {_PREFIX}ROOT is set",
+                cause="only trusted jobs write, and cache-keys is not set",
                 hint="--cache-from ADDRESS reads without one; `./dev release.keys --create FOLDER` makes one",
             )
-        named = {
-            name.replace(_PREFIX, "AOTFORGE_", 1): value
-            for name, value in self.environment.items()
-            if name.startswith((f"{_PREFIX}KEY", f"{_PREFIX}ROOT"))
-        }
-        return load_keys(self.keys, named)
+        return load_keys(self.keys, {})
 
     def trusted_root(self) -> Root:
         """The root of trust of the source. Raises TrustError."""
-        named = self.root or self.environment.get(f"{_PREFIX}ROOT")
-        if not named:
+        if not self.root:
             raise TrustError(
                 f"there is no root of trust for the shared cache {redact_urls(self.source or '')}",
-                cause=f"neither --cache-root nor {_PREFIX}ROOT is set",
-                hint="get root.json from the cache's owner by a way that you trust, then --cache-root FILE",
+                cause="cache-root is not set",
+                hint="get root.json from the cache's owner by a way that you trust, then set "
+                "cache-root = 'FILE' in aotforge.toml",
             )
-        return read_root(trusted_root(named, Path(), {}), named).signed
+        return read_root(trusted_root(self.root, Path(), {}), self.root).signed
 
 
 class _Threads:

@@ -1,4 +1,4 @@
-"""Models of `manifests/containers.yaml`, of rootfs definitions and of their locks.
+"""Models of rootfs definitions (`docker/NAME.yaml`) and of their locks (`docker/NAME.lock.json`).
 
 People write a definition; `./dev containers.lock` resolves it to a lock, which names every file by SHA-256.
 """
@@ -15,13 +15,6 @@ from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Containers(Manifest):
-    """`manifests/containers.yaml`: names of rootfs images, and paths of their definitions."""
-
-    schema_version: Literal[1] = Field(alias="schema")
-    rootfs: dict[str, Annotated[str, Field(pattern=r"\.yaml$")]]
 
 
 class Part(Manifest):
@@ -74,7 +67,7 @@ class LockedFile(Manifest):
 
 
 class Lock(Manifest):
-    """`<definition>.lock.json`: every file that a rootfs is made of, and the SHA-256 of the rootfs' tar.
+    """Every file that a rootfs is made of, and the SHA-256 of the rootfs' tar.
 
     `snapshot` is the time, as snapshot.debian.org writes it, at which the URLs had these packages.
     """
@@ -113,17 +106,16 @@ class RootfsSpec:
     lock_file: Path
 
 
-def rootfs_names(checkout: Path) -> dict[str, str]:
-    """Every rootfs of the checkout, and the path of its definition. Raises ManifestError."""
-    return load(checkout / "manifests" / "containers.yaml", Containers).rootfs
+def rootfs_names(checkout: Path) -> list[str]:
+    """Every rootfs of the checkout."""
+    return sorted(path.stem for path in (checkout / "docker").glob("*.yaml"))
 
 
 def read_spec(checkout: Path, name: str) -> RootfsSpec:
     """A rootfs of the checkout. Raises UnknownNameError, ManifestError."""
-    known = rootfs_names(checkout)
-    if name not in known:
+    if name not in (known := rootfs_names(checkout)):
         raise UnknownNameError(f"unknown rootfs {name!r}", cause=suggest(name, known))
-    file = checkout / known[name]
+    file = checkout / "docker" / f"{name}.yaml"
     return RootfsSpec(name=name, definition=load(file, Definition), lock_file=file.with_suffix(".lock.json"))
 
 

@@ -13,7 +13,8 @@ from aotforge.errors import ExecutionError
 from aotforge.targets.device_driver import Call, Device, Driver
 
 _MAJORS = (7, 6, 5)
-# hipDeviceProp_t: its size, and where gcnArchName of 256 bytes is, by the function that fills it; the name is at the start of both
+# hipDeviceProp_t: its size, and where gcnArchName of 256 bytes is, by the function that fills it; the name is
+# at the start of both
 _PROPERTIES = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
 _SIZE, _TEXT = 4096, 256
 VIRTUAL = "aotforge_virtual_report"
@@ -80,7 +81,8 @@ class HipDriver(Driver):
         """Nothing: every kernel may use what its launch names."""
 
     def emulator(self) -> str:
-        """The virtual HIP is a library of its own; AMD's emulator plays the kernel's interface to the installed HIP."""
+        """The virtual HIP is a library of its own; AMD's emulator plays the kernel's interface to the
+        installed HIP."""
         if hasattr(self.library, VIRTUAL):
             return "virtual HIP"
         mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
@@ -88,7 +90,8 @@ class HipDriver(Driver):
 
 
 def hip_libraries(environment: Mapping[str, str]) -> Iterator[str]:
-    """Names and paths of HIP's library, in the order in which they are tried: the loader's, ROCm's, those of Python packages."""
+    """Names and paths of HIP's library, in the order in which they are tried: the loader's, ROCm's, those of
+    Python packages."""
     names = [f"libamdhip64.so.{major}" for major in _MAJORS]
     yield from names
     folders = [Path(root) / "lib" for root in (environment.get("ROCM_PATH"), "/opt/rocm") if root]

@@ -35,9 +35,11 @@ class Bits:
 
 
 class ComparedImage:
-    """An image on a device; the first launch of each case is repeated on the virtual GPU where there is one for the arch.
+    """An image on a device; the first launch of each case is repeated on the virtual GPU where there is one
+    for the arch.
 
-    `launching` is called with the case's name before the device gets it, and with '' when the device has finished.
+    `launching` is called with the case's name before the device gets it, and with '' when the device has
+    finished.
     """
 
     runs = DeviceImage.runs
@@ -63,7 +65,8 @@ class ComparedImage:
         return self._virtual.findings() if self._virtual else []
 
     def run(self, call: LaunchCall) -> Counter[str]:
-        """Wave-instructions by name, counted on the virtual GPU. Raises AotforgeError for a fault of the device."""
+        """Wave-instructions by name, counted on the virtual GPU. Raises AotforgeError for a fault of the
+        device."""
         outputs = call.invocation.outputs
         before = {name: tensor.storage.copy() for name, tensor in outputs.items()}
         self._launching(self._case)

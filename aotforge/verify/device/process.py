@@ -1,7 +1,7 @@
 """The process of one image on a device, which may hang or end at any launch; it also lists devices.
 
-The first value received selects the work; before and after each launch the process sends a `Progress`, at the end the
-result or an error.
+The first value received selects the work; before and after each launch the process sends a `Progress`, at the
+end the result or an error.
 """
 
 import math
@@ -58,7 +58,8 @@ def _shown(device: Device) -> ShownDevice:
 
 
 def check(request: CheckImage, connection: Connection) -> DeviceResult:
-    """Errors of the image are in the result. Raises RulesError for cases that do not load, ToolchainError, CacheError."""
+    """Errors of the image are in the result. Raises RulesError for cases that do not load, ToolchainError,
+    CacheError."""
     task = request.task
     cases = load_cases(request.kernels_root, task.folder)
     if cases is None:
@@ -247,7 +248,8 @@ def _time(task: ImageTask, use: Use, keys: Mapping[str, int], call: str, millise
 
 
 def _functional(label: str, keys: Mapping[str, int]) -> str:
-    """The choices in an image's label, or the keys' numbers: a label may be a digest, or those of several jobs."""
+    """The choices in an image's label, or the keys' numbers: a label may be a digest, or those of several
+    jobs."""
     parts = label.split(":")
     if len(parts) == 4 and all(f"{name}=" in parts[2] for name in keys):
         return parts[2]

@@ -1,4 +1,5 @@
-"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; keep new inputs with --write."""
+"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; keep new inputs
+with --write."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _LATE = 120
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1 when an input raised what its target does not allow; the inputs are left in the folder of --findings."""
+    """1 when an input raised what its target does not allow; the inputs are left in the folder of
+    --findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.fuzzing", description=__doc__)
     parser.add_argument(
         "target", nargs="*", choices=[*NAMES, []], help=f"of: {'; '.join(NAMES)}. Default: all"

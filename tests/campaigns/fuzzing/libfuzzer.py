@@ -1,4 +1,5 @@
-"""The library's fuzzers (runtime/fuzz) by libFuzzer, under AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""The library's fuzzers (runtime/fuzz) by libFuzzer, under AddressSanitizer and
+UndefinedBehaviorSanitizer."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def run_fuzzer(name: str, *, seconds: float, seed: int, kept: Path) -> Outcome:
     while (left := seconds - outcome.seconds) > 0:
         before = _cpu()
         words = [
-            str(program), f"-max_total_time={max(1, round(min(left, 60)))}", f"-seed={seed}", "-print_final_stats=1", f"-max_len={_LONGEST}",
+            str(program), f"-max_total_time={max(1, round(min(left, 60)))}", f"-seed={seed}",
+            "-print_final_stats=1", f"-max_len={_LONGEST}",
             "-timeout=20", "-rss_limit_mb=2048", f"-artifact_prefix={scratch}/", str(kept), str(committed),
         ]  # fmt: skip
         done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
@@ -52,7 +54,8 @@ def run_fuzzer(name: str, *, seconds: float, seed: int, kept: Path) -> Outcome:
 
 
 def keep_from(name: str, folders: Sequence[Path]) -> int:
-    """Adds those of the inputs in these folders that execute new edges to the corpus. The number of inputs in it."""
+    """Adds those of the inputs in these folders that execute new edges to the corpus. The number of inputs in
+    it."""
     committed = CORPUS / FUZZERS[name]
     words = [
         str(fuzzer(FUZZERS[name])),

@@ -20,7 +20,6 @@ from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveErr
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.release import DESCRIPTION_FORMAT as FORMAT
 from aotforge.release.release import Release
 from tests.campaigns.fuzzing.programs import readers as built_readers
 from tests.campaigns.fuzzing.target import Run, Target, folder
@@ -51,7 +50,7 @@ def _sealed(data: bytes) -> bytes:
 
 @contextmanager
 def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """An archive: refused, or unpacked below its folder. The first byte: as a tar or as gzip."""
+    """An archive: refused, or unpacked below its folder; the first byte: as a tar or as gzip."""
     tar = tar_bytes(
         (member("top/a", 600), b"x" * 600),
         (member("top/d/", kind=tarfile.DIRTYPE), b""),
@@ -81,11 +80,13 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 _DOCUMENTS = ("MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed", "release.json", "resources.json")
 _RELEASE = {
-    "format": FORMAT, "release": "0.11.2b-r1",
-    "origin": {"commit": "0" * 40, "tools": {"compiler": "gcc", "executor": "local"}},
-    "toolchain": {"triton_version": "3.9.0"}, "files": [],
-    "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "images": [
-        {"digest": "1" * 64, "resources": {"spilled_registers": 0}, "verdict": {"outcome": "passed", "runs": 3}, "jobs": [{"label": "a"}]}]}],
+    "format": 1, "release": "0.11.2b-r1",
+    "origin": {
+        "release": "0.11.2b-r1", "commit": "0" * 40, "archs": ["gfx908"], "profile": "core", "platforms": ["linux"], "epoch": 0,
+        "tools": {"python": "3.11", "compiler": "gcc", "zstd": ["a", "b"], "zlib": "1.3", "executor": "local", "roots": []},
+    },
+    "toolchain": {"triton_version": "3.9.0", "triton_digest": "", "llvm_revision": "", "environment": []}, "files": [],
+    "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "profile": "core", "images": []}],
 }  # fmt: skip
 _RESOURCES = {
     "images": [{"digest": "1" * 64, "labels": ["x"], **dict.fromkeys(
@@ -115,7 +116,8 @@ def _read_documents(release: Path, work: Path) -> None:
 
 @contextmanager
 def release_documents() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """A document of a release with sums that fit: a named error of each reader, or values. The first byte chooses the document."""
+    """A document of a release with sums that fit: a named error of each reader, or values. The first byte
+    chooses the document."""
     with folder() as scratch:
         good = make_release(scratch / "0.11.2b-r1", rocm=("7.1",), packs=("amd-gfx908",), size=10)
         (good / "release.json").write_text(json.dumps(_RELEASE))
@@ -163,7 +165,8 @@ _PACK = SmallPack(
     operators={"opA": [("p", "ptr"), ("i", "i32"), ("l", "i64"), ("u", "u64"), ("f", "f32")]},
     kernels=[
         Kernel(
-            name="e.one", operator="opA", keys=("i", "l"), ladder=True, parameters=[("ptr", "p"), ("i64", "i")], nulls=2,
+            name="e.one", operator="opA", keys=("i", "l"), ladder=True, parameters=[("ptr", "p"), ("i64",
+            "i")], nulls=2,
             functionals={("gfx908", (-1, 2)): [_CHOICE], ("gfx90a", (0, 0)): [_CHOICE]},
         )
     ],
@@ -173,7 +176,8 @@ _PACK = SmallPack(
 
 @contextmanager
 def packs_by_both_readers() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """Dispatch data and containers: both readers accept, or both refuse; C++ under ASan and UBSan. The first byte chooses the kind."""
+    """Dispatch data and containers: both readers accept, or both refuse; C++ under ASan and UBSan. The first
+    byte chooses the kind."""
     with folder() as scratch:
         readers = Readers(built_readers(), scratch, sanitized=True)
 
@@ -219,7 +223,8 @@ def code_objects() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 @contextmanager
 def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """A text: decoded or a named error; what is passed to the assembler has no directive that reads a file."""
+    """A text: decoded or a named error; what is passed to the assembler has no directive that reads a
+    file."""
     from tests.unit.vgpu.emulator.test_decoding import CHECKED
 
     def run(data: bytes) -> None:
@@ -248,6 +253,8 @@ READER_TARGETS: Mapping[str, Target] = {
         modules=("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame"),
         compiled=True,
     ),
-    "code objects": Target(open=code_objects, modules=("formats/elf", "formats/code_object", "emulator/descriptor")),
-    "assembly texts": Target(open=assembly_texts, modules=("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers")),
+    "code objects": Target(open=code_objects, modules=("formats/elf", "formats/code_object",
+    "emulator/descriptor")),
+    "assembly texts": Target(open=assembly_texts, modules=("emulator/listing", "emulator/assembly",
+    "emulator/operands", "emulator/modifiers")),
 }  # fmt: skip

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """`open` makes the function and removes its files afterwards; `modules`: parts of names of the files that are tested, whose lines
-    count as coverage; `compiled`: it needs a C++ compiler."""
+    """`open` makes the function and removes its files afterwards; `modules`: parts of names of the files that
+    are tested, whose lines count as coverage; `compiled`: it needs a C++ compiler."""
 
     open: Callable[[], AbstractContextManager[tuple[Sequence[bytes], Run]]]
     modules: tuple[str, ...]

@@ -111,7 +111,8 @@ def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 @contextmanager
 def signed_targets() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key can publish."""
+    """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key
+    can publish."""
     with opened_folder() as folder:
         place = _Place(folder)
         sign = _resigner(place.keys)

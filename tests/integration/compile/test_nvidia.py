@@ -1,4 +1,5 @@
-"""NVIDIA images by the pinned Triton and its ptxas: compiled by workers, checked, the same bytes again, one release with AMD's."""
+"""NVIDIA images by the pinned Triton and its ptxas: compiled by workers, checked, the same bytes again, one
+release with AMD's."""
 
 from __future__ import annotations
 
@@ -135,7 +136,8 @@ LARGEST = (
     "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=48:0",
     "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=256:1u",
 )
-"""Images of the complete profile that used local memory with 16 warps, or with the registers that ptxas chose."""
+"""Images of the complete profile that used local memory with 16 warps, or with the registers that ptxas
+chose."""
 
 
 @pytest.mark.slow

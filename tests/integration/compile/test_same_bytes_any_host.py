@@ -1,6 +1,7 @@
 """Images do not depend on the host's C library, its settings, or Python's patch level.
 
-The first two jobs are those of the core profile whose bytes differ between glibc's malloc and the pinned allocator (Triton 3.9.0).
+The first two jobs are those of the core profile whose bytes differ between glibc's malloc and the pinned
+allocator (Triton 3.9.0).
 """
 
 from __future__ import annotations

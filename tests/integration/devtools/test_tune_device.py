@@ -1,4 +1,5 @@
-"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting candidates, and a second call."""
+"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting
+candidates, and a second call."""
 
 from __future__ import annotations
 
@@ -104,8 +105,7 @@ def play(hip: VirtualHip, monkeypatch: pytest.MonkeyPatch) -> Play:
         folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any
     ) -> TuneReport:
         variables = environment(hip, devices=[devices], texts=[texts(folder)], cache=CACHE)
-        variables |= {"AOTFORGE_VIRTUAL_CLOCK": "instructions", "AOTFORGE_VIRTUAL_LOG": "off"}
-        variables |= {"AOTFORGE_VIRTUAL_LIMIT": str(2**62), "AOTFORGE_VIRTUAL_THREADS": "1"}
+        variables["AOTFORGE_VIRTUAL"] += f",clock=instructions,log=off,limit={2**62},threads=1"
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         device = OnDevice(driver=str(hip.library), timing=QUICK, limits=limits or Limits())
@@ -146,7 +146,8 @@ def texts(folder: Path) -> Path:
 def slow(asm: str) -> str:
     """A thousand turns of a loop before the end."""
     head, _, tail = asm.rpartition("\ts_endpgm")
-    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lslow\n"
+    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n"
+    loop += "\ts_cbranch_scc1 .Lslow\n"
     return f"{head}{loop}\ts_endpgm{tail}"
 
 
@@ -176,8 +177,6 @@ def test_the_right_and_fast_one_wins_over_planted_slow_wrong_and_faulting_ones(
     assert refused[0].startswith("fault on the GPU:") and "hipErrorIllegalAddress" in refused[0]
     assert refused[1].startswith("failed on the GPU:") and "out is wrong in" in refused[1]
     assert search_.timed is not None and search_.timed.name == "AMD Instinct MI100"
-    # a nanosecond per instruction: the same on every machine, so that nothing drifts
-    assert (search_.timed.discarded, search_.timed.spread, search_.timed.rounds) == (0, 0.0, 4)
     assert "2 are not right on the GPU" in "\n".join(report.lines())
     # what is known is not repeated: no process is started
     monkeypatch.setattr(device_times, "DeviceSession", None)
@@ -213,7 +212,7 @@ def test_without_a_gpu_of_the_arch_nothing_is_compiled(
     monkeypatch.setattr(run_tune, "search", None)
     with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx908") as caught:
         play(prepared, devices="gfx90a")
-    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 42
+    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 3
 
 
 def test_a_wrong_image_in_force_is_named(prepared: Path, play: Play, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Real kernels, compiled and packed by the project, through the real library; the double reads their metadata."""
+"""Real kernels, compiled and packed by the project, through the real library; the double reads their
+metadata."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.support.families import PROJECT
 
 HEAVY = (
     *("numpy", "triton", "rich", "docker", "boto3", "tuf", "vgpu.emulator.program"),
-    *("auditwheel", "elftools", "urllib.request", "asyncio"),
+    *("auditwheel", "elftools", "urllib.request"),
     *("distributed", "dask", "aotforge.pipeline.cluster"),
 )
 

@@ -277,7 +277,7 @@ def test_full_disk(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
             AotforgeError, match=r"No space left on device\nLikely cause: the disk is full"
         ) as caught:
             try_install(store, keys.roots[0], tmp_path, InstallRequest(packs=PACKS, prefix=folder / "prefix"))
-        assert caught.value.exit_code == 17
+        assert caught.value.exit_code == 3
         assert [path.name for path in folder.iterdir()] == [".prefix.lock"]
     finally:
         subprocess.run(["umount", str(folder)], check=True)
@@ -296,7 +296,8 @@ def test_into_a_pytorch(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> 
     done = install(store, index, request, MACHINE, downloads=tmp_path / "downloads", drop_in=drop_in)
     assert got == [("0.11.2b-r1", tmp_path / "torch/lib")] and done.place == tmp_path / "torch/lib"
     assert not list((tmp_path / "downloads").iterdir())
-    (tmp_path / "store/0.11.2b-r1/SHA256SUMS").write_text("")
+    for path in (tmp_path / "store/0.11.2b-r1").glob("*gfx908*"):
+        path.write_bytes(b"")
     with pytest.raises(TrustError):
         install(store, index, request, MACHINE, downloads=tmp_path / "downloads", drop_in=drop_in)
     assert len(got) == 1

@@ -69,7 +69,7 @@ class Place:
         return self.scratch / "keys" / "roots" / "1.root.json"
 
     def places(self, **changes: object) -> CachePlaces:
-        return CachePlaces(**{"limit": 10**9, "environment": {}, **changes})  # type: ignore[arg-type]
+        return CachePlaces(**{"limit": 10**9, **changes})  # type: ignore[arg-type]
 
     def write(self, *numbers: int, limit: int = 10**9) -> None:
         """A trusted job that offers these objects."""
@@ -222,19 +222,6 @@ def test_a_source_needs_a_root(place: Place) -> None:
         open_shared_cache(place.places(source=str(place.scratch / "store")), place.notes.append),
     ):
         pass
-
-
-def test_keys_come_from_the_environment(place: Place) -> None:
-    environment = {"AOTFORGE_CACHE_ROOT": str(place.root)}
-    environment["AOTFORGE_CACHE_KEY_TARGETS"] = (place.scratch / "keys" / "targets-1.pem").read_text()
-    target = place.places(target=str(place.scratch / "store"), environment=environment)
-    with open_shared_cache(target, place.notes.append) as shared:
-        shared.offer(KIND, key(1), content(1))
-    assert place.read(1) == [content(1)]
-    # keys of releases are not taken
-    released = {name.replace("_CACHE", ""): value for name, value in environment.items()}
-    with pytest.raises(PublishError, match="no key to sign"):
-        place.places(target="x", environment=released).key_set()
 
 
 def test_an_interrupted_command_does_not_write_the_list(place: Place) -> None:

@@ -264,7 +264,7 @@ def test_interrupted_download_resumes(made: Made, tmp_path: Path) -> None:
         strange = subprocess.run(["curl", "-fsS", "--path-as-is", outside], check=False, capture_output=True)
     assert (tmp_path / "part").read_bytes() == complete
     assert any("206" in line for line in log)
-    assert strange.returncode == 22
+    assert strange.returncode == 1
 
 
 def test_missing_image_archive_makes_the_fetch_fail(made: Made, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_image_without_a_passed_verdict_is_refused(
     old = content(assemble(runtime, tmp_path / "dist").folder)
     with pytest.raises(VerifyError) as caught:
         assemble(runtime, tmp_path / "dist", with_first(found), inputs="2")
-    assert caught.value.exit_code == 27
+    assert caught.value.exit_code == 1
     assert f"{FIRST.label}: {reason}" in caught.value.what
     assert f"1 of {len(PACKED.records)} images" in caught.value.what
     assert "--no-verify" in caught.value.hint

@@ -15,7 +15,7 @@ import pytest
 
 from aotforge.errors import LimitError
 from aotforge.formats.tree import input_tree
-from aotforge.run.step import OnOutput, RootFS, Step, StepLimits, StepResult, StepRunner
+from aotforge.run.step import OnOutput, RootFS, Step, StepLimits, StepRunner
 from tests.support.rootfs import NAMES, ROOT, SANDBOXED, runner, small_rootfs
 
 MIB = 1 << 20
@@ -48,7 +48,7 @@ class Bench:
             on_output=on_output or (lambda stream, data: self.received.append((stream, data))),
         )
 
-    def run(self, script: str, **options: Any) -> StepResult:
+    def run(self, script: str, **options: Any) -> int:
         self.received.clear()
         return self.runner.run(self.step(script, **options), self.rootfs)
 
@@ -72,10 +72,10 @@ def sandboxed(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) ->
 
 
 def test_streams_statuses_and_signals(bench: Bench) -> None:
-    assert bench.run("echo out; echo err >&2; echo more; exit 7").status == 7
+    assert bench.run("echo out; echo err >&2; echo more; exit 7") == 7
     assert (bench.text("stdout"), bench.text("stderr")) == ("out\nmore\n", "err\n")
-    assert bench.run("kill -SEGV $$").status == 128 + signal.SIGSEGV
-    assert bench.run("printf '\\0\\377'").status == 0
+    assert bench.run("kill -SEGV $$") == 128 + signal.SIGSEGV
+    assert bench.run("printf '\\0\\377'") == 0
     assert b"".join(data for _, data in bench.received) == b"\0\xff"
 
 
@@ -100,7 +100,7 @@ def test_files_with_odd_names_and_big_outputs_come_back_complete(bench: Bench, t
         files=files,
         outputs=tmp_path / "out",
     )
-    assert done.status == 0, bench.text("stderr")
+    assert done == 0, bench.text("stderr")
     assert (tmp_path / "out" / "tree" / "both").read_text() == "a b/ü ñ.txt-rf"
     wanted = hashlib.sha256(b"".join(bytes([i % 251]) * 65536 for i in range(800))).hexdigest()
     assert hashlib.sha256((tmp_path / "out" / "big").read_bytes()).hexdigest() == wanted
@@ -133,16 +133,16 @@ def test_time_memory_and_processes_have_limits(bench: Bench) -> None:
         with pytest.raises(LimitError, match=r"0\.125 GiB of memory"):
             bench.run(f'"$PY" -c "{eat}"', limits=limits)
         fork = "i=0; while [ $i -lt 60 ]; do sleep 30 & i=$((i+1)); done; wait"
-        assert bench.run(fork, limits=StepLimits(processes=20, seconds=600)).status
+        assert bench.run(fork, limits=StepLimits(processes=20, seconds=600))
         assert "fork" in bench.text("stderr")
     else:
-        assert bench.run(f'"$PY" -c "{eat}"', limits=limits).status
+        assert bench.run(f'"$PY" -c "{eat}"', limits=limits)
         assert "MemoryError" in bench.text("stderr")
-    assert bench.run("true").status == 0
+    assert bench.run("true") == 0
 
 
 def test_nothing_of_a_step_is_left(bench: Bench, tmp_path: Path) -> None:
-    assert bench.run("sleep 613 & exit 3").status == 3
+    assert bench.run("sleep 613 & exit 3") == 3
     assert not _running("613")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert bench.runner.prune() == []
@@ -151,7 +151,7 @@ def test_nothing_of_a_step_is_left(bench: Bench, tmp_path: Path) -> None:
 def test_isolation(sandboxed: Bench) -> None:
     done = sandboxed.run("touch /usr/x && echo wrote; cat /proc/net/dev; echo; cat /proc/self/status")
     text = sandboxed.text("stdout")
-    assert done.status == 0 and "wrote" not in text
+    assert done == 0 and "wrote" not in text
     devices = [
         line.split(":")[0].strip() for line in text.splitlines() if ":" in line and "Inter" not in line
     ]

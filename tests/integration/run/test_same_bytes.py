@@ -90,8 +90,8 @@ def test_every_runner_builds_one_library_from_any_clone(names: tuple[str, ...], 
         limits=StepLimits(seconds=600),
         on_output=lambda _, data: received.extend(data),
     )
-    done = execution.runner.run(step, execution.rootfs)
-    assert (done.status, received.decode()) == (0, "glibc 2.31\n")
+    status = execution.runner.run(step, execution.rootfs)
+    assert (status, received.decode()) == (0, "glibc 2.31\n")
 
 
 def test_a_job_that_fails_is_reported_and_the_others_are_kept(tmp_path: Path) -> None:

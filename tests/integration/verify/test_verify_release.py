@@ -73,7 +73,8 @@ def released(
         records=records(plan, loaded),
     )
     return assemble_release(
-        manifest, [packed], prefix(folder / "prefix"), output=folder / "dist", licence=LICENCE, epoch=0, inputs="1"
+        manifest, [packed], prefix(folder / "prefix"), output=folder / "dist", licence=LICENCE, epoch=0,
+            inputs="1"
     ).folder  # fmt: skip
 
 
@@ -91,10 +92,7 @@ def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
     add: tuple[Path, Plan, dict[str, KernelImage]],
     release: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a token in the environment, which no worker gets."""
-    monkeypatch.setenv("HF_TOKEN", "x")
     root, plan, images = add
     cache = tmp_path / "cache"
     # without files that other tests are writing
@@ -155,10 +153,18 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
+def resum(path: Path) -> None:
+    """As an attacker, or a mirror, would: the archive is damaged and the sums agree with it."""
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    cut(path)
+    sums = path.parent / "SHA256SUMS"
+    sums.write_text(sums.read_text().replace(before, hashlib.sha256(path.read_bytes()).hexdigest()))
+
+
 @pytest.mark.parametrize("kind", ["images", "asm"])
 @pytest.mark.parametrize(
     ("damage", "expected"),
-    [(Path.unlink, "No such file"), (cut, "damaged")],
+    [(Path.unlink, "No such file"), (cut, "is not the file that SHA256SUMS names"), (resum, "damaged")],
 )
 def test_an_archive_that_is_missing_or_altered_is_named(
     release: Path, kind: str, damage: Callable[[Path], None], expected: str
@@ -221,13 +227,16 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
     (release / "MANIFEST.json").unlink()
     with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
         Release.open(release).packs()
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    (release / "SHA256SUMS").write_text("\n".join(line for line in lines if "MANIFEST" not in line) + "\n")
+    assert [one.listed for one in Release.open(release).packs()] == [None]
 
 
 def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
         Release.open(tmp_path).packs()
     write_atomic(tmp_path / "SHA256SUMS", b"")
-    with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
+    with pytest.raises(ReleaseError, match="no image packs"):
         Release.open(tmp_path).packs()
     write_atomic(tmp_path / "SHA256SUMS", b"\xff\xfe")
     with pytest.raises(ReleaseError, match="not a list"):
@@ -269,7 +278,8 @@ def other_symbol(image: KernelImage) -> KernelImage:
     ("change", "expected"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
 )
 def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
-    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[KernelImage], KernelImage], expected: str
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path,
+        change: Callable[[KernelImage], KernelImage], expected: str
 ) -> None:  # fmt: skip
     root, plan, images = add
     folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
@@ -317,7 +327,8 @@ def test_an_image_for_two_archs_is_refused(
 def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
     add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
 ) -> None:
-    """The virtual GPU packs arguments as the image wants them, the library by the types in the dispatch data."""
+    """The virtual GPU packs arguments as the image wants them, the library by the types in the dispatch
+    data."""
     root, plan, images = add
     (kernel,) = plan.kernels
     shorter = tuple(replace(p, type="i32") if p.type == "i64" else p for p in kernel.parameters)
@@ -368,7 +379,8 @@ def with_a_value(plan: Plan) -> Plan:
     ],
 )
 def test_dispatch_data_other_than_the_rules_are_refused(
-    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[Plan], Plan], expected: str
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[Plan], Plan],
+        expected: str
 ) -> None:  # fmt: skip
     """Each image passes the cases that are dispatched to it, and calls that are no case get wrong results."""
     root, plan, images = add

@@ -12,7 +12,7 @@ from aotforge.compile.remote import RemoteScheduler, _run, rootfs_toolchain
 from aotforge.compile.scheduler import CompileSettings
 from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.plan.model import CompileJob
-from aotforge.run.step import ExecutionTarget, RootFS, Step, StepResult
+from aotforge.run.step import ExecutionTarget, RootFS, Step
 
 ROOTFS = RootFS(
     name="r", identity="i", python="/python", environment=(), packed=cast(Any, None), unpacked=Path
@@ -29,10 +29,10 @@ class Sending:
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = pieces
 
-    def run(self, step: Step, rootfs: RootFS) -> StepResult:
+    def run(self, step: Step, rootfs: RootFS) -> int:
         for piece in self._pieces:
             step.on_output("stdout", piece)
-        return StepResult(status=0)
+        return 0
 
 
 def target(*pieces: bytes) -> ExecutionTarget:
@@ -43,7 +43,8 @@ def received(*pieces: bytes) -> RemoteScheduler:
     """After these pieces, while it compiled one job, `k`."""
     job = cast(CompileJob, type("Job", (), {"key": "k", "label": "a job"})())
     settings = CompileSettings(
-        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(), report=lambda outcome: None
+        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(),
+            report=lambda outcome: None
     )  # fmt: skip
     made = RemoteScheduler(jobs=[job], settings=settings, execution=target(), _claimed={"k": job})
     _run(STEP, target(*pieces), made._on_message)

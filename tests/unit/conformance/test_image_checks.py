@@ -100,7 +100,11 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
 
     def plan_project(checkout: Checkout, *, archs: tuple[str, ...], profile: str) -> Plan:
-        assert (checkout.root, archs, profile) == (tmp_path / "checkout", given.plan.archs, given.plan.profile)
+        assert (checkout.root, archs, profile) == (
+            tmp_path / "checkout",
+            given.plan.archs,
+            given.plan.profile,
+        )
         return given.planned()
 
     monkeypatch.setattr(planner, "plan_project", plan_project)

@@ -52,7 +52,7 @@ def test_a_difference_is_named(root: Path, old: str, new: str, cause: str) -> No
     served = library_operators(definition)["attn_fwd"]
     with pytest.raises(InterfaceError) as caught:
         check_interfaces(root, [plan])
-    assert caught.value.exit_code == 20
+    assert caught.value.exit_code == 4
     rules = root / "kernels" / "flash" / "operators.py"
     for part in ("attn_fwd", served.interface_hash(), ATTN_FWD.interface_hash(), str(definition), str(rules)):
         assert part in caught.value.what

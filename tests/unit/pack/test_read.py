@@ -125,7 +125,8 @@ def test_dispatch_data_with_a_valid_digest_is_read_back_or_refused(changes: list
 
 @pytest.mark.parametrize("at", LISTS_AT)
 def test_the_numbers_of_predicate_lists_are_free(at: int) -> None:
-    """The writer's are in the order of their first use; data with others are read, and written as the same table."""
+    """The writer's are in the order of their first use; data with others are read, and written as the same
+    table."""
     old = int.from_bytes(PACK.files["dispatch.aotd"][at : at + 2], "little")
     content = with_digest([(at, 1 - old)])
     table = decode_dispatch(content, file="d")

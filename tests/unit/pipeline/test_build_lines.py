@@ -72,7 +72,7 @@ def test_the_demo_is_of_an_arch_of_the_release() -> None:
     demo, dropin = _next_steps(Path("a release"), (plan,))
     assert demo == "next: ./dev demo --arch gfx1030 --release 'a release'"
     assert dropin.split() == [
-        "./dev", "release.dropin", "--release", "'a", "release'", "--pytorch-lib", "TORCH/LIB"
+        "./dev", "dropin", "--release", "'a", "release'", "--pytorch-lib", "TORCH/LIB"
     ]  # fmt: skip
 
 

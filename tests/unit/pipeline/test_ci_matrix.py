@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import tasks  # noqa: F401 - registers the tasks
-from aotforge.cli.command import TASKS
+from aotforge.cli.flags import TASKS
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.ci_matrix import SETUP_MINUTES, matrix
 from aotforge.pipeline.images import make_plans
@@ -74,5 +74,5 @@ def test_commands_are_tasks_with_these_flags() -> None:
     commands = re.findall(r"\./dev ([\w.]+)((?:[^\n>)]|\\\n)*)", TEXT)
     assert {name for name, _ in commands} == {"ci.matrix", "compile", "build", "build.windows"}
     for name, words in commands:
-        flags = {flag.name for flag in TASKS[name].flags}
+        flags = {word.lstrip("-") for flag in TASKS[name].get_arguments() for word in flag.names}
         assert set(re.findall(r"--([\w-]+)", words)) <= flags, name

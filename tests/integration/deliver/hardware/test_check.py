@@ -95,7 +95,7 @@ def play(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], 
     def start(texts: Path) -> dict[str, str]:
         variables = environment(machine.hip, devices=["gfx908"], texts=[texts], cache=CACHE)
         # without a limit of instructions, as hardware: an endless loop does not end
-        variables |= {"AOTFORGE_VIRTUAL_LOG": "off", "AOTFORGE_VIRTUAL_LIMIT": str(2**62)}
+        variables["AOTFORGE_VIRTUAL"] += f",log=off,limit={2**62}"
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         return variables
@@ -220,7 +220,7 @@ def test_the_command_finishes_with_three_planted_faults_and_its_report_is_refuse
         key,
     )
     done = invoke(PROJECT, *map(str, words), "--only", "add.add", "--json", env=variables, check=False)
-    assert done.returncode == 27, done.stderr
+    assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     states = {image["label"]: image["outcome"] for image in found["images"]}
     assert [states[label] for label in labels] == ["failed", "fault", "hang"]
@@ -231,7 +231,7 @@ def test_the_command_finishes_with_three_planted_faults_and_its_report_is_refuse
         ["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True, capture_output=True
     )
     refused = invoke(PROJECT, "hardware.import", found["files"]["json"], "--key", str(public), check=False)
-    assert refused.returncode == 40 and "is of virtual HIP, not of hardware" in refused.stderr
+    assert refused.returncode == 4 and "is of virtual HIP, not of hardware" in refused.stderr
 
 
 def test_an_aborted_process_is_a_fault_of_its_image(machine: Machine, tmp_path: Path) -> None:

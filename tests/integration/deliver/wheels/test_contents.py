@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from aotforge.base.architectures import load_architectures
+from aotforge.conformance.candidate import Candidate
 from aotforge.conformance.check_release import make_context
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.wheels import check_wheels
@@ -171,8 +172,12 @@ def context(site: Site, tmp_path_factory: pytest.TempPathFactory) -> CheckContex
     return make_context(site.build, ROOT, tmp_path_factory.mktemp("unpacked"), ())
 
 
+def in_folder(candidate: Candidate, folder: Path) -> Candidate:
+    return replace(candidate, release=replace(candidate.release, folder=folder))
+
+
 def violations(context: CheckContext, folder: Path) -> str:
-    found = check_wheels(replace(context, candidate=replace(context.candidate, folder=folder)))
+    found = check_wheels(replace(context, candidate=in_folder(context.candidate, folder)))
     assert {one.status for one in found} <= {"passed", "failed"}
     return "; ".join(f"{one.what}: {one.evidence}" for one in found if one.status == "failed")
 
@@ -199,14 +204,17 @@ def test_a_release_with_its_wheels_passes(context: CheckContext, site: Site) -> 
 
 
 def test_the_wheel_for_windows_is_beside_the_other(context: CheckContext, site: Site, tmp_path: Path) -> None:
-    windows = tmp_path / f"aotriton-{MANIFEST.name}-win_amd64-shared.zip"
+    folder = tmp_path / MANIFEST.name
+    folder.mkdir()
+    windows = folder / f"aotriton-{MANIFEST.name}-win_amd64-shared.zip"
     licence = {"aotriton/share/licenses/aotriton/LICENSE": b"MIT"}
     write_zip(windows, {"aotriton/lib/aotriton_v2.dll": b"MZ", **licence}, epoch=0)
-    folder = tmp_path / MANIFEST.name
     made = write_wheels(site.build, folder, windows)
     (wheel,) = folder.glob("*-win_amd64.whl")
     assert len(made) == 3 and read_wheel(wheel)["aotforge_attention/lib/aotriton_v2.dll"] == b"MZ"
-    with_zip = replace(context, candidate=replace(context.candidate, windows=(windows,)))
+    release = context.candidate.release
+    listed = replace(release, sums={**release.sums, windows.name: ""})
+    with_zip = replace(context, candidate=replace(context.candidate, release=listed))
     assert violations(with_zip, folder) == ""
     assert f"{wheel.name} is not a wheel of this release" in violations(context, folder)
     rewritten(wheel, lambda m, i: m.update({"aotforge_attention/lib/aotriton_v2.dll": b"other"}))

@@ -1,4 +1,5 @@
-"""Build of dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting linkers."""
+"""Build of dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting
+linkers."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_a_program_for_msvc_links_and_runs(wine: Wine, tmp_path: Path, imported:
     )
     flags = ["-DDLFCN_WIN32_SHARED"] if imported else []
     run(
-        "clang-19", "--target=x86_64-pc-windows-msvc", "-c", "-O1", "-ffreestanding", "-fno-stack-protector", *flags,
+        "clang-19", "--target=x86_64-pc-windows-msvc", "-c", "-O1", "-ffreestanding", "-fno-stack-protector",
+            *flags,
         "-I", programs.dl / "include", PROGRAMS / "msvc_client.c", "-o", tmp_path / "client.obj",
     )  # fmt: skip
     run(

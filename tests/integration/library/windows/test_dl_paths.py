@@ -21,8 +21,8 @@ _LONG = ["a" * 100, "b" * 100, "c" * 100]
 
 @dataclass(frozen=True)
 class Case:
-    """A folder to put plug_a.dll into, and how the program names it: `spelling` of the file's Windows path, or a
-    path relative to `folder`."""
+    """A folder to put plug_a.dll into, and how the program names it: `spelling` of the file's Windows path,
+    or a path relative to `folder`."""
 
     parts: list[str]
     encoding: str = "utf8"

@@ -1,4 +1,5 @@
-"""Images built on Linux by real compilers: Windows decodes them and passes them to HIP as the Linux library does."""
+"""Images built on Linux by real compilers: Windows decodes them and passes them to HIP as the Linux library
+does."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
     plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
     with Cache(CACHE) as cache:
         made = compile_plan(
-            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"), cache=cache, jobs=2
+            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"),
+                cache=cache, jobs=2
         )  # fmt: skip
         found = list(made.values())
     manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")

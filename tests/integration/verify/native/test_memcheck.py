@@ -1,4 +1,5 @@
-"""Images of every family under Valgrind: no access outside of a tensor, and no result that depends on memory that nothing has written."""
+"""Images of every family under Valgrind: no access outside of a tensor, and no result that depends on memory
+that nothing has written."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from tests.integration.vgpu.coverage.execute import (
     run_all,
 )
 from tests.integration.vgpu.coverage.feature import elementwise, given
-from tests.integration.vgpu.coverage.formats import FP8, decode, encode, storage
 from tests.integration.vgpu.coverage.page import ARCHS, PAGE, counts, image_folder, measure, page
 from tests.support.disassembly import OBJDUMP, disagreements, disassemble, find_objdump
 from vgpu.emulator.assembly import assemble, link
@@ -108,17 +107,3 @@ def test_an_expected_fault_that_does_not_happen_is_wrong(tmp_path: Path) -> None
     numbers = {"x": given("i32", range(256))}
     feature = elementwise("calm", "test", "x + 1", "i32", numbers, lambda x: x + 1, expects="a fault")
     assert run(feature, "gfx908", tmp_path).verdict == WRONG
-
-
-@pytest.mark.parametrize("kind", ["bf16", *FP8])
-def test_formats_round_to_the_nearest_number(kind: str) -> None:
-    patterns = np.arange(2 ** (8 * storage(kind).itemsize), dtype=storage(kind))
-    numbers = decode(patterns, kind)
-    kept = np.isfinite(numbers)
-    assert np.array_equal(decode(encode(numbers, kind), kind)[kept], numbers[kept])
-    ordered = np.unique(numbers[kept])
-    middle = (ordered[1:] + ordered[:-1]) / 2
-    below, above = encode(np.nextafter(middle, -np.inf), kind), encode(np.nextafter(middle, np.inf), kind)
-    assert np.array_equal(decode(below, kind), ordered[:-1])
-    assert np.array_equal(decode(above, kind), ordered[1:])
-    assert np.all(encode(middle, kind) % 2 == 0), "a tie goes to the even pattern"

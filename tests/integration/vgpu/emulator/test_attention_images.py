@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -74,28 +73,6 @@ def test_other_archs_images_agree_with_float64(images_of: Maker, arch: str) -> N
         assert_right(case, execute(case, images_of(arch), schedule=schedule).outcome)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", OTHERS)
-def test_every_quick_image_of_other_archs(images_of: Maker, arch: str) -> None:
-    images, used = images_of(arch), set[str]()
-    cases = [
-        replace(BASE, dtype=dtype, head_dim=head_dim, window_right=window, layout=layout, seqlen_q=seqlen_q)
-        for dtype in ("fp16", "bf16")
-        for head_dim in (32, 64)
-        for window in (None, 0)
-        for layout in (Layout(), UNALIGNED)
-        for seqlen_q in (12, 90)
-    ]
-    images.prepare(cases)
-    for case in cases:
-        done = execute(case, images)
-        assert_right(case, done.outcome)
-        used |= set(done.reports)
-    # no call leaves a mask unaligned
-    reached = {label for label in (job.label for job in images.jobs) if "width=128" not in label}
-    assert used == {one for one in reached if not re.search(r"attn_dropout_mask.*u$", one)}
-
-
 def test_results_depend_on_neither_garbage_nor_schedule_nor_threads(gfx908: Images) -> None:
     images = gfx908
     case = CASES["causal"]
@@ -151,33 +128,3 @@ def test_a_missing_argument_or_an_empty_grid_is_refused(gfx908: Images) -> None:
         program.launch(
             LaunchRequest(grid=(0, 1, 1), arguments=list(launch.arguments.values()), memory=Memory({}))
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("head_dim", [32, 64, 128])
-@pytest.mark.parametrize("layout", [Layout(), VIEW, UNALIGNED])
-def test_every_core_image_of_gfx908(images_of: Maker, dtype: str, head_dim: int, layout: Layout) -> None:
-    images = images_of("gfx908")
-    used: set[str] = set()
-    for seqlen_q, seqlen_k in ((100, 100), (13, 150), (1, 40), (150, 70)):
-        for window in (None, seqlen_k - seqlen_q):
-            case = Case(
-                dtype="fp16" if dtype == "fp16" else "bf16",
-                heads_q=2,
-                seqlen_q=seqlen_q,
-                seqlen_k=seqlen_k,
-                head_dim=head_dim,
-                window_right=window,
-                layout=layout,
-            )
-            for schedule in (None, 5):
-                done = execute(case, images, schedule=schedule)
-                assert_right(case, done.outcome)
-                used |= set(done.reports)
-    wanted = {
-        j.label for j in images.jobs if f"dtype={dtype}," in j.label and f"width={head_dim}:" in j.label
-    }
-    unhinted = {label for label in wanted if label.endswith("u")}
-    # an unaligned tensor is served by the images without hints, an aligned one by the others
-    assert used == (unhinted if layout is UNALIGNED else wanted - unhinted)

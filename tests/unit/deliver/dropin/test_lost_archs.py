@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import tasks  # noqa: F401 - registers every task
+import tasks
 from aotforge.base.architectures import load_architectures
 from aotforge.cli.program import main
 from aotforge.deliver.dropin import install_dropin
@@ -119,8 +119,8 @@ def test_install_removes_what_it_put_into_a_pytorch(
 ) -> None:
     before = tree(torch.folder)
     install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
-    main(["install", "--pytorch-lib", str(torch.folder), "--uninstall"])
+    main(tasks.namespace, ["install", "--pytorch-lib", str(torch.folder), "--uninstall"])
     assert "libaotriton_v2.so.0.11.0: the original" in capsys.readouterr().out
     assert tree(torch.folder) == before
-    main(["install", "--pytorch-lib", str(torch.folder), "--uninstall", "--json"])
+    main(tasks.namespace, ["install", "--pytorch-lib", str(torch.folder), "--uninstall", "--json"])
     assert json.loads(capsys.readouterr().out)["changes"] == []

@@ -1,4 +1,5 @@
-"""Bits of a device beside the virtual GPU's, times, faults: with a driver in Python whose only kernel adds."""
+"""Bits of a device beside the virtual GPU's, times, faults: with a driver in Python whose only kernel
+adds."""
 
 from __future__ import annotations
 

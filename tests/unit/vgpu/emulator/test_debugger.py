@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.verify.interpreter.number_formats import bf16_bits
-from vgpu.cli import _save, _tracer, main
-from vgpu.cli_arguments import parse_argument, parse_grid
+from vgpu.cli import _tracer, main
+from vgpu.cli_arguments import parse_argument
 from vgpu.emulator import native
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.debugger.session import Quit, Reporter, Stop
-from vgpu.emulator.debugger.shell import Shell, parse_lanes
+from vgpu.emulator.debugger.shell import Shell
 from vgpu.emulator.debugger.source import source_lines
 from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
@@ -159,20 +159,6 @@ def test_line_tables() -> None:
         source_lines(bare, parse_listing(bare), lines_from=TEXT.replace("s_endpgm", "s_endpgm\n\ts_endpgm"))
 
 
-def test_small_texts() -> None:
-    assert parse_grid("3") == (3, 1, 1)
-    assert parse_grid("3, 4,5") == (3, 4, 5)
-    assert list(parse_lanes("3", 64)) == [3]
-    assert list(parse_lanes("2-4", 64)) == [2, 3, 4]
-    assert parse_argument("n=0x10").value == 16
-    assert parse_argument("n=0x10").name == "n"
-    for wrong in ("a", "1,2,3,4", ""):
-        with pytest.raises(UnsupportedError):
-            parse_grid(wrong)
-    with pytest.raises(UnsupportedError):
-        parse_lanes("4-2", 64)
-
-
 def test_arrays_of_files(tmp_path: Path) -> None:
     array = np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4))
     np.save(tmp_path / "x.npy", array)
@@ -181,30 +167,6 @@ def test_arrays_of_files(tmp_path: Path) -> None:
     assert read is not None and both is not None
     assert (read == array).all() and (read.flags.writeable, both.flags.writeable) == (False, True)
     assert read.strides == array.strides
-
-
-@pytest.mark.parametrize("kind", ["zip", "text", "empty", "objects", "folder", "missing"])
-def test_files_without_an_array(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "x.npy"
-    if kind == "zip":
-        with path.open("wb") as file:
-            np.savez(file, x=np.zeros(3))
-    elif kind == "text":
-        path.write_text("text")
-    elif kind == "empty":
-        path.touch()
-    elif kind == "objects":
-        np.save(path, np.array([None]))
-    elif kind == "folder":
-        path.mkdir()
-    with pytest.raises(UnsupportedError, match="is not a valid argument: "):
-        parse_argument(f"in:{path}")
-
-
-@pytest.mark.parametrize("count", [1 << 50, 10**30])
-def test_buffers_larger_than_memory(count: int) -> None:
-    with pytest.raises(UnsupportedError, match="is not a valid argument: "):
-        parse_argument(f"zero:fp32:{count}:out.npy")
 
 
 ESCAPES = "\x1b[2J"
@@ -231,19 +193,3 @@ def test_no_escapes_of_a_text_reach_the_terminal(
         shell.on_stop(stop)
     shown = "".join(capsys.readouterr())
     assert "\x1b" not in shown and shown.count(r"\x1b[2J") == 6
-
-
-def test_results_are_not_written_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "victim.npy").write_bytes(b"mine")
-    (tmp_path / "out.npy").symlink_to("victim.npy")
-    _save(tmp_path / "out", np.arange(3))
-    assert (tmp_path / "victim.npy").read_bytes() == b"mine"
-    assert np.load(tmp_path / "out.npy").tolist() == [0, 1, 2]
-
-
-def test_a_text_without_end_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vgpu.cli_arguments._FILE_LIMIT", 1000)
-    assert main(["show", "/dev/zero"]) != 0
-    assert "/dev/zero is larger than 1000 bytes" in capsys.readouterr().err
