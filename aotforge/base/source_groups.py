@@ -1,7 +1,8 @@
 """The one list of this project's own sources that enter digests, containers and CI's scope.
 
-A pattern is relative to the checkout, or to the folder of the installed packages; `!` excludes. A group is only as good as
-its patterns: one that matches no file (a renamed folder) raises, so that no digest silently covers less than it names.
+A pattern is relative to the checkout, or to the folder of the installed packages; `!` excludes. A group is
+only as good as its patterns: one that matches no file (a renamed folder) raises, so that no digest silently
+covers less than it names.
 """
 
 import hashlib
@@ -39,7 +40,8 @@ _TARGETS = (
 )
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and zstandard only
+    # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and
+    # zstandard only
     "compile worker": (
         "aotforge/__init__.py",
         "aotforge/errors.py",
@@ -147,11 +149,13 @@ EFFECTS: tuple[tuple[str, Effect], ...] = (
     ("ttcpu/*", "everything"),
     ("*.md", "checks"),
 )
-"""What a change of a file can affect, by path below the checkout: the first matching pattern decides; `*` also matches slashes."""
+"""What a change of a file can affect, by path below the checkout: the first matching pattern decides; `*`
+also matches slashes."""
 
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
-    """Files of a group by their path below `root`, sorted. Raises ToolchainError when a pattern matches nothing."""
+    """Files of a group by their path below `root`, sorted. Raises ToolchainError when a pattern matches
+    nothing."""
     patterns = GROUPS[group]
     found: dict[str, Path] = {}
     for pattern in patterns:
@@ -163,7 +167,8 @@ def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
         if not matched:
             raise ToolchainError(
                 f"the sources of the group {group!r} are incomplete: {pattern} matches no file below {root}",
-                cause="the checkout is incomplete, or a file was renamed without aotforge/base/source_groups.py",
+                cause="the checkout is incomplete, or a file was renamed without "
+                "aotforge/base/source_groups.py",
                 hint="git status shows what is missing; git checkout -- . restores it",
             )
         if pattern.startswith("!"):

@@ -120,7 +120,7 @@ def toolchain_of(execution: ExecutionTarget | None, *, cache: Path) -> Callable[
     """For `plan_project`: reads the compiler of this machine, or of the execution target's rootfs."""
     if execution is None or execution.rootfs is None:
         return read_toolchain
-    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - executors: a build on this machine needs none
+    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - executors
 
     return lambda pinned: rootfs_toolchain(execution, pinned, cache=cache)
 
@@ -217,7 +217,7 @@ class _Build:
             raise ResourceError(
                 f"{len(rejected)} limits are exceeded:\n{_list(rejected)}",
                 cause="the setting's blocks are too large for the arch",
-                hint="change the setting in manifests/tuning/ARCH.yaml or, of a kernel without one there, in its family's rules.py",
+                hint="change the setting in manifests/tuning/ARCH.yaml, or in the family's rules.py",
             )
         return images
 

@@ -92,7 +92,8 @@ def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
     reasons = []
     if found.shared_bytes > job.target.shared_bytes:
         reasons.append(
-            f"{found.shared_bytes} bytes of shared memory, {job.target.arch} has {job.target.shared_bytes} per workgroup"
+            f"{found.shared_bytes} bytes of shared memory, "
+            f"{job.target.arch} has {job.target.shared_bytes} per workgroup"
         )
     if job.spills == "reject" and (found.spilled_registers or found.scratch_bytes):
         reasons.append(spills(found))

@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
     os.environ.pop("LD_PRELOAD", None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from aotforge.compile.triton_compiler import Compiler  # noqa: PLC0415 - after the guards above: loads Triton, 1 s
+    from aotforge.compile.triton_compiler import Compiler  # noqa: PLC0415 - after the guards
 
     compiler = Compiler(root)
     begin_heap()

@@ -54,7 +54,8 @@ def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
         color_system="standard" if colour else None,
     )
     print(
-        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level} ({compat.release.api_level})",
+        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level}",
+        f"({compat.release.api_level})",
         file=out,
     )
     for project, title in PROJECTS.items():

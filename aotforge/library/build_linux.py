@@ -50,7 +50,7 @@ def check_library(path: Path, soname: str) -> str:
     Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable stack or a
     writable relocation table.
     """
-    from aotforge.formats.shared_library import read_shared_library  # noqa: PLC0415 - pyelftools: 18 ms of a no-op build
+    from aotforge.formats.shared_library import read_shared_library  # noqa: PLC0415 - pyelftools: 18 ms
 
     try:
         library = read_shared_library(path)

@@ -20,7 +20,7 @@ _INSTALL = {
     "linker": "apt-get install binutils",
 }
 
-_BROKEN = "it is a script whose interpreter is gone, as in an environment that was moved, or made for another machine"
+_BROKEN = "it is a script whose interpreter is gone, as in an environment that was moved"
 _LIBRARIES = ("libstdc++.a", "libc.so.6")
 _VERSION_SECONDS = 60
 

@@ -36,7 +36,7 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
                     f"operator {planned.name}: interface {served.interface_hash()} in {definition}, "
                     f"{planned.interface_hash()} in {rules}",
                     cause=_difference(served, planned),
-                    hint=f"make {DEFINITION} and {rules.relative_to(root)} list the same values in the same order",
+                    hint=f"make {DEFINITION} and {rules.relative_to(root)} list the same values in one order",
                 )
 
 

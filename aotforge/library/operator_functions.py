@@ -80,7 +80,7 @@ def _check_names(found: Iterable[tuple[Function, Mapping[str, Operator], Path]])
         if not _IDENTIFIER.fullmatch(function.name) or function.name.split("_")[0] in _RESERVED:
             raise RulesError(
                 f"{file}: function {function.name!r} is not a valid name",
-                cause=f"C knows it as aotforge_{function.name}, whose first word must not be {', '.join(_RESERVED)}",
+                cause=f"C knows it as aotforge_{function.name}; its first word is none of {', '.join(_RESERVED)}",
                 hint="use lower-case letters, digits and single underscores",
             )
         if function.name in known:
@@ -139,7 +139,7 @@ def _check_parameters(function: Function, where: str) -> None:
         ):
             raise RulesError(
                 f"{where}: the options {', '.join(option) or '()'} are not valid",
-                cause=f"they are 1 to {_MOST_OPTIONS} different names of lower-case letters, digits and single underscores",
+                cause=f"they are 1 to {_MOST_OPTIONS} different names of letters, digits and underscores",
             )
     if unknown := sorted(set(_independent(function)) - set(cores)):
         raise RulesError(f"{where}: independent axis {unknown[0]!r}", hint=suggest(unknown[0], cores))
@@ -304,7 +304,8 @@ def _entry_points(function: Function) -> Iterator[str]:
     yield f"  const Argument arguments[] = {{{arguments}}};"
     yield f"  return call(k_{name}, arguments, stream);"
     yield "}"
-    yield f'extern "C" AOTFORGE_OPS_API int __tvm_ffi_{name}(void*, const TvmAny* arguments, int32_t count, TvmAny* result) {{'
+    parameters = "void*, const TvmAny* arguments, int32_t count, TvmAny* result"
+    yield f'extern "C" AOTFORGE_OPS_API int __tvm_ffi_{name}({parameters}) {{'
     yield f"  return call_tvm(k_{name}, arguments, count, result);"
     yield "}"
 
@@ -320,7 +321,8 @@ def _documented(function: Function) -> str:
         for _, p in _tensors(function)
     )
     return "".join(_enumeration(function)) + (
-        f"/* {function.summary}\n * {tensors}: axes of inputs at ... broadcast to those of the output; element type of all: {dtypes}. */\n"
+        f"/* {function.summary}\n * {tensors}: axes of inputs at ... broadcast to those of the output; "
+        f"element type of all: {dtypes}. */\n"
         f"AOTFORGE_OPS_API {_declaration(function)};\n"
     )
 

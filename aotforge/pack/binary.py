@@ -192,5 +192,5 @@ def unreadable(path: Path, error: OSError) -> PackError:
     return PackError(
         f"{path}: {error.strerror}",
         cause="the image pack is incomplete, or the path is not an image pack",
-        hint="name a folder below aotriton.images that has a __signature__, a release folder, or its tarball of images",
+        hint="name a folder that has a __signature__, a release folder, or its tarball of images",
     )

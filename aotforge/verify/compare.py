@@ -108,11 +108,13 @@ class Comparison:
                 )
                 return
             yield (
-                f"{output} is wrong in {len(wrong)} of {self.elements.size} elements, worst {self.element:.4g} times its bound; "
+                f"{output} is wrong in {len(wrong)} of {self.elements.size} elements, "
+                f"worst {self.element:.4g} times its bound; "
                 f"the first at {first} is {self.actual[first]:.6g} instead of {self.value[first]:.6g}"
             )
         if self.tensor > 1:
-            yield f"{output} errs by {self.error:.4g} where the same computation in the same precision allows {self.allowed:.4g}"
+            same = f"the same computation in the same precision allows {self.allowed:.4g}"
+            yield f"{output} errs by {self.error:.4g} where {same}"
         if self.tile > 1:
             first = tuple(int(i) for i in np.argwhere(self.tiles > 1)[0])
             at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
@@ -167,7 +169,8 @@ class Expected:
         worst = max(map(self._error, self.same_precision))
         if not math.isfinite(worst):
             raise RulesError(
-                "the same computation in the same precision is not finite, or of another shape, where the reference is finite",
+                "the same computation in the same precision is not finite, or of another shape, "
+                "where the reference is finite",
                 hint="correct same_precision_reference.py of the family",
             )
         finite = np.abs(self.bounded.value[np.isfinite(self.bounded.value)])

@@ -95,7 +95,8 @@ class VerifyReport:
                 if any(v.outputs for v in found)
             )
             largest = f"; largest {shares} of the bound" if shares else ""
-            yield f"passed      {kernel}: {_images(len(found))}, {sum(v.runs for v in found)} launches{largest}"
+            launches = sum(v.runs for v in found)
+            yield f"passed      {kernel}: {_images(len(found))}, {launches} launches{largest}"
             reasons: dict[str, set[str]] = {}
             for name, why in (pair for v in found for pair in v.approximated):
                 reasons.setdefault(why, set()).add(name)
@@ -137,7 +138,8 @@ class VerifyReport:
             entries[_LISTED:] = [f"... and {len(entries) - _LISTED} more"]
         unsupported = sum(v.unsupported for v in failed)
         cause = "an image computes something else than its reference, or accesses what it must not"
-        hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: docs/virtual-gpu-tools.md"
+        hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: "
+        hint += "docs/virtual-gpu-tools.md"
         if failed and unsupported == len(failed):
             cause = "the images use something that is not supported by the virtual GPU; they may be correct"
             hint = "docs/virtual-gpu.md lists what it does not execute"

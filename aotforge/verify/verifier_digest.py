@@ -101,8 +101,8 @@ def _check_covered(node: ast.Import | ast.ImportFrom, place: str) -> None:
             raise RulesError(
                 f"{place} imports {module}",
                 cause="a change of it would not change the verdicts on the family's images",
-                hint="import files of the family relatively, and of others numpy, the standard library and modules of the verifier, "
-                "such as aotforge.verify.tensors",
+                hint="import files of the family relatively, and of others numpy, the standard library and "
+                "modules of the verifier, such as aotforge.verify.tensors",
             )
 
 

@@ -169,7 +169,8 @@ def check_elf(context: CheckContext) -> list[Finding]:
 
 
 _BUILD_PATH = re.compile(
-    rb"(?<![\w.$}>)-])/(?:home|root|tmp|work|workspace|builds?|mnt|srv|Users|__w|github|var/tmp|var/lib|usr/src|usr/local/src)/[\w.+-][\w.+/-]*"
+    rb"(?<![\w.$}>)-])/(?:home|root|tmp|work|workspace|builds?|mnt|srv|Users|__w|github"
+    rb"|var/tmp|var/lib|usr/src|usr/local/src)/[\w.+-][\w.+/-]*"
 )
 _HOST_LENGTH = 6
 

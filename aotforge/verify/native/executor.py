@@ -148,7 +148,8 @@ def _description(fault: Fault, copies: Sequence[GuardedCopy], memory: _Memory) -
         return f"access out of bounds: {access} at byte {at} of the memory of a thread"
     if fault.address < PAGE:
         return f"access out of bounds: {access} at address {fault.address:#x}, a null pointer"
-    return f"access out of bounds: {access} at {fault.address:#x}, which is in no tensor; or more than 512 KiB of stack"
+    where = f"{fault.address:#x}, which is in no tensor; or more than 512 KiB of stack"
+    return f"access out of bounds: {access} at {where}"
 
 
 def _load(binary: bytes, symbol: str) -> ctypes._NamedFuncPointer:

@@ -1,4 +1,5 @@
-"""The complete stack on virtual devices: a program, libaotriton_v2.so, image packs, code objects; numbers against float64."""
+"""The complete stack on virtual devices: a program, libaotriton_v2.so, image packs, code objects; numbers
+against float64."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_forward_and_backward_on_two_devices_of_one_process(
 
 def test_random_schedules_lazy_streams_and_every_check_change_nothing(stack: Stack, tmp_path: Path) -> None:
     settings = stack.settings("gfx908") | {
-        "AOTFORGE_VIRTUAL_SCHEDULE": "3", "AOTFORGE_VIRTUAL_SEED": "9", "AOTFORGE_VIRTUAL_CHECKS": "1", "AOTFORGE_VIRTUAL_ORDER": "lazy",
+        "AOTFORGE_VIRTUAL_SCHEDULE": "3", "AOTFORGE_VIRTUAL_SEED": "9", "AOTFORGE_VIRTUAL_CHECKS": "1",
+            "AOTFORGE_VIRTUAL_ORDER": "lazy",
     }  # fmt: skip
     result = run_problem(stack.client, PROBLEM, 0, "gfx908", settings, tmp_path)
     assert result.passed, result.outputs
