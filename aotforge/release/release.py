@@ -75,7 +75,7 @@ class ReleasedPack:
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it is read;
-    those that nobody reads may be missing, until `check_files`."""
+    those that are not read may be missing, until `check_files`."""
 
     folder: Path
     contents: ReleaseContents
