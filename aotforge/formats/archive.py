@@ -1,6 +1,7 @@
 """Writer of deterministic tar and gzip files: bytes depend on the members only.
 
-Members have one time, no owner and normalised modes; gzip has no name and no time. As deflate differs between zlib versions, a
+Members have one time, no owner and normalised modes; gzip has no name and no time. As deflate differs between
+zlib versions, a
 tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
@@ -41,7 +42,8 @@ Entry = tuple[tarfile.TarInfo, IO[bytes] | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Digests:
-    """Of a tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size in bytes."""
+    """Of a tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size in
+    bytes."""
 
     tar: str
     file: str
@@ -104,7 +106,8 @@ def write_tar(
 
 
 def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
-    """Writes `path`, a .tar.gz with a folder entry for every folder. `epoch` is every member's time, seconds since 1970.
+    """Writes `path`, a .tar.gz with a folder entry for every folder. `epoch` is every member's time, seconds
+    since 1970.
 
     Raises ReleaseError for names that a tarball of format USTAR cannot represent.
     """

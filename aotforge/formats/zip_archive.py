@@ -1,6 +1,7 @@
 """Deterministic zip files, and a bounded reader: bytes depend on members, given time and zlib.
 
-Members are sorted, all of one time and mode; no folders, extra fields or comments. As deflate differs between zlib
+Members are sorted, all of one time and mode; no folders, extra fields or comments. As deflate differs between
+zlib
 versions, `digest_members` is the identity that is the same on every machine.
 """
 
@@ -28,7 +29,8 @@ _LEVEL = 9
 
 
 def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
-    """Writes `path` and returns its SHA-256. `epoch` is every member's time in seconds since 1970, clamped to the range.
+    """Writes `path` and returns its SHA-256. `epoch` is every member's time in seconds since 1970, clamped to
+    the range.
 
     Raises ReleaseError for names that cannot be extracted everywhere.
     """

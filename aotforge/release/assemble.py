@@ -43,7 +43,8 @@ def assemble_release(
     """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it up to date.
 
     The folder is staged and moved into place in one step. `inputs` is `inputs_digest` of the
-    arguments' origin; `unverified` makes a development build that lists its unverified images. Raises VerifyError,
+    arguments' origin; `unverified` makes a development build that lists its unverified images. Raises
+    VerifyError,
     ReleaseError for invalid input, OutputError (also of `check_replaceable`), OutputBusyError.
     """
     folder = output / manifest.name
@@ -90,7 +91,7 @@ def release_contents(
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
     from aotforge.library.build_linux import OPERATOR_LIBRARY  # noqa: PLC0415 - as the next one
-    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms of a no-op build
+    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms
 
     library = runtime / "lib" / manifest.soname
     found = read_soname(library)
@@ -133,7 +134,8 @@ def _check_pack(packed: PackInput) -> None:
 
 
 def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
-    """Archives with the same members become one file with several names. In threads: deflate and SHA-256 release the GIL."""
+    """Archives with the same members become one file with several names. In threads: deflate and SHA-256
+    release the GIL."""
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
@@ -146,7 +148,8 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
 
 
 def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[str, str]:
-    """Writes MANIFEST.json and both lists of sums, all files synchronised to the disk. SHA-256 by file name."""
+    """Writes MANIFEST.json and both lists of sums, all files synchronised to the disk. SHA-256 by file
+    name."""
     write_atomic(folder / MANIFEST, document)
     write_atomic(folder / TAR_SUMS, sums_bytes({**tars, MANIFEST: hashlib.sha256(document).hexdigest()}))
     sums = {path.name: sha256_file(path) for path in folder.iterdir()}
@@ -188,16 +191,20 @@ def _require_verdicts(packs: Sequence[PackInput]) -> None:
         named = "\n".join(lacking[:_MOST_LISTED])
         more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
         raise VerifyError(
-            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released\n{named}{more}",
+            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released"
+            f"\n{named}{more}",
             cause="they were not executed on the virtual GPU, or their results differ from the reference",
-            hint="`./dev verify` with the same --arch and --profile reports details; --no-verify makes a development build",
+            hint="`./dev verify` with the same --arch and --profile reports details; "
+            "--no-verify makes a development build",
         )
 
 
 def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
-    """One sentence per pack with images without a passed verdict; part of a development build's description."""
+    """One sentence per pack with images without a passed verdict; part of a development build's
+    description."""
     return tuple(
-        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: nothing executed them"
+        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: "
+        "nothing executed them"
         for packed in packs
         if (lacking := sum(not record.passed for record in packed.records))
     )

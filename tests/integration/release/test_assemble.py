@@ -263,7 +263,8 @@ def test_damaged_release_is_made_again(runtime: Path, tmp_path: Path, damage: st
 
 def test_each_input_changes_the_digest(runtime: Path) -> None:
     def digest(**changes: object) -> str:
-        plan = replace(PLAN, **{k: v for k, v in changes.items() if k in ("profile", "jobs")})  # type: ignore[arg-type]
+        of_plan = {name: value for name, value in changes.items() if name in ("profile", "jobs")}
+        plan = replace(PLAN, **of_plan)  # type: ignore[arg-type]
         manifest = MANIFEST.model_copy(update={k: v for k, v in changes.items() if k in ("revision", "rocm")})
         epoch = changes.get("epoch", 1)
         assert isinstance(epoch, int)

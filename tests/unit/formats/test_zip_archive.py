@@ -88,12 +88,14 @@ def test_what_is_written_is_read(members: dict[str, bytes]) -> None:
 
 
 def at(offset: int, new: bytes) -> Callable[[bytes], bytes]:
-    """Other bytes in the first header: its method is at 8, CRC at 14, sizes at 18 and 22, the length of extra fields at 28."""
+    """Other bytes in the first header: its method is at 8, CRC at 14, sizes at 18 and 22, the length of extra
+    fields at 28."""
     return lambda data: data[:offset] + new + data[offset + len(new) :]
 
 
 def in_directory(offset: int, new: bytes) -> Callable[[bytes], bytes]:
-    """Other bytes in the last entry of the directory: its flags are at 8, lengths of name, extra fields and comment from 28 on."""
+    """Other bytes in the last entry of the directory: its flags are at 8, lengths of name, extra fields and
+    comment from 28 on."""
     return lambda data: at(data.rindex(b"PK\1\2") + offset, new)(data)
 
 
