@@ -17,7 +17,7 @@ set(AOTFORGE_JOBS 0 CACHE STRING "processes that compile kernels at most; 0: as 
 set(AOTFORGE_HOME "$ENV{AOTFORGE_HOME}" CACHE PATH "folder of the Python environment (default: aotforge/ in the build folder)")
 set(AOTFORGE_CACHE "$ENV{AOTFORGE_CACHE}" CACHE PATH "folder of compiled kernels (default: cache/ in AOTFORGE_HOME)")
 set(AOTFORGE_PYTHON "$ENV{AOTFORGE_PYTHON}" CACHE FILEPATH "Python 3.11 to 3.15 that the environment is made with (default: one on PATH)")
-set(AOTFORGE_ZSTD_SOURCE "$ENV{AOTFORGE_ZSTD_SOURCE}" CACHE FILEPATH "the pinned source archive with zstd, for machines without a network")
+set(AOTFORGE_ZSTD_SOURCE "" CACHE FILEPATH "the pinned source archive with zstd, for machines without a network")
 set(AOTFORGE_ZSTD_URL "" CACHE STRING "where the pinned source archive is downloaded from (default: the Python package index)")
 
 # of this folder, runtime/ and runtime/dl/; and AOTriton's that the text below deals with

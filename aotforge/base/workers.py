@@ -161,7 +161,7 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """Workers, one per thread that asks; each is started again after a failure. Linux ends them with their
+    """Workers, one per thread; each is started again after a failure. Linux ends them with their
     threads.
 
     `start` makes a process. Limits: `seconds` and resident `memory_bytes` of a request, `start_seconds`. A
@@ -182,7 +182,7 @@ class WorkerPool:
         self._workers: dict[int, WorkerProcess] = {}
         self._closed = False
 
-    def ask(self, message: object) -> Any:
+    def request(self, message: object) -> Any:
         """The answer of the calling thread's worker.
 
         Raises WorkerEnded, also for one that could not be sent anything twice, ToolchainError for one that

@@ -25,6 +25,7 @@ LINTERS: tuple[tuple[str, ...], ...] = (
     ),
     ("zizmor", "--offline", "--quiet", ".github/workflows"),
     (sys.executable, "-m", "pytest", "-q", "tests/lint"),
+    (sys.executable, "-m", "tests.lint.budgets"),
 )
 
 

@@ -7,10 +7,8 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, Field
 
 from aotforge.base.files import write_atomic
 from aotforge.base.html import render
@@ -18,13 +16,13 @@ from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, write_index
 from aotforge.errors import ReleaseError
-from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.model import RELEASE_JSON, SIGNATURE
 from aotforge.release.release import DOCUMENTS
+from aotforge.release.release_json import ReleaseDescription
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
@@ -43,76 +41,12 @@ class Download:
     note: str
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Verdict(_Fields):
-    outcome: str = ""
-    runs: int = 0
-
-
-class _Resources(_Fields):
-    spilled_registers: int
-
-
-class _Image(_Fields):
-    verdict: _Verdict | None
-    resources: _Resources
-
-
-class _Pack(_Fields):
-    """An image pack; name and archs are in links and commands of the page."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    archs: Annotated[tuple[Annotated[str, Field(pattern=r"^gfx[0-9a-f]+$")], ...], Field(min_length=1)]
-    images: tuple[_Image, ...]
-
-    @property
-    def passed(self) -> int:
-        """Images that passed on the virtual GPU."""
-        return sum(image.verdict is not None and image.verdict.outcome == "passed" for image in self.images)
-
-    @property
-    def runs(self) -> int:
-        """Launches there."""
-        return sum(image.verdict.runs for image in self.images if image.verdict)
-
-    @property
-    def spilling(self) -> int:
-        """Images that spill registers."""
-        return sum(image.resources.spilled_registers > 0 for image in self.images)
-
-
-class _Tools(_Fields):
-    compiler: str
-    executor: str
-
-
-class _Origin(_Fields):
-    commit: str
-    tools: _Tools
-
-
-class _Toolchain(_Fields):
-    triton_version: str
-
-
-class ReleaseDocument(_Fields):
-    """The fields of release.json that the page shows."""
-
-    release: Annotated[str, Field(pattern=RELEASE_NAME)]
-    origin: _Origin
-    toolchain: _Toolchain
-    packs: Annotated[tuple[_Pack, ...], Field(min_length=1)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReleasePage:
     """A release. `yanked`: reason of its withdrawal, else empty; `development`: why it is a development
     build; `archives`: those of each pack; `base_url` ends in a slash."""
 
-    document: ReleaseDocument
+    document: ReleaseDescription
     archives: Mapping[str, tuple[Download, ...]]
     runtimes: tuple[Download, ...]
     windows: tuple[Download, ...]
@@ -171,8 +105,13 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
 def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     """The page's facts of the release in `folder`, after a check of its sums. Raises ReleaseError."""
     release = check_finalized_release(folder, None)
-    document = _document(release.description(), folder)
-    name = document.release
+    document = release.description()
+    if (name := document.release) != folder.name:
+        raise ReleaseError(
+            f"{folder / RELEASE_JSON} is of {name}, not of {folder.name}",
+            cause="the folder was renamed",
+            hint="fetch the release again, or move it out of the folder",
+        )
     files = {path.name: path for path in sorted(folder.iterdir())}
     archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
 
@@ -214,21 +153,6 @@ def _pack_notes(release: str, pack: str) -> dict[str, str]:
         str(ArtifactName(release=release, kind="images", pack=pack)): "images",
         str(ArtifactName(release=release, kind="asm", pack=pack)): "assembly texts",
     }
-
-
-def _document(fields: Mapping[str, Any], folder: Path) -> ReleaseDocument:
-    """Raises ReleaseError for fields that must not be on the page."""
-    try:
-        document = ReleaseDocument.model_validate(fields)
-        if document.release != folder.name:
-            raise ValueError(f"it is of {document.release}, not of {folder.name}")
-        return document
-    except ValueError as error:
-        raise ReleaseError(
-            f"{folder / RELEASE_JSON} cannot be shown: {error}",
-            cause="it was edited, or another program made it",
-            hint="fetch the release again, or move it out of the folder",
-        ) from error
 
 
 def make_page(

@@ -178,11 +178,9 @@ def _first_line(what: str, tool: Path, flag: str, env: Mapping[str, str]) -> str
 
 
 def find_compiler(environment: Mapping[str, str], language: str = "CC") -> str:
-    """Path of the compiler for C ("CC") or C++ ("CXX"): AOTFORGE_MINGW_CC or _CXX if set. Raises
-    ToolchainError."""
+    """Path of the compiler for C ("CC") or C++ ("CXX"). Raises ToolchainError."""
     stem = f"{MINGW_TARGET}-{'gcc' if language == 'CC' else 'g++'}"
-    chosen = environment.get(f"AOTFORGE_MINGW_{language}")
-    names = (chosen,) if chosen else (f"{stem}-posix", stem)
+    names = (f"{stem}-posix", stem)
     return str(find_program("compiler for Windows", names, environment.get("PATH", ""), hint=MINGW_INSTALL))
 
 
@@ -197,8 +195,8 @@ def cross_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_windows_tools(environment: Mapping[str, str]) -> Tools:
-    """mingw-w64's compilers (AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX if set) and dlltool. Raises
-    ToolchainError with the command that installs what is missing."""
+    """mingw-w64's compilers and dlltool. Raises ToolchainError with the command that
+    installs what is missing."""
     env = cross_environment(environment)
     dlltool = find_dlltool(environment)
     tools = find_tools(env, libraries=_MINGW_LIBRARIES)
@@ -206,7 +204,7 @@ def find_windows_tools(environment: Mapping[str, str]) -> Tools:
         raise ToolchainError(
             f"{env['CXX']} is not a compiler for {MINGW_TARGET}",
             cause=f"it is {tools.compiler}",
-            hint=f"unset AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX, or: {MINGW_INSTALL}",
+            hint=MINGW_INSTALL,
         )
     # its --version is the same for different builds
     digest = hashlib.sha256(dlltool.resolve().read_bytes()).hexdigest()

@@ -68,7 +68,7 @@ class LibraryRequest:
     """A build of `root`/runtime in `cache` at the API level `level` (default: the manifest's).
 
     With a rootfs in `execution`, its tools build the library, and its digest is their identity; else this
-    machine's. `environment` (default: the process') gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler
+    machine's. `environment` (default: the process') gives PATH, CXX, CC and AOTFORGE_SOURCES; compiler
     flags in it are ignored, because bytes must not depend on them.
     """
 

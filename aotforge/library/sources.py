@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -22,9 +22,7 @@ from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.api_level import LEVEL_PATTERN
 from aotforge.run.pip_download import run_pip_download
-
-ZSTD_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
-"""Environment variable: path of zstandard's source distribution, for machines without a package index."""
+from aotforge.run.rootfs.fetch import SOURCES
 
 _PIP_SECONDS = 600
 _OTHER_BYTES = "DO NOT MATCH THE HASHES"
@@ -76,7 +74,7 @@ def unpack_zstd(
     Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file
     is not the pinned one or lacks a member, OutputError.
     """
-    data = _archive(pin, cache, environment.get(ZSTD_VARIABLE, ""), download or pip_download)
+    data = _archive(pin, cache, _named(pin, environment.get(SOURCES, "").split()), download or pip_download)
     with output_errors(folder):
         make_folders(folder)
     try:
@@ -112,8 +110,13 @@ def _archive(pin: ZstdPin, cache: Path, named: str, download: Download) -> bytes
     return data
 
 
+def _named(pin: ZstdPin, sources: Sequence[str]) -> str:
+    """The archive in a folder of AOTFORGE_SOURCES."""
+    return next((str(path) for folder in sources if (path := Path(folder, pin.file)).is_file()), "")
+
+
 def _verified(pin: ZstdPin, path: Path) -> bytes:
-    data = read_bytes(path, ToolchainError, hint=f"set {ZSTD_VARIABLE} to a copy of {pin.file}")
+    data = read_bytes(path, ToolchainError, hint=f"name a folder with {pin.file} in {SOURCES}")
     if (digest := hashlib.sha256(data).hexdigest()) != pin.sha256:
         raise RuntimeBuildError(
             f"{path} is not the pinned {pin.file}: SHA-256 {digest} instead of {pin.sha256}",
@@ -147,7 +150,7 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
             what, options = pin.file, ("--no-binary", pin.package, "--no-build-isolation")
             requirement = f"{pin.package}=={pin.version}"
             failed = run_pip_download(requirement, [pin.sha256], folder, *options, modules=modules, **common)
-    hint = f"put the file (SHA-256 {pin.sha256}) into any folder and set {ZSTD_VARIABLE} to its path"
+    hint = f"put the file (SHA-256 {pin.sha256}) into a folder and name that in {SOURCES}"
     if _OTHER_BYTES in failed:
         raise RuntimeBuildError(
             f"the index has another {what} than the pinned one",

@@ -22,7 +22,7 @@ from aotforge.release.release import is_release_file
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")
-_KEPT = {"AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"}
+_KEPT = {"AOTFORGE_SOURCES", "AOTFORGE_PYTHON"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,7 @@
 import hashlib
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive, read_tar
 from aotforge.formats.zip_archive import zip_members
 from aotforge.release.release import DESCRIBING, Release
-
-_RESOURCES = (
-    "registers",
-    "accumulation_registers",
-    "scalar_registers",
-    "spilled_registers",
-    "shared_bytes",
-    "scratch_bytes",
-    "occupancy",
-)
+from aotforge.release.release_json import DescribedPack, ReleaseDescription
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,47 +25,22 @@ class Difference:
     after: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Image:
-    """What is compared of an image, as text."""
-
-    digest: str
-    resources: Mapping[str, str]
-    outcome: str
-
-
 def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
-    """Differences of two release folders, whose files are those that their sums and their release.json list. Raises ReleaseError."""
+    """Differences of two release folders, whose files are those that their sums and their release.json list.
+    Raises ReleaseError."""
     releases = [Release.open(folder) for folder in (before, after)]
     for release in releases:
         release.check_files()
-    documents = [release.description() for release in releases]
-    return (*compare_documents(*documents), *_fields("file", *map(_files, releases)))
+    one, other = (release.description() for release in releases)
+    return (*compare_descriptions(one, other), *_fields("file", *map(_files, releases)))
 
 
-def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Differences of two release.json documents but for files, in the order of the kinds above. Raises ReleaseError for one that lacks a
-    field."""
-    with _document_errors():
-        return _differences(before, after)
-
-
-@contextmanager
-def _document_errors() -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ReleaseError(
-            f"a release.json cannot be compared: {type(error).__name__}: {error}",
-            cause="it was edited, or another program made it",
-            hint="fetch the release again",
-        ) from error
-
-
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    found = _fields("origin", _flat(before["origin"]), _flat(after["origin"]))
-    found += _fields("toolchain", _flat(before["toolchain"]), _flat(after["toolchain"]))
-    packs = [{str(pack["name"]): pack for pack in one["packs"]} for one in (before, after)]
+def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) -> tuple[Difference, ...]:
+    """Differences of two descriptions but for files, in the order of the kinds above."""
+    both = (before, after)
+    found = _fields("origin", *(_flat(one.origin.model_dump(mode="json")) for one in both))
+    found += _fields("toolchain", *(_flat(asdict(one.toolchain)) for one in both))
+    packs = [{pack.name: pack for pack in one.packs} for one in both]
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
     for name in sorted(packs[0].keys() & packs[1].keys()):
         found += _images(packs[0][name], packs[1][name])
@@ -95,32 +60,24 @@ def archive_digest(path: Path) -> str:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch it again") from error
 
 
-def _images(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    both = [_by_label(pack) for pack in (before, after)]
+def _images(before: DescribedPack, after: DescribedPack) -> list[Difference]:
+    both = [{job.label: image for image in pack.images for job in image.jobs} for pack in (before, after)]
     common = sorted(both[0].keys() & both[1].keys())
     digests = [{label: image.digest for label, image in images.items()} for images in both]
     resources = [
-        {f"{label} {name}": images[label].resources[name] for label in common for name in _RESOURCES}
+        {
+            f"{label} {name}": str(value)
+            for label in common
+            for name, value in vars(images[label].resources).items()
+        }
         for images in both
     ]
     verdicts = [{label: images[label].outcome for label in common} for images in both]
     return _fields("image", *digests) + _fields("resource", *resources) + _fields("verdict", *verdicts)
 
 
-def _by_label(pack: Mapping[str, Any]) -> dict[str, _Image]:
-    found: dict[str, _Image] = {}
-    for image in pack["images"]:
-        read = _Image(
-            digest=str(image["digest"]),
-            resources={name: str(image["resources"][name]) for name in _RESOURCES},
-            outcome=str((image["verdict"] or {}).get("outcome", "not executed")),
-        )
-        found |= {str(job["label"]): read for job in image["jobs"]}
-    return found
-
-
-def _pack(pack: Mapping[str, Any]) -> str:
-    return f"profile {pack['profile']} for {', '.join(pack['archs'])}: {len(pack['images'])} images"
+def _pack(pack: DescribedPack) -> str:
+    return f"profile {pack.profile} for {', '.join(pack.archs)}: {len(pack.images)} images"
 
 
 def _files(release: Release) -> dict[str, str]:

@@ -25,13 +25,13 @@ Text = Annotated[str, AfterValidator(_printable)]
 """Text of a publisher, which is printed."""
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     """A part of the document: frozen, without coercion."""
 
     model_config = ConfigDict(frozen=True, strict=True, defer_build=True)
 
 
-class ReleasedVerdict(_Part):
+class ReleasedVerdict(Part):
     """The verdict on an executed image.
 
     `cases` are names of test cases, `runs` counts launches. `worst`: the largest error as a share of the allowed one
@@ -45,7 +45,7 @@ class ReleasedVerdict(_Part):
     tools: Text
 
 
-class ReleasedImage(_Part):
+class ReleasedImage(Part):
     """An image by its SHA-256, with all compile jobs that made it: `labels` and `jobs` (job keys) correspond."""
 
     labels: tuple[Text, ...]
@@ -54,7 +54,7 @@ class ReleasedImage(_Part):
     verdict: ReleasedVerdict | None
 
 
-class PackContents(_Part):
+class PackContents(Part):
     """An image pack."""
 
     name: Text
@@ -62,7 +62,7 @@ class PackContents(_Part):
     images: tuple[ReleasedImage, ...]
 
 
-class ReleaseContents(_Part):
+class ReleaseContents(Part):
     """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the uncompressed tars by name."""
 
     format: Literal[1] = FORMAT

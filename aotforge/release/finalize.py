@@ -26,7 +26,7 @@ from aotforge.release.model import (
     ReleaseFile,
 )
 from aotforge.release.release import FETCH, Release
-from aotforge.release.release_json import release_json_bytes
+from aotforge.release.release_json import describe_release
 from aotforge.release.signing import (
     check_sums,
     open_statement,
@@ -75,11 +75,12 @@ def finalize_release(
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
         packs = made.packs()
+        resources = {one.pack.name: one.resources for one in packs}
         write_atomic(staged / COVERAGE, coverage_document(origin.release, [one.pack for one in packs]))
-        document = release_json_bytes(
-            origin, plans=plans, packs=packs, contents=made.contents, files=described
+        description = describe_release(
+            origin, plans=plans, resources=resources, contents=made.contents, files=described
         )
-        write_atomic(staged / RELEASE_JSON, document)
+        write_atomic(staged / RELEASE_JSON, description.encoded())
         write_atomic(staged / SUMS, sums_bytes({path.name: sha256_file(path) for path in staged.iterdir()}))
         files = tuple(_described(path, tars, origin) for path in sorted(staged.iterdir()))
         if key is not None:

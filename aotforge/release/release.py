@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError, listed
@@ -25,7 +24,7 @@ from aotforge.formats.tar_reader import (
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
-from aotforge.pack.model import DISPATCH_FILE, ImagePack
+from aotforge.pack.model import ImagePack
 from aotforge.release.contents import ReleaseContents, parse_contents
 from aotforge.release.layout import TOP, entry_violation, read_release_archive
 from aotforge.release.model import (
@@ -38,6 +37,7 @@ from aotforge.release.model import (
     SIGSTORE,
     UNSIGNED,
 )
+from aotforge.release.release_json import ReleaseDescription
 
 FETCH = "fetch the release again, or build it again"
 _IMAGES = "lib/aotriton.images"
@@ -53,9 +53,6 @@ DOCUMENTS: Mapping[str, str] = {
     SIGSTORE: "the same as a Sigstore bundle, for cosign",
 }
 """Files of a release other than archives and wheels, with their use."""
-
-DESCRIPTION_FORMAT = 1
-"""Of release.json."""
 
 DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
 """Files that are made after those that release.json describes."""
@@ -78,7 +75,7 @@ class ReleasedPack:
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it is read;
-    those that nobody reads may be missing, until `check_files`."""
+    those that are not read may be missing, until `check_files`."""
 
     folder: Path
     contents: ReleaseContents
@@ -166,16 +163,15 @@ class Release:
     def packs(self, names: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
         """Image packs with their texts, by name: all, or those of `names` that it has.
 
-        Without `names`, other archives and wheels in the folder are read too: they are used with these images.
-        Raises ReleaseError.
+        Without `names` every file that is there is compared with the sums. Raises ReleaseError.
         """
         held = sorted({one.pack for one in self.archives if one.kind in {"images", "asm"}})
         if not held:
             raise _damaged(f"{self.folder} has no image packs", f"{SUMS} names none")
-        found = tuple(self._pack(pack) for pack in held if names is None or pack in names)
-        if names is None:
-            self._check_other_archives(found)
-        return found
+        for name in self.sums if names is None else ():
+            if (self.folder / name).exists():
+                self._checked(name)
+        return tuple(self._pack(pack) for pack in held if names is None or pack in names)
 
     def _pack(self, pack: str) -> ReleasedPack:
         files = self.files(self.archive("images", pack), f"{_IMAGES}/{pack}/")
@@ -197,46 +193,14 @@ class Release:
             sums=self.digest,
         )
 
-    def _check_other_archives(self, packs: Collection[ReleasedPack]) -> None:
-        """The images in wheels and Windows archives are those of `packs`. Raises ReleaseError."""
-        known = {one.pack.name: one.pack.files for one in packs}
-        digests: set[str] = set()
-        for path in sorted(self.folder.iterdir()):
-            archive = parse_artifact_name(path.name)
-            if path.suffix == ".whl" or (archive and archive.kind == "windows"):
-                self._check_zip(path, archive, known)
-            elif archive and (archive.kind == "runtime" or path.name not in self.sums):
-                digest = self._checked(path.name)
-                if digest not in digests:  # runtimes differ in their names only
-                    self.read(archive)
-                digests.add(digest)
-
-    def _check_zip(
-        self, path: Path, archive: ArtifactName | None, packs: Mapping[str, Mapping[str, bytes]]
-    ) -> None:
-        names = archive.packs if archive else frozenset[str]()
-        # a library without the images that its archive is named for does nothing
-        missing = {f"{pack}/{name}" for pack in names for name in packs.get(pack, [DISPATCH_FILE])}
-        for name, data in (self._zip(archive) if archive else self._members(path)).items():
-            _, images, inside = name.partition("aotriton.images/")
-            pack, _, file = inside.partition("/")
-            if images and packs.get(pack, {}).get(file) != data:
-                raise _damaged(f"{path}: {name!r} is not that file of an image pack of the release")
-            missing.discard(inside)
-        if missing:
-            raise _damaged(f"{path}: {min(missing)} of an image pack in its name is not in it")
-
     def _zip(self, archive: ArtifactName) -> dict[str, bytes]:
         path = self.folder / str(archive)
-        members = self._members(path)
+        self._checked(path.name)
+        with _reading(path):
+            members = {info.filename: data for info, data in zip_members(path)}
         if violation := next(filter(None, (entry_violation(archive, name) for name in members)), ""):
             raise _damaged(f"{path}: {violation}")
         return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
-
-    def _members(self, path: Path) -> dict[str, bytes]:
-        self._checked(path.name)
-        with _reading(path):
-            return {info.filename: data for info, data in zip_members(path)}
 
     def check_files(self) -> None:
         """Every file is listed, with its digest and the name of a release's file, and no other is there. Raises ReleaseError."""
@@ -253,27 +217,25 @@ class Release:
         if RELEASE_JSON in self.sums:
             self.description()
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> ReleaseDescription:
         """release.json, which describes the files that SHA256SUMS lists. Raises ReleaseError."""
         path = self.folder / RELEASE_JSON
         try:
             data = read_regular(path)
-            document: dict[str, Any] = parse_json(data)
-            if document["format"] != DESCRIPTION_FORMAT:
-                raise ValueError(f"format {document['format']}, this program reads {DESCRIPTION_FORMAT}")
-            described = {file["name"]: file["sha256"] for file in document["files"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            found = ReleaseDescription.model_validate_json(data)
+        except (OSError, ValueError) as error:
             raise ReleaseError(
                 f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
                 cause="the folder holds no finished release, or one of another version of this program",
                 hint="name a folder that `./dev release` made",
             ) from error
         _check_sum(path, hashlib.sha256(data).hexdigest(), self.sums)
+        described = {file.name: file.sha256 for file in found.files}
         if described != {name: digest for name, digest in self.sums.items() if name not in DESCRIBING}:
             raise _damaged(
                 f"{path} describes other files than {SUMS} lists", "files of two releases were mixed"
             )
-        return document
+        return found
 
     def _checked(self, name: str) -> str:
         """The digest of a file, which is the listed one. Raises ReleaseError."""

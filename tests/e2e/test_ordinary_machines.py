@@ -392,7 +392,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Path
         ("ninja", "-C", WORLD / "bld", "aotforge_images"),
     )
     for command in commands:
-        done = machine.run(ROOT, *command, env={"AOTFORGE_ZSTD_SOURCE": str(zstd_archive())})
+        done = machine.run(ROOT, *command, env={"AOTFORGE_SOURCES": str(zstd_archive().parent)})
         assert done.returncode == 0, done.stdout + done.stderr
     return build
 

@@ -1,4 +1,4 @@
-"""The shared caches of one command: objects in the background, the list at the end."""
+"""The shared caches of one command, read and written in the background."""
 
 from __future__ import annotations
 

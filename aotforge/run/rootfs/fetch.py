@@ -16,7 +16,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.run.pip_download import fetch_wheel
 from aotforge.run.rootfs.definitions import Lock, LockedFile, RootfsSpec
 
-SOURCES = "AOTFORGE_CONTAINER_SOURCES"
+SOURCES = "AOTFORGE_SOURCES"
 """Environment variable: folders and URLs, separated by spaces, searched for a file by its SHA-256 first."""
 
 DEBIAN = "http://deb.debian.org/"

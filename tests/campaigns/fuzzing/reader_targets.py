@@ -20,7 +20,6 @@ from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveErr
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.release import DESCRIPTION_FORMAT as FORMAT
 from aotforge.release.release import Release
 from tests.campaigns.fuzzing.programs import readers as built_readers
 from tests.campaigns.fuzzing.target import Run, Target, folder
@@ -81,12 +80,13 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 _DOCUMENTS = ("MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed", "release.json", "resources.json")
 _RELEASE = {
-    "format": FORMAT, "release": "0.11.2b-r1",
-    "origin": {"commit": "0" * 40, "tools": {"compiler": "gcc", "executor": "local"}},
-    "toolchain": {"triton_version": "3.9.0"}, "files": [],
-    "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "images": [
-        {"digest": "1" * 64, "resources": {"spilled_registers": 0}, "verdict": {"outcome": "passed",
-        "runs": 3}, "jobs": [{"label": "a"}]}]}],
+    "format": 1, "release": "0.11.2b-r1",
+    "origin": {
+        "release": "0.11.2b-r1", "commit": "0" * 40, "archs": ["gfx908"], "profile": "core", "platforms": ["linux"], "epoch": 0,
+        "tools": {"python": "3.11", "compiler": "gcc", "zstd": ["a", "b"], "zlib": "1.3", "executor": "local", "roots": []},
+    },
+    "toolchain": {"triton_version": "3.9.0", "triton_digest": "", "llvm_revision": "", "environment": []}, "files": [],
+    "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "profile": "core", "images": []}],
 }  # fmt: skip
 _RESOURCES = {
     "images": [{"digest": "1" * 64, "labels": ["x"], **dict.fromkeys(

@@ -93,9 +93,7 @@ def test_any_byte_of_metadata(place: Place, name: str) -> None:
         path.write_bytes(original)
 
 
-@pytest.mark.parametrize(
-    "name", [RUNTIME, IMAGES]
-)
+@pytest.mark.parametrize("name", [RUNTIME, IMAGES])
 def test_changed_files(place: Place, name: str) -> None:
     original = place.path(name).read_bytes()
     flip(place.path(name))

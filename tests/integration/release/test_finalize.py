@@ -23,7 +23,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.assemble import assemble_release
-from aotforge.release.compare import compare_archives, compare_documents, compare_releases
+from aotforge.release.compare import compare_archives, compare_descriptions, compare_releases
 from aotforge.release.finalize import check_finalized_release, finalize_release
 from aotforge.release.model import (
     COVERAGE,
@@ -39,6 +39,7 @@ from aotforge.release.model import (
 )
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
 from aotforge.release.release import Release
+from aotforge.release.release_json import ReleaseDescription
 from aotforge.release.signing import load_private_key, load_public_key, open_statement
 from tests.integration.release import standin
 
@@ -78,7 +79,8 @@ def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
 def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
     names = check_finalized_release(done, key.public_key()).sums
     assert {COVERAGE, RELEASE_JSON, SBOM, MANIFEST, TAR_SUMS} < set(names)
-    document = Release.open(done).description()
+    document = json.loads(Release.open(done).description().encoded())
+    assert (done / RELEASE_JSON).read_bytes() == Release.open(done).description().encoded()
     images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
     assert images == {image.digest for image in standin.IMAGES}
     jobs = [job for pack in document["packs"] for image in pack["images"] for job in image["jobs"]]
@@ -298,17 +300,18 @@ def test_a_release_whose_description_is_of_others_is_not_verified(done: Path, tm
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
     one = Release.open(done).description()
-    assert compare_documents(one, one) == ()
-    two = json.loads(json.dumps(one))
+    assert compare_descriptions(one, one) == ()
+    two = json.loads(one.encoded())
     image = two["packs"][0]["images"][0]
     image["digest"] = "f" * 64
     image["resources"]["registers"] += 1
     image["verdict"]["outcome"] = "failed"
     lost = two["packs"][0]["images"].pop()
     two["toolchain"]["triton_version"] = "9"
-    kinds = {difference.kind for difference in compare_documents(one, two)}
+    changed = compare_descriptions(one, ReleaseDescription.model_validate_json(json.dumps(two)))
+    kinds = {difference.kind for difference in changed}
     assert kinds == {"toolchain", "pack", "image", "resource", "verdict"}
-    named = [difference.name for difference in compare_documents(one, two) if not difference.after]
+    named = [difference.name for difference in changed if not difference.after]
     assert set(named) == {job["label"] for job in lost["jobs"]}
     archive = next(path for path in done.iterdir() if "images" in path.name)
     assert compare_releases(done, done) == ()

@@ -15,8 +15,10 @@ import tasks
 from aotforge.cli import settings
 from aotforge.cli.flags import TASKS, make_request
 from aotforge.cli.program import run
+from aotforge.cli.settings import ROOT
 from aotforge.cli.task_page import PAGE, task_page
 from aotforge.cli.values import pairs
+from aotforge.cli.variables import VARIABLES
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
 
@@ -28,7 +30,7 @@ FLAGS = {
     "only": "flash,add",
     "verify": True,
 }
-MOST_WORDS = 3000
+MOST_WORDS, MOST_VARIABLES = 3000, 18
 
 
 def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
@@ -123,3 +125,21 @@ def test_settings_are_shown_with_their_source_and_without_secrets(
     assert "pa55" not in text and rows["AOTFORGE_CACHE"] == ("/srv/cache", "environment")
     assert rows["AOTFORGE_SIGNING_KEY"] == ("set, not shown", "environment")
     assert rows["cache-from"][1] == "aotforge.toml" and rows["triton"][1] == "requirements/build.in"
+
+
+def test_every_variable_that_a_program_reads_is_listed() -> None:
+    """Ours, by what reads them: Python's and C's environments, the library's own functions, `dev`."""
+    reads = re.compile(
+        r"""(?:environ(?:ment)?(?:\.get\(|\[)|getenv\(|(?:trusted|short)_variable\(|^[A-Z_]+ = )"((?:AOTFORGE|AOTRITON|TRITON_CPU)_[A-Z_]+)["]""",
+        re.MULTILINE,
+    )
+    paths = [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.[ch]*")]
+    paths += [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.py")]
+    paths += [*(ROOT / "runtime" / "src").rglob("*.[ch]*")]
+    read = {
+        name for path in paths for name in reads.findall(path.read_text(encoding="utf-8", errors="replace"))
+    }
+    read |= set(re.findall(r"\$\{(AOTFORGE_[A-Z_]+)", (ROOT / "dev").read_text()))
+    written = {"AOTFORGE_CACHE_KEY"}
+    assert read - written <= VARIABLES.keys() and len(VARIABLES) <= MOST_VARIABLES
+    assert VARIABLES.keys() - read <= {"AOTFORGE_PARTIAL_PACK"}

@@ -259,9 +259,7 @@ def test_two_archives_into_one_folder(tmp_path: Path) -> None:
         name, data = "x.tar.gz", pack(tar(*((f"aotriton/{path}", *rest) for path, *rest in rows)))  # type: ignore[arg-type]
         facts = read_archive([data])
         (path := tmp_path.with_name(name)).write_bytes(data)
-        unpack(
-            IndexedFile(name=name, size=facts.size, sha256=facts.sha256, tar=facts.tar), path, writer
-        )
+        unpack(IndexedFile(name=name, size=facts.size, sha256=facts.sha256, tar=facts.tar), path, writer)
 
     writer = FolderWriter(root=tmp_path)
     link: Row = ("l", None, {"type": tarfile.SYMTYPE, "linkname": "lib"})

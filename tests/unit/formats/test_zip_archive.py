@@ -210,3 +210,20 @@ def test_damaged_and_encrypted_members(tmp_path: Path) -> None:
         path.write_bytes(change(data))
         with pytest.raises(zipfile.BadZipFile):
             read(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_of_another_compression_is_not_unpacked(method: int, tmp_path: Path) -> None:
+    """Python unpacks these in pieces without a limit: 2 kB took 6 GB."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("member", bytes(64 << 20))
+    data = bytearray(path.read_bytes())
+    for at in (22, data.rindex(b"PK\1\2") + 24):  # the size in both headers
+        data[at : at + 4] = (1000).to_bytes(4, "little")
+    path.write_bytes(data)
+    tracemalloc.start()
+    with pytest.raises(zipfile.BadZipFile, match="neither stored nor deflated"):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
