@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,8 @@ class WorkerProcess:
         pass_fds: tuple[int, ...] = (),
     ) -> None:
         """`options` are Python's. Raises ToolchainError when no process can be started."""
+        from multiprocessing import Pipe  # noqa: PLC0415 - 5 ms of a build that finds everything
+
         self._connection, theirs = Pipe()
         self._log = os.memfd_create("aotforge-worker-log")
         self._fork = 0
@@ -161,7 +162,7 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """Workers, one per thread that asks; each is started again after a failure. Linux ends them with their
+    """Workers, one per thread; each is started again after a failure. Linux ends them with their
     threads.
 
     `start` makes a process. Limits: `seconds` and resident `memory_bytes` of a request, `start_seconds`. A
@@ -182,7 +183,7 @@ class WorkerPool:
         self._workers: dict[int, WorkerProcess] = {}
         self._closed = False
 
-    def ask(self, message: object) -> Any:
+    def request(self, message: object) -> Any:
         """The answer of the calling thread's worker.
 
         Raises WorkerEnded, also for one that could not be sent anything twice, ToolchainError for one that

@@ -31,10 +31,8 @@ def _observer(*, quiet: bool) -> Iterator[Observer]:
 
 @command("containers.lock")
 def lock(
-    name: Annotated[Sequence[str] | None, "a root filesystem (may be repeated; default: every one)"] = None,
-    keep: Annotated[
-        bool, "keep the locked packages and wheels, and record the digest of the result anew"
-    ] = False,
+    name: Annotated[Sequence[str] | None, "a root filesystem (may be repeated; default: all)"] = None,
+    keep: Annotated[bool, "keep the locked files, and record the digest of the result"] = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:

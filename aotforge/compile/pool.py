@@ -81,7 +81,7 @@ class Attempt:
 
 
 class CompileWorkers:
-    """Compiles jobs of one toolchain in worker processes, one per thread that asks."""
+    """Compiles jobs of one toolchain in worker processes, one per thread."""
 
     def __init__(self, *, kernels_root: Path, allocator: Path, temporary: Path, limits: WorkerLimits) -> None:
         """`allocator` is the library of aotforge.toolchain.allocator."""
@@ -101,7 +101,7 @@ class CompileWorkers:
         began = time.monotonic()
         self._environment = job.toolchain.environment
         try:
-            answer: Attempt | CacheError = self._pool.ask(asdict(job))
+            answer: Attempt | CacheError = self._pool.request(asdict(job))
         except WorkerEnded as ended:
             seconds = time.monotonic() - began
             return Attempt(failure=f"the worker {ended.reason}", output=ended.output, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Builds on a Dask cluster: its workers compile and verify, this process stores their images and verdicts.
+"""Builds on a Dask cluster, whose workers return images and verdicts.
 
 Dask schedules, retries and moves the jobs of lost workers. Only a command that uses a cluster imports it.
 """

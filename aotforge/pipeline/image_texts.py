@@ -50,7 +50,7 @@ def _check(pool: WorkerPool, task: ImageTask) -> None:
 def _fault(pool: WorkerPool, task: ImageTask) -> str:
     """Why the text does not give the image, '' when it does. Raises ToolchainError."""
     try:
-        answer: str | AotforgeError = pool.ask((task.arch, task.asm))
+        answer: str | AotforgeError = pool.request((task.arch, task.asm))
     except WorkerEnded as ended:
         return f"the assembler {ended.reason}" + (f": {ended.output}" if ended.output else "")
     if isinstance(answer, DecodeError):

@@ -1,4 +1,4 @@
-"""Reader of release folders for publication: a verified release, with the facts that the index has of it."""
+"""Release folders for publication, with what the index states of them."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 import hashlib
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) 
     """Differences of two descriptions but for files, in the order of the kinds above."""
     both = (before, after)
     found = _fields("origin", *(_flat(one.origin.model_dump(mode="json")) for one in both))
-    found += _fields("toolchain", *(_flat(one.toolchain.model_dump(mode="json")) for one in both))
+    found += _fields("toolchain", *(_flat(asdict(one.toolchain)) for one in both))
     packs = [{pack.name: pack for pack in one.packs} for one in both]
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
     for name in sorted(packs[0].keys() & packs[1].keys()):

@@ -13,6 +13,7 @@ from aotforge.release.model import ImageRecord, PackInput
 
 FORMAT: Literal[1] = 1
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=BaseModel)
 
 
 def _printable(text: str) -> str:
@@ -78,10 +79,10 @@ class ReleaseContents(Part):
         return json_document(self.model_dump(mode="json"))
 
 
-def parse_contents(data: bytes) -> ReleaseContents:
-    """Reads MANIFEST.json. Raises ValueError naming the first value that does not fit."""
+def parse_document(data: bytes, model: type[_M]) -> _M:
+    """Reads a JSON document of a release. Raises ValueError naming the first value that does not fit."""
     try:
-        return ReleaseContents.model_validate_json(data)
+        return model.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

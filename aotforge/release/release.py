@@ -25,7 +25,7 @@ from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, parse_contents
+from aotforge.release.contents import ReleaseContents, parse_document
 from aotforge.release.layout import TOP, entry_violation, read_release_archive
 from aotforge.release.model import (
     COVERAGE,
@@ -75,7 +75,7 @@ class ReleasedPack:
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it is read;
-    those that nobody reads may be missing, until `check_files`."""
+    those that are not read may be missing, until `check_files`."""
 
     folder: Path
     contents: ReleaseContents
@@ -91,7 +91,7 @@ class Release:
             data = read_regular(path)
         _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
         try:
-            contents = parse_contents(data)
+            contents = parse_document(data, ReleaseContents)
         except ValueError as error:
             raise _damaged(f"{path} is not of this format: {error}") from error
         return cls(folder=folder, contents=contents, sums=sums, digest=digest)
@@ -222,7 +222,7 @@ class Release:
         path = self.folder / RELEASE_JSON
         try:
             data = read_regular(path)
-            found = ReleaseDescription.model_validate_json(data)
+            found = parse_document(data, ReleaseDescription)
         except (OSError, ValueError) as error:
             raise ReleaseError(
                 f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",

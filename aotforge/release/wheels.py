@@ -5,7 +5,7 @@ before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images b
 """
 
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -66,12 +66,13 @@ def make_wheels(
     release = Release.open(build)
     runtime, platform = release.files(release.runtime), release.runtime.platform
     images = ((one.pack.name, one.pack.files) for one in release.packs(packs))
-    return [
-        _write(folder, content, origin)
-        for content in wheel_contents(
-            manifest, packs, runtime, images, platform, windows=read_windows(windows) if windows else None
-        )
-    ]
+    zipped = read_windows(windows) if windows else None
+    made = []
+    for content in wheel_contents(manifest, packs, runtime, images, platform, windows=zipped):
+        name = content.name
+        bill = {f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, content.members)}
+        made.append(write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch))
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +108,7 @@ def wheel_contents(
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
         members = {f"{LIBRARIES}/aotriton.images/{pack}/{file}": data for file, data in files.items()}
         summary = f"GPU images of {manifest.name} for {', '.join(sorted(packs[pack]))}, for {ATTENTION}"
-        metadata = _metadata(name, summary, _IMAGES_TEXT, licences)
-        yield WheelContent(name=name, members=members, info=_info(metadata, licences))
+        yield _content(name, members, summary, _IMAGES_TEXT, licences)
 
 
 def _attention_wheel(
@@ -139,8 +139,7 @@ def _attention_wheel(
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
     summary = f"Attention of AOTriton {manifest.api_level} for an installed PyTorch with ROCm, release {manifest.name}"
-    metadata = _metadata(name, summary, _ATTENTION_TEXT, licences, extras)
-    return WheelContent(name=name, members=members, info=_info(metadata, licences))
+    return _content(name, members, summary, _ATTENTION_TEXT, licences, extras)
 
 
 def write_windows_wheel(
@@ -166,16 +165,6 @@ def _windows_wheel(
     return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
 
 
-def _info(metadata: bytes, licences: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
-
-
-def _write(folder: Path, content: WheelContent, origin: Origin) -> Path:
-    name = content.name
-    bill = {f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, content.members)}
-    return write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch)
-
-
 def read_windows(path: Path) -> dict[str, bytes]:
     """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
     try:
@@ -197,14 +186,15 @@ def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str,
     return "\n".join(lines).encode("ascii")
 
 
-def _metadata(
+def _content(
     name: WheelName,
+    members: Mapping[str, bytes],
     summary: str,
     text: str,
-    licences: Collection[str],
+    licences: Mapping[str, bytes],
     extras: Mapping[str, Sequence[str]] | None = None,
-) -> bytes:
-    """Core metadata 2.4."""
+) -> WheelContent:
+    """A wheel with core metadata 2.4."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {name.name}",
@@ -217,7 +207,9 @@ def _metadata(
     for extra, projects in (extras or {}).items():
         lines.append(f"Provides-Extra: {extra}")
         lines += [f'Requires-Dist: {project}=={name.version} ; extra == "{extra}"' for project in projects]
-    return "\n".join([*lines, "Description-Content-Type: text/markdown", "", text]).encode("ascii")
+    metadata = "\n".join([*lines, "Description-Content-Type: text/markdown", "", text]).encode("ascii")
+    info = {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
+    return WheelContent(name=name, members=members, info=info)
 
 
 _ATTENTION_TEXT = f"""# aotforge-attention

@@ -41,7 +41,7 @@ class Pool:
         does not start.
         """
         try:
-            answer: Verdict | AotforgeError = self._pool.ask(task)
+            answer: Verdict | AotforgeError = self._pool.request(task)
         except WorkerEnded as ended:
             if ended.hang:
                 return Verdict.failed(task, f"no verdict after {self._timeout:g} s")

@@ -364,7 +364,7 @@ def _reinstalled_images(staged: Path) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise DropInError(
             f"{staged / IMAGE_SUMS} cannot be used: {error}",
-            cause="it was edited or damaged, so PyTorch's images cannot be told from the release's",
+            cause="it was edited or damaged, so PyTorch's images cannot be distinguished from the release's",
             hint="reinstall PyTorch, after removing its folder",
         ) from error
 

@@ -1,4 +1,4 @@
-"""The command of vgpu with estimates of cycles: `python -m aotforge.devtools.cost run FILE.hsaco --cost`."""
+"""The command of vgpu with estimates of cycles (`--cost`)."""
 
 import sys
 

@@ -26,8 +26,10 @@ _PRINTS = frozenset({"printf"})
 _COMPILERS = re.compile(r"mem(cpy|move|set)|__(trunc|extend)[a-z]{2}f[a-z]{2}f2|__gnu_[fh]2[fh]_ieee")
 """Functions that LLVM itself calls: of memory, and conversions of float16 and bfloat16."""
 _MATHEMATICS = re.compile(
-    r"(acosh?|asinh?|atan[2h]?|cbrt|ceil|copysign|cosh?|erfc?|exp2?|exp10|expm1|fabs|fdim|floor|fma|fmax|fmin|fmod|frexp|hypot|ilogb"
-    r"|j[01n]|ldexp|lgamma|ll?rint|ll?round|log(10|1p|2|b)?|modf|nearbyint|nextafter|pow|remainder|rint|round(even)?|scalbn|sinh?|sqrt"
+    r"(acosh?|asinh?|atan[2h]?|cbrt|ceil|copysign|cosh?|erfc?|exp2?|exp10|expm1|fabs|fdim|floor|fma|fmax"
+    r"|fmin|fmod|frexp|hypot|ilogb"
+    r"|j[01n]|ldexp|lgamma|ll?rint|ll?round|log(10|1p|2|b)?|modf|nearbyint|nextafter|pow|remainder|rint"
+    r"|round(even)?|scalbn|sinh?|sqrt"
     r"|tanh?|tgamma|trunc|y[01n])f?"
 )
 """Functions of libm, for float64 and float32."""
@@ -88,7 +90,8 @@ class CpuBackend:
         return group_digest("CPU compiler")
 
     def check_toolchain(self, target: Target) -> None:
-        """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler does not know."""
+        """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler
+        does not know."""
         level_named(target.arch.removeprefix(PREFIX))
 
     def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
@@ -100,7 +103,8 @@ class CpuBackend:
         return assembly
 
     def read(self, binary: bytes) -> CodeObject:
-        """What the image's description states; the runtime library takes arguments one by one, as in its packs."""
+        """What the image's description states; the runtime library takes arguments one by one, as in its
+        packs."""
         found = read_description(binary)
         arguments = kernarg_layout(parameter.kind for parameter in found.parameters)
         return CodeObject(symbol=found.symbol, arguments=arguments, threads=1)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.deliver.page import read_page
-from aotforge.deliver.pytorch.pins import list_release
+from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
 from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive, read_tar
 from aotforge.publish.release_dir import read_release_folder
@@ -102,7 +102,7 @@ def _read_documents(release: Path, work: Path) -> None:
         lambda: Release.open(release).packs(),
         lambda: check_folder(open_candidate(release, work), ("7.1",)),
         lambda: read_release_folder(release),
-        lambda: list_release(release),
+        lambda: pins_text(Release.open(release), base_url="", commit="", environment_url=True),
         lambda: read_page(release, base_url="http://x"),
         lambda: compare_releases(release, release),
     )

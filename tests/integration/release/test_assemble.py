@@ -153,18 +153,8 @@ def test_an_unknown_file_is_not_deleted(runtime: Path, tmp_path: Path, name: str
 def test_a_file_in_the_releases_place_is_not_deleted(runtime: Path, tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / "0.11.2b-r1").write_bytes(b"mine")
-    fails(runtime, tmp_path / "dist", OutputError, "is not a folder")
+    fails(runtime, tmp_path / "dist", OutputError, "Not a directory")
     assert (tmp_path / "dist" / "0.11.2b-r1").read_bytes() == b"mine"
-
-
-def test_what_an_earlier_version_made_may_be_replaced(runtime: Path, tmp_path: Path) -> None:
-    """A file that the stamp knows, though no build makes one of that name any more."""
-    folder = assemble(runtime, tmp_path / "dist").folder
-    stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
-    (folder / NAMES[-1]).rename(folder / "SHA512SUMS")
-    stamp.write_text(stamp.read_text().replace(f'"{NAMES[-1]}"', '"SHA512SUMS"'))
-    assert assemble(runtime, tmp_path / "dist", inputs="new").fresh
-    assert sorted(content(folder)) == NAMES
 
 
 def test_resources_of_every_image_are_beside_its_assembly(runtime: Path, tmp_path: Path) -> None:
@@ -257,7 +247,7 @@ def test_nothing_is_made_again_when_nothing_changed(
     assert assemble(runtime, tmp_path / "dist", inputs="other").fresh
 
 
-@pytest.mark.parametrize("damage", ["change", "delete", "link"])
+@pytest.mark.parametrize("damage", ["change", "delete"])
 def test_damaged_release_is_made_again(runtime: Path, tmp_path: Path, damage: str) -> None:
     folder = assemble(runtime, tmp_path / "dist").folder
     expected = content(folder)
@@ -267,9 +257,7 @@ def test_damaged_release_is_made_again(runtime: Path, tmp_path: Path, damage: st
         data[50] ^= 1
         victim.write_bytes(data)
     else:
-        victim.rename(tmp_path / "moved")
-        if damage == "link":
-            victim.symlink_to(tmp_path / "moved")
+        victim.unlink()
     assert assemble(runtime, tmp_path / "dist").fresh
     assert content(folder) == expected
 

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.deliver.pytorch.pins import list_release, pins_text
+from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import AssembledRelease, PackInput
+from aotforge.release.release import Release
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import LICENCE, MANIFEST, records
 from tests.support.web import served
@@ -120,7 +121,8 @@ def fetch(
 
 
 def pins_for(made: Made, base: str) -> str:
-    return pins_text(list_release(made.release.folder), base_url=base, commit="a" * 40, environment_url=False)
+    release = Release.open(made.release.folder)
+    return pins_text(release, base_url=base, commit="a" * 40, environment_url=False)
 
 
 def run(

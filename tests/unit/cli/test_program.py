@@ -19,9 +19,7 @@ from aotforge.cli.flags import SHORT, TASKS
 from aotforge.cli.program import main
 from aotforge.cli.settings import ROOT
 from aotforge.errors import UsageError
-from aotforge.formats.archive import sha256_file
 from aotforge.release.model import load_release_manifest
-from aotforge.release.release import DESCRIPTION_FORMAT
 
 MOST_TASKS, MOST_FLAGS_OF_BUILD = 36, 14
 
@@ -159,20 +157,6 @@ def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
     monkeypatch.setattr(TASKS["lint"], "body", full)
     code, _, text = outcome(capsys, "lint")
     assert code == 3 and "cannot use /tmp/x: No space left on device\nLikely cause: the disk is full" in text
-
-
-def test_a_value_of_a_release_is_one_line_of_differences(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    for name in ("one", "two\nfile    SHA256SUMS: forged"):
-        (tmp_path / name[:3]).mkdir()
-        values = {"release": "1", "toolchain": {}, "packs": [], "files": [], "format": DESCRIPTION_FORMAT}
-        document = {"origin": {"commit": name}, **values}
-        path = tmp_path / name[:3] / "release.json"
-        path.write_text(json.dumps(document))
-        path.with_name("SHA256SUMS").write_text(f"{sha256_file(path)}  release.json\n")
-    code, out, err = outcome(capsys, "release.diff", str(tmp_path / "one"), str(tmp_path / "two"))
-    assert code == 0 and out.count("\n") == 1 and "two\\nfile" in out, err
 
 
 def test_a_user_without_a_home() -> None:

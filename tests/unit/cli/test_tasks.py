@@ -136,7 +136,9 @@ def test_every_variable_that_a_program_reads_is_listed() -> None:
     paths = [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.[ch]*")]
     paths += [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.py")]
     paths += [*(ROOT / "runtime" / "src").rglob("*.[ch]*")]
-    read = {name for path in paths for name in reads.findall(path.read_text(encoding="utf-8", errors="replace"))}
+    read = {
+        name for path in paths for name in reads.findall(path.read_text(encoding="utf-8", errors="replace"))
+    }
     read |= set(re.findall(r"\$\{(AOTFORGE_[A-Z_]+)", (ROOT / "dev").read_text()))
     written = {"AOTFORGE_CACHE_KEY"}
     assert read - written <= VARIABLES.keys() and len(VARIABLES) <= MOST_VARIABLES
