@@ -18,7 +18,7 @@ JobKey = str
 
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
-    """One image to compile. All but `label` and `spills` enters `key`, `cures` and `aliases` if there are any.
+    """One image to compile. All but `label` and `spills` enters `key`, `cures` and `aliases` if not empty.
 
     `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints`
     the divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure,
