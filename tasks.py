@@ -6,20 +6,17 @@ import sys
 
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
-    cache,
-    ci_jobs,
-    completion,
     conformance,
+    containers,
     deliver,
     developer,
-    devtools,
     hardware,
+    images,
+    kernels,
     publish,
-    records,
     release,
-    rootfs,
-    tune,
 )
+from aotforge.cli.flags import namespace as collect
 from aotforge.cli.program import main
 
 # imports and plans make many objects and no garbage: collecting takes 60 ms of a no-op build
@@ -27,9 +24,7 @@ gc.set_threshold(50_000)
 # no other package's plugin takes part in validation, and looking for them reads the metadata of every package
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
-else:  # invoke imports this file
-    from aotforge.cli.invoke_tasks import make_namespace
+namespace = collect()
 
-    namespace = make_namespace()
+if __name__ == "__main__":
+    main(namespace, sys.argv[1:])

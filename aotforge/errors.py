@@ -5,6 +5,10 @@ vgpu's.
 """
 
 from vgpu.errors import (
+    ENVIRONMENT,
+    FAILED,
+    INPUT,
+    USAGE,
     CacheError,
     DecodeError,
     ExecutionError,
@@ -18,6 +22,14 @@ from vgpu.errors import (
 from vgpu.errors import UserError as AotforgeError
 
 __all__ = [
+    "BUSY",
+    "ENVIRONMENT",
+    "FAILED",
+    "INPUT",
+    "INTEGRITY",
+    "INTERRUPTED",
+    "UNAVAILABLE",
+    "USAGE",
     "AotforgeError",
     "CacheError",
     "DecodeError",
@@ -31,109 +43,109 @@ __all__ = [
 ]
 
 
-class UsageError(AotforgeError, exit_code=2, kind="usage"):
+BUSY, UNAVAILABLE, INTEGRITY, INTERRUPTED = 5, 6, 7, 130
+"""Exit codes besides those of vgpu (docs/errors.md)."""
+
+
+class UsageError(AotforgeError, exit_code=USAGE, kind="usage"):
     """A command line that cannot be parsed: an unknown task or flag, a missing or invalid value."""
 
 
-class ManifestError(AotforgeError, exit_code=12, kind="manifest"):
+class ManifestError(AotforgeError, exit_code=INPUT, kind="manifest"):
     """A manifest that is malformed or holds an unknown key; the message names file, line and key."""
 
 
-class RulesError(AotforgeError, exit_code=13, kind="rules"):
+class RulesError(AotforgeError, exit_code=INPUT, kind="rules"):
     """A kernel family whose `rules.py` contradicts itself or its kernel."""
 
 
-class CompileError(AotforgeError, exit_code=15, kind="compile"):
+class CompileError(AotforgeError, exit_code=FAILED, kind="compile"):
     """One or more compile jobs failed; the message has the reproduction command of each."""
 
 
-class ResourceError(AotforgeError, exit_code=16, kind="resources"):
+class ResourceError(AotforgeError, exit_code=FAILED, kind="resources"):
     """An image spills or exceeds its arch's shared memory where the rules forbid it."""
 
 
-class OutputBusyError(AotforgeError, exit_code=18, kind="output-busy"):
+class OutputBusyError(AotforgeError, exit_code=BUSY, kind="output-busy"):
     """Another build is writing the same output now."""
 
 
-class PackError(AotforgeError, exit_code=19, kind="pack"):
+class PackError(AotforgeError, exit_code=INTEGRITY, kind="pack"):
     """An image pack is truncated, damaged, of another format, or does not match its plan."""
 
 
-class InterfaceError(AotforgeError, exit_code=20, kind="interface"):
+class InterfaceError(AotforgeError, exit_code=INPUT, kind="interface"):
     """Library, rules and pack disagree on the operator interface."""
 
 
-class RuntimeBuildError(AotforgeError, exit_code=22, kind="runtime-build"):
+class RuntimeBuildError(AotforgeError, exit_code=FAILED, kind="runtime-build"):
     """The C++ library did not build, or the result breaks its contract."""
 
 
-class ReleaseError(AotforgeError, exit_code=23, kind="release"):
+class ReleaseError(AotforgeError, exit_code=INPUT, kind="release"):
     """A release cannot be assembled, or an assembled one differs from its manifest."""
 
 
-class AccessError(AotforgeError, exit_code=24, kind="access"):
+class AccessError(AotforgeError, exit_code=FAILED, kind="access"):
     """An interpreted kernel read or wrote outside the buffers it was given."""
 
 
-class VerifyError(AotforgeError, exit_code=27, kind="verify"):
+class VerifyError(AotforgeError, exit_code=FAILED, kind="verify"):
     """An image differs from its reference on the virtual GPU or a device, or no case reaches it, or it was not executed."""
 
 
-class ContainerError(AotforgeError, exit_code=28, kind="container"):
+class ContainerError(AotforgeError, exit_code=ENVIRONMENT, kind="container"):
     """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
 
 
-class ExecutorError(AotforgeError, exit_code=29, kind="executor"):
+class ExecutorError(AotforgeError, exit_code=ENVIRONMENT, kind="executor"):
     """No container engine, no permission to use it, or one that failed or went away while a step ran."""
 
 
-class LimitError(AotforgeError, exit_code=30, kind="limit"):
+class LimitError(AotforgeError, exit_code=FAILED, kind="limit"):
     """A step, or a job of it, needs more memory, time or processes than it may use."""
 
 
-class ShardError(AotforgeError, exit_code=31, kind="shard"):
-    """A shard of a build that is missing, duplicate, damaged, or of another plan, toolchain or revision."""
-
-
-class CompatError(AotforgeError, exit_code=32, kind="compat"):
+class CompatError(AotforgeError, exit_code=FAILED, kind="compat"):
     """A release breaks a promise of the compatibility matrix or of its own manifest."""
 
 
-class PublishError(AotforgeError, exit_code=33, kind="publish"):
+class PublishError(AotforgeError, exit_code=UNAVAILABLE, kind="publish"):
     """A release cannot be published, mirrored or yanked: the store refuses, fails or holds something else under its names."""
 
 
-class TrustError(AotforgeError, exit_code=34, kind="trust"):
+class TrustError(AotforgeError, exit_code=INTEGRITY, kind="trust"):
     """A file differs from the signed one: an invalid signature, an expired or older index, other bytes, an unsafe archive."""
 
 
-class InstallError(AotforgeError, exit_code=35, kind="install"):
+class InstallError(AotforgeError, exit_code=INPUT, kind="install"):
     """A release cannot be installed: nothing fits this machine, the place cannot be read, or other files are in the way."""
 
 
-class DropInError(AotforgeError, exit_code=36, kind="drop-in"):
+class DropInError(AotforgeError, exit_code=INPUT, kind="drop-in"):
     """A release that must not be installed into a PyTorch, a folder that is not a torch/lib, or a damaged record of a drop-in."""
 
 
-class SignatureError(AotforgeError, exit_code=37, kind="signature"):
+class SignatureError(AotforgeError, exit_code=INTEGRITY, kind="signature"):
     """A signing key that cannot be used, or a signature that does not hold."""
 
 
-class ReproduceError(AotforgeError, exit_code=38, kind="reproduce"):
+class ReproduceError(AotforgeError, exit_code=FAILED, kind="reproduce"):
     """A release that was built again with other bytes as the result."""
 
 
-class DoctorError(AotforgeError, exit_code=39, kind="doctor"):
+class DoctorError(AotforgeError, exit_code=ENVIRONMENT, kind="doctor"):
     """This machine lacks something that a build, a release, publishing or installing needs."""
 
 
-class ReportError(AotforgeError, exit_code=40, kind="report"):
+class ReportError(AotforgeError, exit_code=INPUT, kind="report"):
     """A file that is not a valid report of a check on hardware, or one of a GPU that an emulator plays."""
 
 
-class ClusterError(AotforgeError, exit_code=41, kind="cluster"):
+class ClusterError(AotforgeError, exit_code=UNAVAILABLE, kind="cluster"):
     """A Dask cluster cannot be used: no scheduler, no usable worker, or a job that was lost with its workers too often."""
 
 
-class DeviceError(AotforgeError, exit_code=42, kind="device"):
+class DeviceError(AotforgeError, exit_code=ENVIRONMENT, kind="device"):
     """No GPU of the arch on this machine, or none that its driver shows."""

@@ -29,10 +29,17 @@ from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import ImageRecord, PackInput, Release, ReleaseManifest, load_release_manifest
+from aotforge.release.model import (
+    AssembledRelease,
+    ImageRecord,
+    PackInput,
+    ReleaseManifest,
+    load_release_manifest,
+)
 from aotforge.verify.verdict import Verdict
 from benchmarks.rebuild_noop import KERNEL, RULES, make
 
@@ -89,7 +96,7 @@ def compiled(plan: Plan, kernels: Path, jobs: int) -> list[KernelImage]:
 def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
     """An image for every job: the interface of the family's first, the contents of an altered attention image."""
     (interface,) = compiled(plan, kernels, 1)
-    core = plan_project(ROOT, archs=["gfx908"], profile="core")
+    core = plan_project(Checkout(ROOT), archs=["gfx908"], profile="core")
     real = compiled(core, ROOT / "kernels", len(core.jobs))
     made = []
     for number, job in enumerate(plan.jobs):
@@ -108,7 +115,9 @@ def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
     return made
 
 
-def assemble(plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Path, output: Path) -> Release:
+def assemble(
+    plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Path, output: Path
+) -> AssembledRelease:
     """The release, with verdicts as if every image had been executed."""
     labels = {job.key: job.label for job in plan.jobs}
     records = tuple(

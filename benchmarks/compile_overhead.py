@@ -29,6 +29,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import CompileEvent
 from aotforge.compile.pool import worker_environment
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.toolchain.allocator import build_allocator
@@ -93,7 +94,7 @@ def run_bare(jobs: list[dict[str, Any]], environment: dict[str, str]) -> None:
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 24
-    plan = sample(plan_project(ROOT, archs=["gfx908"]), count)
+    plan = sample(plan_project(Checkout(ROOT), archs=["gfx908"]), count)
     jobs = [
         {
             "source": job.source,

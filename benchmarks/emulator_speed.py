@@ -23,6 +23,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.verify.interpreter.dispatch import SourceLaunch, select
@@ -45,7 +46,7 @@ class Kernels:
     """Programs of the core plan, compiled on demand."""
 
     def __init__(self, arch: str, folder: Path) -> None:
-        self.plan: Plan = plan_project(ROOT, archs=[arch], profile="core")
+        self.plan: Plan = plan_project(Checkout(ROOT), archs=[arch], profile="core")
         self._folder, self._emulator = folder, Emulator(arch, cache=default_cache())
 
     def program(self, label: str) -> tuple[Program, KernelImage]:

@@ -22,6 +22,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.cost.run_cost import ProgramCost
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
@@ -66,7 +67,7 @@ class Images:
 
 def images_of(arch: str, profile: str) -> Images:
     """Attention of a profile."""
-    plan = plan_project(ROOT, archs=[arch], profile=profile, only=Only(("flash",)))
+    plan = plan_project(Checkout(ROOT), archs=[arch], profile=profile, only=Only(("flash",)))
     return Images(plan=plan, uses=uses_of(plan, {job.key: job.target.arch for job in plan.jobs}))
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.formats.archive import Member, write_tar_gz
-from aotforge.formats.untrusted_tar import file_chunks
+from aotforge.formats.tar_reader import file_chunks
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.support.publishing import PACKS, make_keys, publish, try_install, write_sums
 

@@ -29,6 +29,7 @@ from aotforge.pack.container import read_dictionary, read_image
 from aotforge.pack.model import Compressor, ImagePack
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--line-info", type=Path, help=argparse.SUPPRESS)  # the worker's mode
     options = parser.parse_args()
-    plan = plan_project(ROOT, archs=[options.arch], profile=options.profile)
+    plan = plan_project(Checkout(ROOT), archs=[options.arch], profile=options.profile)
     if options.line_info:
         compile_line_info(plan, options.line_info)
         return

@@ -23,6 +23,7 @@ from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import Entry, encode
 from aotforge.compile.compile_plan import compile_plan
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
@@ -91,7 +92,7 @@ def rebuild(kernels: Path, folder: Path) -> dict[str, float]:
 
 def real_entries(folder: Path) -> list[Entry]:
     """A few attention images, compiled now."""
-    plan = plan_project(ROOT, archs=["gfx908"], profile="quick")
+    plan = plan_project(Checkout(ROOT), archs=["gfx908"], profile="quick")
     jobs = [job for job in plan.jobs if job.family == "flash"][::16]
     with Cache(folder) as cache:
         compile_plan(

@@ -26,6 +26,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.deliver.extract import image_packs
 from aotforge.pack.reader import open_pack
 from aotforge.pack.writer import write_pack
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
 from tests.support.runtime import Objects, build_objects
@@ -73,7 +74,7 @@ def measured(objects: Objects, pack: Path, arch: str, runs: int) -> dict[str, ob
 
 def real_pack(images: Path, profile: str, cache_folder: Path) -> Path:
     """The profile's pack for gfx908, its images from the cache or compiled into it."""
-    plan = plan_project(ROOT, archs=["gfx908"], profile=profile)
+    plan = plan_project(Checkout(ROOT), archs=["gfx908"], profile=profile)
     with Cache(cache_folder) as cache:
         compiled = compile_plan(
             plan,

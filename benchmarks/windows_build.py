@@ -22,7 +22,7 @@ from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 from aotforge.pipeline.build_windows import build_windows
-from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.requests import WindowsRequest
 
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")
@@ -48,7 +48,7 @@ def main() -> int:
             environment=os.environ,
         )
         shutil.copytree(CACHE / "sources", cache / "sources")
-        request = BuildRequest(
+        request = WindowsRequest(
             root=ROOT, output=Path(name) / "out", cache=cache, jobs=None, environment=dict(os.environ)
         )
         linux = measured(lambda: build_runtime(LibraryRequest(root=ROOT, cache=cache)))

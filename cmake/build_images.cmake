@@ -10,7 +10,7 @@ if(PYTHON)
   set(ENV{AOTFORGE_PYTHON} "${PYTHON}")
 endif()
 list(JOIN ARCHS "," archs)
-set(command "${SOURCE}/dev" source.images --arch "${archs}" --output "${OUTPUT}" --minutes "${MINUTES}")
+set(command "${SOURCE}/dev" compile --arch "${archs}" --output "${OUTPUT}" --minutes "${MINUTES}")
 if(JOBS)
   list(APPEND command --jobs "${JOBS}")
 endif()
@@ -23,7 +23,7 @@ endif()
 file(REMOVE "${OUTPUT}.state")  # of ready images that were there before
 execute_process(COMMAND ${command} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "the images were not built: ./dev source.images ended with ${result}, and its output above has the reason.\n"
+  message(FATAL_ERROR "the images were not built: ./dev compile ended with ${result}, and its output above has the reason.\n"
     "Next step: repair that and build again (finished kernels are kept), or configure with ready images, "
     "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON")
 endif()

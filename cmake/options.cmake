@@ -17,14 +17,14 @@ set(AOTFORGE_JOBS 0 CACHE STRING "processes that compile kernels at most; 0: as 
 set(AOTFORGE_HOME "$ENV{AOTFORGE_HOME}" CACHE PATH "folder of the Python environment (default: aotforge/ in the build folder)")
 set(AOTFORGE_CACHE "$ENV{AOTFORGE_CACHE}" CACHE PATH "folder of compiled kernels (default: cache/ in AOTFORGE_HOME)")
 set(AOTFORGE_PYTHON "$ENV{AOTFORGE_PYTHON}" CACHE FILEPATH "Python 3.11 to 3.15 that the environment is made with (default: one on PATH)")
-set(AOTFORGE_ZSTD_SOURCE "$ENV{AOTFORGE_ZSTD_SOURCE}" CACHE FILEPATH "the pinned source archive with zstd, for machines without a network")
+set(AOTFORGE_ZSTD_SOURCE "" CACHE FILEPATH "the pinned source archive with zstd, for machines without a network")
 set(AOTFORGE_ZSTD_URL "" CACHE STRING "where the pinned source archive is downloaded from (default: the Python package index)")
 
 # of this folder, runtime/ and runtime/dl/; and AOTriton's that the text below deals with
 set(AOTFORGE_KNOWN_OPTIONS
   AOTRITON_NOIMAGE_MODE AOTRITON_NO_SHARED AOTRITON_TARGET_ARCH AOTRITON_IMAGES AOTRITON_GPU_BUILD_TIMEOUT AOTRITON_GIT_SHA1
   AOTFORGE_API_LEVEL AOTFORGE_PROFILE AOTFORGE_VERIFY AOTFORGE_JOBS AOTFORGE_HOME AOTFORGE_CACHE AOTFORGE_PYTHON AOTFORGE_ZSTD_SOURCE AOTFORGE_ZSTD_URL
-  AOTFORGE_ZSTD_DIR AOTFORGE_OPS_DIR AOTFORGE_BUILD_TESTS AOTFORGE_BUILD_FUZZERS AOTFORGE_SANITIZE AOTFORGE_LLVM_DLLTOOL AOTFORGE_DL_ORIGINAL
+  AOTFORGE_ZSTD_DIR AOTFORGE_OPS_DIR AOTFORGE_BUILD_TESTS AOTFORGE_BUILD_FUZZERS AOTFORGE_SANITIZE AOTFORGE_LLVM_DLLTOOL
   AOTFORGE_SYSTEM_PYTHON AOTFORGE_NO_STRIP)
 
 # One of AOTriton's options without effect here: a warning with the reason when it is given and WHEN (ON, OFF, ANY) holds.

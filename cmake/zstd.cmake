@@ -88,6 +88,7 @@ function(aotforge_take_zstd_archive copy)
     endif()
     return()
   endif()
+  string(REPLACE " " ";" sources "$ENV{AOTFORGE_SOURCES}")
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/zstd-source")
   set(trouble "AOTFORGE_ZSTD_URL not tried")
   foreach(attempt kept cmake pip)
@@ -97,7 +98,7 @@ function(aotforge_take_zstd_archive copy)
       file(REMOVE "${folder}/${zstd_file}")
       aotforge_fetch_with_pip("${folder}")
     endif()
-    foreach(place "${folder}" "${AOTFORGE_CACHE}/sources/${zstd_sha256}" "${AOTFORGE_HOME}/cache/sources/${zstd_sha256}")
+    foreach(place ${sources} "${folder}" "${AOTFORGE_CACHE}/sources/${zstd_sha256}" "${AOTFORGE_HOME}/cache/sources/${zstd_sha256}")
       aotforge_copy_pinned("${place}/${zstd_file}" "${copy}" good)
       if(good)
         return()
@@ -106,8 +107,8 @@ function(aotforge_take_zstd_archive copy)
   endforeach()
   message(FATAL_ERROR "${zstd_file}, whose C sources the library needs, cannot be fetched (${trouble}; nor with pip), or it has "
     "other bytes than the pinned ones.\n"
-    "Next step: get it on a machine with a network and give its path, -DAOTFORGE_ZSTD_SOURCE=/path/to/${zstd_file} (also an environment "
-    "variable), or name a mirror, -DAOTFORGE_ZSTD_URL=https://...; its SHA-256 is ${zstd_sha256}")
+    "Next step: get it on a machine with a network and give its path, -DAOTFORGE_ZSTD_SOURCE=/path/to/${zstd_file} (or a folder in "
+    "AOTFORGE_SOURCES), or name a mirror, -DAOTFORGE_ZSTD_URL=https://...; its SHA-256 is ${zstd_sha256}")
 endfunction()
 
 string(FIND "${AOTFORGE_ZSTD_DIR}" "${CMAKE_CURRENT_BINARY_DIR}/zstd-" begins)

@@ -20,7 +20,6 @@ REQUEST = struct.Struct("<IIIIQQ")
 """Grid; threads; the kernel's function; bytes of scratch memory. The arguments follow."""
 
 _NAME = "aotforge_cpu_launch"
-_LIBRARIES = "AOTFORGE_CPU_LIBRARIES"
 _NO_MEMORY = -1
 _LARGEST_GRID = 2**31 - 1
 
@@ -33,24 +32,16 @@ SCALARS = {
 
 
 @functools.cache
-def _environment_threads() -> tuple[int | None, int]:
-    """AOTFORGE_CPU_THREADS; and OMP_NUM_THREADS, else the processors that this process may use."""
-    chosen = [_positive(os.environ.get(name, "")) for name in ("AOTFORGE_CPU_THREADS", "OMP_NUM_THREADS")]
-    return chosen[0], chosen[1] or len(os.sched_getaffinity(0))
-
-
-def _positive(text: str) -> int | None:
-    return int(text) if text.isdigit() and int(text) > 0 else None
+def _default_threads() -> int:
+    """OMP_NUM_THREADS, else the processors that this process may use."""
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdigit() and int(text) > 0 else len(os.sched_getaffinity(0))
 
 
 def thread_count() -> int:
-    """Threads of a launch: AOTFORGE_CPU_THREADS, else `torch.get_num_threads()`, else OMP_NUM_THREADS or the
-    processors."""
-    chosen, default = _environment_threads()
-    if chosen is not None:
-        return chosen
+    """Threads of a launch: `torch.get_num_threads()`, else OMP_NUM_THREADS or the processors."""
     torch = sys.modules.get("torch")
-    return torch.get_num_threads() if torch is not None else default
+    return torch.get_num_threads() if torch is not None else _default_threads()
 
 
 def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, bytes | None], int]]:
@@ -68,15 +59,8 @@ def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, 
 
 @contextmanager
 def _library_file(name: str, code: bytes) -> Iterator[Path]:
-    """A file to load the library from. It stays where AOTFORGE_CPU_LIBRARIES names a folder: `perf` and core
-    dumps need it later."""
-    kept = os.environ.get(_LIBRARIES)
-    folder = Path(kept or tempfile.gettempdir())
-    folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(code).hexdigest()[:16]
-    with tempfile.NamedTemporaryFile(
-        dir=folder, prefix=f"{name}-{digest}-", suffix=".so", delete=not kept
-    ) as file:
+    """A file to load the library from."""
+    with tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".so") as file:
         file.write(code)
         file.flush()
         yield Path(file.name)

@@ -4,15 +4,18 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+FAILED, USAGE, ENVIRONMENT, INPUT = 1, 2, 3, 4
+"""Exit codes besides 0. `kind` in the JSON of an error is finer."""
+
 
 class UserError(Exception):
     """Base of every error a user can meet. `what` names the thing; `cause` is the likely reason, `hint` the
     next step."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[int] = FAILED
     kind: ClassVar[str] = "error"
 
-    def __init_subclass__(cls, *, exit_code: int = 1, kind: str = "error") -> None:
+    def __init_subclass__(cls, *, exit_code: int = FAILED, kind: str = "error") -> None:
         super().__init_subclass__()
         cls.exit_code, cls.kind = exit_code, kind
 
@@ -43,32 +46,32 @@ def _rebuild(cls: type[UserError], what: str, cause: str, hint: str) -> UserErro
     return cls(what, cause=cause, hint=hint)
 
 
-class UnknownNameError(UserError, exit_code=10, kind="unknown-name"):
+class UnknownNameError(UserError, exit_code=USAGE, kind="unknown-name"):
     """An arch, profile, kernel or family that does not exist."""
 
 
-class UnsupportedError(UserError, exit_code=11, kind="unsupported"):
+class UnsupportedError(UserError, exit_code=USAGE, kind="unsupported"):
     """A combination that is known and not supported."""
 
 
-class ToolchainError(UserError, exit_code=14, kind="toolchain"):
+class ToolchainError(UserError, exit_code=ENVIRONMENT, kind="toolchain"):
     """A missing compiler, a wrong Triton version, a missing build tool."""
 
 
-class OutputError(UserError, exit_code=17, kind="output"):
+class OutputError(UserError, exit_code=ENVIRONMENT, kind="output"):
     """The output cannot be written: read-only, disk full, not a directory."""
 
 
-class CacheError(UserError, exit_code=21, kind="cache"):
+class CacheError(UserError, exit_code=ENVIRONMENT, kind="cache"):
     """The cache folder cannot be used."""
 
 
-class DecodeError(UserError, exit_code=25, kind="decode"):
+class DecodeError(UserError, exit_code=INPUT, kind="decode"):
     """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the
     emulator does not know."""
 
 
-class ExecutionError(UserError, exit_code=26, kind="execution"):
+class ExecutionError(UserError, exit_code=FAILED, kind="execution"):
     """An emulated kernel did what it must not: an access out of bounds, a jump into nowhere, no end."""
 
 

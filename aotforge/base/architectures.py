@@ -40,7 +40,8 @@ class EmulatorProperties(Manifest):
 
 
 class DeviceProperties(Manifest):
-    """One product of an arch, for virtual devices and cost estimates; the manifest's head describes the fields."""
+    """One product of an arch, for virtual devices and cost estimates; the manifest's head describes the
+    fields."""
 
     product: str
     compute_units: Positive
@@ -68,13 +69,13 @@ class MatrixRates(Manifest):
 class CostRates(Manifest):
     """Rates of an arch for cycle estimates; defaults are CDNA's.
 
-    A unit runs a workgroup: a compute unit, on RDNA a workgroup processor of two (`cus_per_unit`).
-    Bandwidths are bytes per clock of a unit, latencies cycles. `vector`: cycles that a SIMD's vector unit is
-    busy with one wave-instruction. `issue`: cycles between two instructions of a wave. `salu`: cycles of a
-    unit's scalar hardware per instruction. `matrix_apart`: matrix instructions have a pipe of their own.
-    `lds_banks` decide conflicts within an access; `lds_pipes` work in parallel; `lds_port`: bytes that each of
-    two pairs of SIMDs can send or get (0: not known to bound anything). `l1`: bytes per clock of a unit's
-    vector caches, which take `address_lanes` addresses a clock. `scratch_latency`: of a vector cache's hit.
+    A unit runs a workgroup: a compute unit, on RDNA a workgroup processor of two (`cus_per_unit`). Bandwidths
+    are bytes per clock of a unit, latencies cycles. `vector`: cycles that a SIMD's vector unit is busy with
+    one wave-instruction. `issue`: cycles between two instructions of a wave. `salu`: cycles of a unit's
+    scalar hardware per instruction. `matrix_apart`: matrix instructions have a pipe of their own. `lds_banks`
+    decide conflicts within an access; `lds_pipes` work in parallel; `lds_port`: bytes that each of two pairs
+    of SIMDs can send or get (0: not known to bound anything). `l1`: bytes per clock of a unit's vector
+    caches, which take `address_lanes` addresses a clock. `scratch_latency`: of a vector cache's hit.
     `matrix_latency`, `vector_latency`: from the end of an instruction until another may use its result;
     `vector_latency` 0: the wave's next instruction comes only then. `branch`: cycles until the instruction
     behind a taken branch.
@@ -101,7 +102,8 @@ class CostRates(Manifest):
 
 
 class Architecture(Manifest):
-    """One arch of any vendor: what the pipeline needs to know of it. `pack` names the folder of its images."""
+    """One arch of any vendor: what the pipeline needs to know of it. `pack` names the folder of its
+    images."""
 
     extends: ArchName | None = None
     product_line: str
@@ -130,15 +132,15 @@ class Architecture(Manifest):
 
 
 class AmdArchitecture(Architecture):
-    """One AMD arch. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
+    """One AMD arch. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit
+    (bytes).
 
-    Of RDNA "cu" is the workgroup processor (two CUs), as their images are compiled for it.
-    `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
+    Of RDNA "cu" is the workgroup processor (two CUs), as their images are compiled for it. `sgprs` is the
+    scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
     `sgprs_reserved` are each wave's for the trap handler.
     """
 
     vendor = "amd"
-    elf_flags: Positive
     wavefront: Literal[32, 64]
     matrix: Literal["MFMA", "WMMA", "none"]
     accumulators: Literal["split", "unified", "none"]
@@ -196,7 +198,8 @@ class CpuArchitecture(Architecture):
 
 
 class CompileAliases(Manifest):
-    """Archs whose images some of Triton's passes compile as another arch's; the manifest's head has the reason."""
+    """Archs whose images some of Triton's passes compile as another arch's; the manifest's head has the
+    reason."""
 
     archs: dict[AmdArchName, AmdArchName]
     passes: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -268,10 +271,11 @@ class NamedArch:
 
 
 def find_arch(text: str, architectures: Architectures, *, also: Collection[str] = ()) -> NamedArch:
-    """The arch that a user means: `gfx908`, `GFX908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct MI100`.
+    """The arch that a user means: `gfx908`, `GFX908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct
+    MI100`.
 
-    `also` are archs without kernels that are accepted. Raises UnknownNameError, and UnsupportedError for an arch
-    that exists and has no kernels.
+    `also` are archs without kernels that are accepted. Raises UnknownNameError, and UnsupportedError for an
+    arch that exists and has no kernels.
     """
     name, colon, features = text.strip().lower().partition(":")
     if colon and not _FEATURES.fullmatch(features):
@@ -308,7 +312,8 @@ def parse_archs(text: str, architectures: Architectures) -> tuple[NamedArch, ...
 
 
 def check_archs(archs: Sequence[str], architectures: Architectures) -> None:
-    """Checks that each is the exact name of an arch and named once. Raises UnknownNameError, UnsupportedError."""
+    """Checks that each is the exact name of an arch and named once. Raises UnknownNameError,
+    UnsupportedError."""
     for number, name in enumerate(archs):
         if not name:
             raise UnknownNameError(
@@ -329,7 +334,8 @@ _ARCH_OR_PRODUCT = re.compile(
 
 
 def _misspelt(name: str, known: Collection[str]) -> str:
-    """What to do about an unknown name. The nearest name to one of the form of an arch or product is another GPU's."""
+    """What to do about an unknown name. The nearest name to one of the form of an arch or product is another
+    GPU's."""
     if not _ARCH_OR_PRODUCT.fullmatch(simplified(name)):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
         if near:

@@ -67,7 +67,8 @@ class Collection:
 
 
 def stored_objects(cache: Path) -> Iterator[StoredObject]:
-    """Images, verdicts, libraries and programs of checks; of the first two older formats too. Raises OutputError."""
+    """Images, verdicts, libraries and programs of checks; of the first two older formats too. Raises
+    OutputError."""
     with output_errors(cache):
         for folder in sorted(cache.iterdir()) if cache.is_dir() else ():
             if _FILES.fullmatch(folder.name):
@@ -107,7 +108,8 @@ def usage(cache: Path) -> tuple[KindUsage, ...]:
 
 
 def collect(cache: Path, limit: int) -> Collection:
-    """Removes the objects that were not used for longest until the others have at most `limit` bytes. Raises OutputError."""
+    """Removes the objects that were not used for longest until the others have at most `limit` bytes. Raises
+    OutputError."""
     objects = sorted(stored_objects(cache), key=lambda one: one.used)
     left, removed, freed = sum(one.size for one in objects), 0, 0
     newest = time.time() - IN_USE_SECONDS

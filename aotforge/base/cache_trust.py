@@ -5,7 +5,8 @@ from pathlib import Path
 from aotforge.errors import CacheError
 
 _REFUSED = ';"$\\:'
-"""Characters that CMake, shells and lists of folders such as LD_LIBRARY_PATH interpret, besides control characters."""
+"""Characters that CMake, shells and lists of folders such as LD_LIBRARY_PATH interpret, besides control
+characters."""
 
 
 def check_cache_name(folder: Path) -> None:

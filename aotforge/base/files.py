@@ -12,7 +12,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
@@ -28,7 +27,6 @@ _TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
 """Ends of the names of temporary files and folders."""
 _FILE_MODE, _FOLDER_MODE = 0o666, 0o777
 """Less the umask, which the system subtracts."""
-_POLL_SECONDS = 0.05
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -36,14 +34,14 @@ _RENAME_EXCHANGE = 2
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError.
 
-    A killed writer leaves nothing behind; where it replaces a file, a partial file, which the next writer of that name removes.
+    A killed writer leaves a partial file, which the next writer of that name removes.
     """
     with output_errors(path):
         make_folders(path.parent)
-        if _create(path, data):
-            return
         with new_file(path) as file:
-            _fill(file, data)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager
@@ -64,31 +62,9 @@ def new_file(path: Path) -> Iterator[BufferedWriter]:
         raise
 
 
-def _create(path: Path, data: bytes) -> bool:
-    """Makes a file that has no name before it is complete. False when there is one, or when the file system cannot do that."""
-    if os.path.lexists(path):
-        return False
-    try:
-        with os.fdopen(
-            os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE), "wb"
-        ) as file:
-            _fill(file, data)
-            # linkat(2) follows this link, link(2) does not: Python calls the first when a descriptor is given
-            os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno(), follow_symlinks=True)
-    except OSError:
-        return False  # a second try reports the reason
-    return True
-
-
-def _fill(file: BufferedWriter, data: bytes) -> None:
-    """Writes a new file to the disk."""
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def new_partial(path: Path) -> tuple[int, Path]:
-    """A new file next to `path`, and its name; its lock shows others that its writer is running. Raises OSError."""
+    """A new file next to `path`, and its name; its lock shows others that its writer is running. Raises
+    OSError."""
     while True:
         handle, partial = new_file_in(path.parent, prefix=f".{path.name}{PART}")
         with suppress(OSError):  # without locks nothing is removed
@@ -126,7 +102,8 @@ def remove_unlocked(path: Path, *, folder: bool = False) -> None:
 def read_bytes(
     path: Path, error: type[AotforgeError], *, hint: str = "", limit: int = 512 * 1024 * 1024
 ) -> bytes:
-    """A regular file's content, also through a link. Raises `error` with the reason when it cannot be read, or is larger than `limit`."""
+    """A regular file's content, also through a link. Raises `error` with the reason when it cannot be read,
+    or is larger than `limit`."""
     try:
         with open_regular(path, flags=0) as file:
             if len(data := file.read(limit + 1)) <= limit:
@@ -142,7 +119,8 @@ def make_folders(path: Path) -> None:
 
 
 def new_file_in(folder: Path, *, prefix: str, suffix: str = "") -> tuple[int, Path]:
-    """The descriptor of a new file, and its path. As `tempfile.mkstemp`, with the mode of the umask. Raises OSError."""
+    """The descriptor of a new file, and its path. As `tempfile.mkstemp`, with the mode of the umask. Raises
+    OSError."""
     while True:
         path = folder / f"{prefix}{secrets.token_hex(4)}{suffix}"
         with suppress(FileExistsError):
@@ -160,7 +138,8 @@ def new_folder_in(folder: Path, *, prefix: str) -> Path:
 
 
 def private_file_fault(path: Path) -> str:
-    """The reason why a file, such as a key, is not private: its mode or its owner; empty when it is. Raises OSError."""
+    """The reason why a file, such as a key, is not private: its mode or its owner; empty when it is. Raises
+    OSError."""
     status = path.stat()
     if status.st_mode & 0o077:
         return f"can be read by others than its owner: mode {stat.S_IMODE(status.st_mode):o}"
@@ -171,7 +150,8 @@ def private_file_fault(path: Path) -> str:
 
 @contextmanager
 def open_regular(path: Path, *, flags: int = os.O_NOFOLLOW) -> Iterator[BufferedReader]:
-    """A regular file for reading; never waits for a pipe, and follows a link only with other `flags`. Raises OSError."""
+    """A regular file for reading; never waits for a pipe, and follows a link only with other `flags`. Raises
+    OSError."""
     handle = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -197,13 +177,14 @@ def output_errors(path: Path) -> Iterator[None]:
         raise OutputError(
             f"cannot write {error.filename2 or error.filename or path}: {error.strerror or error}",
             cause=_CAUSES.get(error.errno or 0, ""),
-            hint="earlier results are untouched; free space or choose another output folder, then build again",
+            hint="earlier results are untouched; free space or choose another folder, then build again",
         ) from error
 
 
 @contextmanager
 def errors_as(kind: type[AotforgeError], path: Path, *, hint: str) -> Iterator[None]:
-    """Turns the system's errors, and OutputError, into another error with its own hint. `path` is what was being written."""
+    """Turns the system's errors, and OutputError, into another error with its own hint. `path` is what was
+    being written."""
     try:
         with output_errors(path):
             yield
@@ -249,23 +230,12 @@ def waiting_lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def lock_within(handle: int, seconds: float) -> bool:
-    """Takes the lock of an open file; False when another process holds it for this long. Raises OSError."""
-    end = time.monotonic() + seconds
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        if time.monotonic() > end:
-            return False
-        time.sleep(_POLL_SECONDS)
-
-
 @contextmanager
 def output_lock(path: Path) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
 
-    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends. Raises OutputError.
+    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends.
+    Raises OutputError.
 
     The lock is a file next to the output (`.<name>.lock`) that stays; the kernel releases the lock when its
     holder exits, so a killed build leaves nothing to clean up.
@@ -292,8 +262,8 @@ def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
 
     A folder that has files, and none of the pattern `known`, is not replaced: it is not an earlier result.
 
-    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed. Raises OutputError, also
-    where `path` is neither a folder nor a link.
+    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed.
+    Raises OutputError, also where `path` is neither a folder nor a link.
     """
     if os.path.lexists(path) and not (path.is_dir() or path.is_symlink()):
         raise OutputError(
@@ -311,7 +281,8 @@ def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
         make_folders(path.parent)
         for left in path.parent.iterdir():
             if left.name.startswith(prefix) and _TEMPORARY.fullmatch(left.name[len(prefix) :]):
-                _discard_leftover(left)
+                with suppress(OSError):
+                    discard(left)
         staged = new_folder_in(path.parent, prefix=prefix)
     try:
         with output_errors(staged):
@@ -356,19 +327,12 @@ def _new_locked_folder(parent: Path, prefix: str) -> tuple[int, Path]:
 
 
 def discard(path: Path) -> None:
-    """Removes a folder, or what lay in its place: rmtree follows no link either, but waits for the writer of a pipe. Raises OSError."""
+    """Removes a folder, or what lay in its place: rmtree follows no link either, but waits for the writer of
+    a pipe. Raises OSError."""
     if stat.S_ISDIR(path.lstat().st_mode):
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _discard_leftover(path: Path) -> None:
-    """Removes a folder or link as far as this user can; others did not come from `staged_folder`."""
-    with suppress(OSError):
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
-            discard(path)
 
 
 def _put_in_place(staged: Path, path: Path) -> None:

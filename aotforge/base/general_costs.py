@@ -13,15 +13,16 @@ from aotforge.base.architectures import MANIFESTS, ArchName, Name
 from aotforge.base.manifest_reader import Manifest, load
 
 _HEAD = """\
-# Estimated cycles of general attention images as multiples of those of the complete profile's special ones, by the model of
-# ./dev cost: one head, 256 queries and keys; attn_bwd is all of its kernels. None is timed on hardware.
-# Written by python -m benchmarks.general_images --write ARCH.
+# Estimated cycles of general attention images as multiples of those of the complete profile's special ones,
+# by the model of ./dev cost: one head, 256 queries and keys; attn_bwd is all of its kernels. None is timed on
+# hardware. Written by python -m benchmarks.general_images --write ARCH.
 schema: 1
 """
 
 
 class GeneralCost(Manifest):
-    """A call that a profile without a special image leaves to a general one, and what that costs. `mask` as the rules name it."""
+    """A call that a profile without a special image leaves to a general one, and what that costs. `mask` as
+    the rules name it."""
 
     arch: ArchName
     operator: Name
@@ -55,7 +56,8 @@ class GeneralCosts(Manifest):
     def nearest(
         self, arch: str, operator: str, *, dtype: str, mask: str, dropout: bool, head_dim: int
     ) -> GeneralCost | None:
-        """The row for the call that is most like this one: of the same arch and operator, then by head_dim and features; None without any."""
+        """The row for the call that is most like this one: of the same arch and operator, then by head_dim
+        and features; None without any."""
         halves = ("fp16", "bf16")
 
         def distance(row: GeneralCost) -> tuple[float, ...]:

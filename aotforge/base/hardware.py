@@ -28,13 +28,13 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Line = Annotated[str, Field(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Text = Annotated[str, Field(max_length=16384)]
 Outcome = Literal["passed", "failed", "fault", "hang", "unverified", "not executed"]
-"""Of one image. `fault`: the driver stopped a launch, or the process ended; `hang`: no end of a launch; `unverified`: it has no case;
-`not executed`: the check had ended before.
-"""
+"""Of one image. `fault`: the driver stopped a launch, or the process ended; `hang`: no end of a launch;
+`unverified`: it has no case; `not executed`: the check had ended before."""
 
 
 class ReportedDevice(Manifest):
-    """A GPU as its driver shows it. `version` is the driver library's; `emulator` what plays the GPU, '' for hardware."""
+    """A GPU as its driver shows it. `version` is the driver library's; `emulator` what plays the GPU, '' for
+    hardware."""
 
     vendor: Literal["amd", "nvidia"]
     name: Line
@@ -44,9 +44,9 @@ class ReportedDevice(Manifest):
 
 
 class ReportedImage(Manifest):
-    """One image. `elements` were computed by the device and by the virtual GPU, `same` of them have the same bits; `differs` is one that has
-    not. `exact`: every instruction has one right result, so that all bits must be the same.
-    """
+    """One image. `elements` were computed by the device and by the virtual GPU, `same` of them have the same
+    bits; `differs` is one that has not. `exact`: every instruction has one right result, so that all bits
+    must be the same."""
 
     digest: Sha256
     label: Text
@@ -64,7 +64,8 @@ class ReportedImage(Manifest):
 
     @property
     def unequal(self) -> bool:
-        """True where the device computed other bits than the virtual GPU although there is one right result."""
+        """True where the device computed other bits than the virtual GPU although there is one right
+        result."""
         return self.exact and self.same < self.elements
 
     @property
@@ -74,7 +75,8 @@ class ReportedImage(Manifest):
 
 
 class ReportedTime(Manifest):
-    """Milliseconds of an operator's kernels together, and of PyTorch's math path on the same call; None: not measured."""
+    """Milliseconds of an operator's kernels together, and of PyTorch's math path on the same call; None: not
+    measured."""
 
     operator: Line
     functional: Line
@@ -85,9 +87,9 @@ class ReportedTime(Manifest):
 
 
 class HardwareReport(Manifest):
-    """What one check found. `sums`: SHA-256 of the release's SHA256SUMS. `rocm`, `module` and `kernel` are versions, '' where unknown;
-    `torch` is PyTorch's version or why it was not timed. `seconds`: of the complete check.
-    """
+    """What one check found. `sums`: SHA-256 of the release's SHA256SUMS. `rocm`, `module` and `kernel` are
+    versions, '' where unknown; `torch` is PyTorch's version or why it was not timed. `seconds`: of the
+    complete check."""
 
     schema_version: Literal[1] = Field(alias="schema", default=1)
     date: Day
@@ -118,10 +120,11 @@ class HardwareReport(Manifest):
 
 
 class HardwareRun(Manifest):
-    """One imported report. `images` were executed or tried, `passed` of them are right; `wrong` are labels of the others with their state.
+    """One imported report. `images` were executed or tried, `passed` of them are right; `wrong` are labels of
+    the others with their state.
 
-    `exact` images were compared bit by bit with the virtual GPU, `same` of them agree. `report` is the SHA-256 of the report's bytes;
-    `key` that of the public key (DER) which signed it, '' without a signature.
+    `exact` images were compared bit by bit with the virtual GPU, `same` of them agree. `report` is the
+    SHA-256 of the report's bytes; `key` that of the public key (DER) which signed it, '' without a signature.
     """
 
     schema_version: Literal[1] = Field(alias="schema")

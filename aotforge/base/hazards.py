@@ -14,7 +14,8 @@ HazardName = Literal["dual-issue-parity", "dual-issue-after-dpp", "store-before-
 
 
 class Hazard(Manifest):
-    """One fault. `cure`: what compile jobs for these archs do about it; `none`: the pinned compiler avoids it."""
+    """One fault. `cure`: what compile jobs for these archs do about it; `none`: the pinned compiler avoids
+    it."""
 
     archs: Annotated[tuple[ArchName, ...], Field(min_length=1)]
     fault: str
@@ -23,7 +24,8 @@ class Hazard(Manifest):
 
 
 class Hazards(Manifest):
-    """`hazards.yaml`. Every hazard of `HazardName` must be in it: a check without archs would find nothing."""
+    """`hazards.yaml`. Every hazard of `HazardName` must be in it: a check without archs would find
+    nothing."""
 
     schema_version: Literal[1] = Field(alias="schema")
     hazards: Annotated[dict[HazardName, Hazard], Field(min_length=3)]

@@ -1,6 +1,7 @@
 """The content-addressed cache: objects by kind and key, in a folder and in shared places behind it.
 
-Layout: `<cache>/<kind>/<first two digits of the key>/<key>`. A kind's name ends in the version of its format, e.g. `images-1`.
+Layout: `<cache>/<kind>/<first two digits of the key>/<key>`. A kind's name ends in the version of its
+format, e.g. `images-1`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class DamagedObjectError(ValueError):
 
 
 class SharedObjects(Protocol):
-    """Objects in shared places. No method raises for a place that fails, is slow or has wrong bytes: the object is missing then."""
+    """Objects in shared places. No method raises for a place that fails, is slow or has wrong bytes: the
+    object is missing then."""
 
     def expect(self, kind: str, keys: Iterable[str]) -> None:
         """These objects will be loaded soon, in this order."""
@@ -87,7 +89,8 @@ class ObjectCache(Generic[T]):
             self.shared.expect(self.kind, [key for key in keys if not self.path(key).is_file()])
 
     def load(self, key: str) -> T | None:
-        """The object, from a shared place when the folder lacks it or has a damaged one; None when there is none.
+        """The object, from a shared place when the folder lacks it or has a damaged one; None when there is
+        none.
 
         Raises DamagedObjectError when the folder has a damaged one and no shared place has an intact one.
         """
@@ -131,7 +134,8 @@ class ObjectCache(Generic[T]):
 
 
 def record_use(path: Path, status: os.stat_result) -> None:
-    """Sets the time of a file that was last used an hour ago or earlier to now, for the collection; a read-only cache keeps its times."""
+    """Sets the time of a file that was last used an hour ago or earlier to now, for the collection; a
+    read-only cache keeps its times."""
     if time.time() - status.st_mtime > _TOUCH_SECONDS:
         with suppress(OSError):
             os.utime(path)

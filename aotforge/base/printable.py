@@ -10,14 +10,15 @@ _UNSAFE = (
 )
 _ESCAPED = re.compile(_UNSAFE)
 _COMMAND = re.compile(r"^[^\S\n]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE | re.IGNORECASE)
-"""Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or TeamCity would execute of a log."""
+"""Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or
+TeamCity would execute of a log."""
 
 _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
 
 
 def printable(text: str, *, styled: bool = False) -> str:
-    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or title; also valid as JSON, where
-    it was.
+    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or
+    title; also valid as JSON, where it was.
 
     `styled` keeps the colours that this program prints.
     """

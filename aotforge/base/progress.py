@@ -167,9 +167,7 @@ class _Plain:
 
 
 class _Terminal(_Plain):
-    """Starts rich's display with the first update that has something to wait for: a build that finds everything
-    shows nothing, and does not import rich.
-    """
+    """Starts rich with the first update that has something to wait for: a no-op build does not."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)

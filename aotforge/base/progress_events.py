@@ -15,7 +15,7 @@ INTERVAL = 0.25
 """Seconds between two `progress` events of one kind of work; the last one of a work is never omitted."""
 
 _SAMPLES = 64
-"""Earlier `progress` events of which the rate is made: the latest seconds of quick jobs, the latest minutes of slow ones."""
+"""Earlier `progress` events of which the rate is made."""
 
 
 def write_event(stream: TextIO, event: str, **fields: object) -> None:
@@ -109,7 +109,7 @@ class _Work:
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
     def moved(self, done: int, total: int, now: float) -> bool:
-        """Keeps the counts; True where an event is due: after the interval, and at the end of a known total."""
+        """Keeps the counts; True where an event is due: after the interval, and at a known end."""
         last = self._done < total <= done and total == self._total
         if done < self._done or total != self._total:  # another piece of the same kind of work
             self._samples.clear()

@@ -1,4 +1,4 @@
-"""The one list of this project's own sources that enter digests, containers and CI's scope.
+"""The one list of this project's own sources that enter digests and containers.
 
 A pattern is relative to the checkout, or to the folder of the installed packages; `!` excludes. A group is
 only as good as its patterns: one that matches no file (a renamed folder) raises, so that no digest silently
@@ -8,7 +8,6 @@ covers less than it names.
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from aotforge.errors import ToolchainError
 
@@ -19,7 +18,6 @@ _CODE_OBJECTS = (
     "vgpu/code_object.py",
     "vgpu/elf.py",
     "vgpu/errors.py",
-    "vgpu/loaded.py",
     "vgpu/native_code.py",
 )
 
@@ -77,7 +75,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/targets/amd/code_object.py",
         "aotforge/targets/amd/occupancy.py",
     ),
-    # how `./dev tune --device` checks and times an image
+    # how `./dev tune all --device` checks and times an image
     "device timing": (
         "aotforge/verify/device/*.py",
         "aotforge/devtools/tune/device_times.py",
@@ -108,49 +106,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/pipeline/build_release.py",
         "aotforge/pipeline/images.py",
     ),
-    # what makes shards: shards of different revisions do not belong together
-    "shards": (
-        *_TARGETS,
-        "aotforge/compile/*.py",
-        "aotforge/formats/archive.py",
-        "aotforge/pipeline/images.py",
-        "aotforge/pipeline/shards/*.py",
-    ),
+    # in addition, what runs jobs on the workers of a cluster
+    "cluster": ("aotforge/pipeline/cluster_worker.py", "aotforge/base/workers.py"),
 }
-
-Effect = Literal["checks", "plans", "runtime", "everything"]
-
-EFFECTS: tuple[tuple[str, Effect], ...] = (
-    # documentation; checks run always
-    ("docs/*", "checks"),
-    # used by checks only
-    ("tests/*", "checks"),
-    ("benchmarks/*", "checks"),
-    ("requirements/test.*", "checks"),
-    # the source route: jobs configure runtime/ alone
-    ("CMakeLists.txt", "checks"),
-    ("cmake/*", "checks"),
-    # tests of the library, not part of its build (aotforge/library/build_linux.py, _NOT_SHIPPED)
-    ("runtime/tests/*", "checks"),
-    ("runtime/fuzz/*", "checks"),
-    ("runtime/hip_double/*", "checks"),
-    ("runtime/cuda_double/*", "checks"),
-    ("runtime/*", "runtime"),
-    ("manifests/runtime.yaml", "runtime"),
-    # inputs of plans and verdicts: compared, not guessed
-    ("kernels/*", "plans"),
-    ("manifests/architectures.yaml", "plans"),
-    ("manifests/hazards.yaml", "plans"),
-    ("manifests/profiles.yaml", "plans"),
-    ("manifests/tuning/*", "plans"),
-    # the groups above are in here
-    ("aotforge/*", "everything"),
-    ("vgpu/*", "everything"),
-    ("ttcpu/*", "everything"),
-    ("*.md", "checks"),
-)
-"""What a change of a file can affect, by path below the checkout: the first matching pattern decides; `*`
-also matches slashes."""
 
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
@@ -167,8 +125,7 @@ def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
         if not matched:
             raise ToolchainError(
                 f"the sources of the group {group!r} are incomplete: {pattern} matches no file below {root}",
-                cause="the checkout is incomplete, or a file was renamed without "
-                "aotforge/base/source_groups.py",
+                cause="the checkout is incomplete, or a file was renamed without source_groups.py",
                 hint="git status shows what is missing; git checkout -- . restores it",
             )
         if pattern.startswith("!"):

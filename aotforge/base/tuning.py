@@ -20,27 +20,24 @@ Cell = bool | int | str | tuple[str, ...]
 
 
 class Timed(Manifest):
-    """Where times come from: a device, the versions of its driver's parts, and how many rounds.
+    """Where times come from: a device, and the versions of its driver's parts.
 
-    `milliseconds` are the rules' choice's by shape; `discarded` rounds drifted; `spread`: the share by which its slowest round exceeded its
-    fastest.
+    `milliseconds` are the rules' choice's by shape.
     """
 
     device: str
     versions: tuple[str, ...]
     milliseconds: tuple[float, ...]
-    rounds: int
-    discarded: int
-    spread: float
 
 
 class Found(Manifest):
-    """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best setting by estimate, or by time.
+    """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best
+    setting by estimate, or by time.
 
-    `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `registers` and `occupancy` (waves per SIMD) its image's.
-    `setting` is the best one, empty where that is the rules' own; `ratio`: its estimate as a share of the rules' choice, over `shapes`;
-    `tried`: settings that were compared. `others`, at most two, are better for some of the shapes; `loss`: what all of these lose against
-    the best setting of each shape. `timed`: they are times on a device, and there are no `cycles`.
+    `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `registers` and
+    `occupancy` (waves per SIMD) its image's. `setting` is the best one, empty where that is the rules' own;
+    `ratio`: its estimate as a share of the rules' choice, over `shapes`; `tried`: settings that were
+    compared. `timed`: they are times on a device, and there are no `cycles`.
     """
 
     arch: ArchName
@@ -56,17 +53,16 @@ class Found(Manifest):
     tried: int
     triton: str
     date: str
-    others: tuple[dict[Name, int], ...] = ()
-    loss: float = 0.0
     timed: Timed | None = None
 
 
 class Tuning(Manifest):
-    """One file: archs that share settings, where these come from, and rows by kernel (`family.kernel`); the first row that fits counts.
+    """One file: archs that share settings, where these come from, and rows by kernel (`family.kernel`); the
+    first row that fits counts.
 
     `every_arch`: a file without archs, whose rows count where an arch's file has none of a kernel.
-    `default_warp_size`: archs of this warp size without a file take it, too. `traits` are properties of the archs' images that the
-    rules of a family read by name, as `family.trait`.
+    `default_warp_size`: archs of this warp size without a file take it, too. `traits` are properties of the
+    archs' images that the rules of a family read by name, as `family.trait`.
     """
 
     schema_version: Literal[1] = Field(alias="schema")
@@ -107,7 +103,8 @@ class TuningFiles:
         )
 
     def rows(self, kernel: str, arch: str, warp_size: int, make: Callable[..., T]) -> tuple[T, ...]:
-        """The kernel's rows for an arch, each made by `make` from its cells. Raises RulesError for a cell that it does not know."""
+        """The kernel's rows for an arch, each made by `make` from its cells. Raises RulesError for a cell
+        that it does not know."""
         path, found = self.of(arch, warp_size)
         if kernel not in found.kernels:
             every = (

@@ -1,7 +1,7 @@
 """Worker processes with limits: start, messages, time, memory, the end of their output, restart.
 
-A worker is `python -m MODULE FD PARENT ARGUMENTS...`. Messages are pickled values over a `multiprocessing` connection on
-the socket FD; the first one that a worker sends is READY.
+A worker is `python -m MODULE FD PARENT ARGUMENTS...`. Messages are pickled values over a `multiprocessing`
+connection on the socket FD; the first one that a worker sends is READY.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Fork:
 
 
 class WorkerProcess:
-    """A child process in a session of its own, with its output in memory: Ctrl-C reaches the parent, which kills it."""
+    """A child process in a session of its own, with its output in memory: Ctrl-C reaches the parent, which
+    kills it."""
 
     def __init__(
         self,
@@ -102,7 +103,8 @@ class WorkerProcess:
             raise self._ended() from error
 
     def receive(self, seconds: float, *, memory_bytes: int | None = None) -> Any:
-        """The next message. Raises WorkerEnded for a worker that ends, or exceeds `seconds` or `memory_bytes`."""
+        """The next message. Raises WorkerEnded for a worker that ends, or exceeds `seconds` or
+        `memory_bytes`."""
         deadline = time.monotonic() + seconds
         try:
             while True:
@@ -159,10 +161,11 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """Workers, one per thread that asks; each is started again after a failure. Linux ends them with their threads.
+    """Workers, one per thread; each is started again after a failure. Linux ends them with their
+    threads.
 
-    `start` makes a process. Limits: `seconds` and resident `memory_bytes` of a request, `start_seconds`. A worker that
-    keeps more than half of the memory does no second job.
+    `start` makes a process. Limits: `seconds` and resident `memory_bytes` of a request, `start_seconds`. A
+    worker that keeps more than half of the memory does no second job.
     """
 
     def __init__(
@@ -179,10 +182,11 @@ class WorkerPool:
         self._workers: dict[int, WorkerProcess] = {}
         self._closed = False
 
-    def ask(self, message: object) -> Any:
+    def request(self, message: object) -> Any:
         """The answer of the calling thread's worker.
 
-        Raises WorkerEnded, also for one that could not be sent anything twice, ToolchainError for one that does not start.
+        Raises WorkerEnded, also for one that could not be sent anything twice, ToolchainError for one that
+        does not start.
         """
         try:
             worker = self._sent(message)
@@ -250,13 +254,15 @@ def open_connection(arguments: Sequence[str]) -> tuple[Connection, list[str]]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have Linux kill this process when the process `parent` ends, in whichever way (prctl(2), PR_SET_PDEATHSIG)."""
+    """Have Linux kill this process when the process `parent` ends, in whichever way (prctl(2),
+    PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 
 def import_path() -> list[str]:
-    """Folders in which this interpreter finds modules, for a worker to find the same ones; this package first."""
+    """Folders in which this interpreter finds modules, for a worker to find the same ones; this package
+    first."""
     own = str(Path(__file__).resolve().parents[2])
     return list(dict.fromkeys([own, *(entry for entry in sys.path if entry and Path(entry).is_dir())]))

@@ -1,4 +1,4 @@
-"""Command line: each task reads its flags, calls one function and prints the result.
+"""The command line: tasks and the programs that run them.
 
-Input: flags. Output: text, or JSON with `--json`, and an exit code. `tasks.py` collects the `TASKS` of each module.
+Input: words. Output: results on standard output, messages on standard error, an exit code.
 """

@@ -1,64 +1,201 @@
-"""Tasks that build and verify images, and the pieces of a release that can be built alone."""
+"""Tasks that build and verify images, and the library for Windows."""
 
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from aotforge.cli.command import (
-    ROOT,
-    Arch,
-    Cache,
+from aotforge.cli.flags import command
+from aotforge.cli.output import (
     Json,
-    OnlyNames,
-    Profile,
-    ProgressKind,
-    Quiet,
-    Unsandboxed,
-    archs_of,
-    cache_folder,
-    cli_command,
-    is_own_release,
-    job_count,
-    names,
+    Output,
     print_checked,
     print_either,
     print_report,
     print_result,
     print_status,
-    progress_events,
 )
-from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import (
+    Arch,
+    Cache,
+    OnlyNames,
+    Profile,
+    archs_of,
+    cache_folder,
+    job_count,
+    names,
+)
+from aotforge.pipeline.requests import (
+    BuildRequest,
+    CachedRequest,
+    PacksRequest,
+    PartRequest,
+    VerifyRequest,
+    WindowsRequest,
+)
+
+if TYPE_CHECKING:
+    from aotforge.pipeline.build_record import RecordingObserver
+    from aotforge.pipeline.requests import ImagesRequest
 
 
-@cli_command("build")
-def build(
-    request: BuildRequest, json: Json = False, quiet: Quiet = False, progress: ProgressKind = "auto"
-) -> None:
-    """Compile and verify kernels, pack images, build the library, assemble tarballs."""
-    from aotforge.pipeline.build_command import run_build
+@contextmanager
+def observed(request: "ImagesRequest", output: Output) -> "Iterator[RecordingObserver]":
+    """An observer that displays progress and records the build for `status`."""
     from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
 
     with (
-        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
+        BuildDisplay(quiet=output.silent, events=output.events) as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
-        report = run_build(request, observer=observer)
-        observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
-    print_report(report, json=json)
+        yield observer
 
 
-@cli_command("plan")
+@command("build")
+def build(request: BuildRequest, output: Output) -> None:
+    """Compile and verify kernels, pack images, build the library, assemble tarballs.
+
+    ./dev build --arch gfx908
+    ./dev build --arch MI100,gfx90a --profile quick --output /srv/releases
+    """
+    from aotforge.pipeline.build_release import build
+
+    with observed(request, output) as observer:
+        report = build(request, observer=observer)
+        observer.end("finished", release=str(report.release.folder))
+    print_report(report, json=output.json)
+
+
+@command("build.windows")
+def build_windows(
+    request: WindowsRequest,
+    output: Output,
+    dl: Annotated[
+        str | None, "instead dl.dll, its import libraries, libdl.a and dlfcn.h, into this folder"
+    ] = None,
+    forward: Annotated[
+        str | None, "instead a .dll that forwards every call to this one, so that both share state"
+    ] = None,
+    name: Annotated[str, "with --forward: the name of the new .dll"] = "",
+) -> None:
+    """Build the library for Windows as a zip file and a wheel, with images that were built on Linux.
+
+    ./dev build.windows --images releases/dist/0.11.2b-r1
+    """
+    from aotforge.library.build_windows import build_dl
+    from aotforge.library.forwarder import build_forwarder
+    from aotforge.pipeline.build_windows import build_windows as build
+    from aotforge.pipeline.display import BuildDisplay
+
+    if forward:
+        made = build_forwarder(Path(forward), name=name, output=request.output or Path(forward).parent)
+        files = [str(made.module), str(made.msvc), str(made.gnu)]
+        print_either({"files": files, "names": len(made.names)}, files, json=output.json)
+    elif dl:
+        digests = build_dl(ROOT, output=Path(dl))
+        lines = [f"{dl}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
+        print_either({"folder": dl, "sha256": digests}, lines, json=output.json)
+    else:
+        with BuildDisplay(quiet=output.silent, events=output.events) as display:
+            report = build(request, observer=display)
+        print_report(report, json=output.json)
+
+
+@command("compile")
+def compile_(
+    request: PartRequest,
+    console: Output,
+    job: Annotated[
+        str | None, "instead one job alone, without the cache: its label or key (./dev plan)"
+    ] = None,
+    output: Annotated[
+        str | None, "instead unpacked packs for a build with CMake: a folder that gets only them"
+    ] = None,
+    minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0,
+) -> None:
+    """Compile and verify images into the caches: all, or a part, which a later build finds there.
+
+    ./dev compile --arch gfx908 --part 1/4 --cache-to s3://BUCKET/cache
+    ./dev compile --arch gfx908 --output images
+    ./dev compile --arch gfx908 --job JOB
+    """
+    from aotforge.pipeline.images import build_packs
+    from aotforge.pipeline.parts import compile_part
+
+    if job:
+        _compile_job(request, job, json=console.json)
+        return
+    with observed(request, console) as observer:
+        if output:
+            shared = {field.name: getattr(request, field.name) for field in fields(CachedRequest)}
+            packs = PacksRequest(
+                **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
+            )
+            made = build_packs(packs, observer=observer)
+            values: dict[str, object] = {"output": str(made.output)}
+            lines = made.lines()
+        else:
+            part = compile_part(request, observer=observer)
+            lines, values = part.lines(), part.fields()
+        observer.end("finished")
+    print_either(values, lines, json=console.json)
+
+
+def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
+    """Compiles one job and prints its resources, or every error."""
+    from tempfile import TemporaryDirectory
+
+    from aotforge.base.architectures import load_architectures
+    from aotforge.base.progress import LineObserver
+    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
+    from aotforge.plan.planner import plan_project
+    from aotforge.run.choose import choose_execution_targets
+    from aotforge.run.step import KERNELS
+
+    execution = choose_execution_targets(
+        request.executor,
+        ROOT,
+        cache=request.cache,
+        roots=(KERNELS,),
+        environment=request.environment,
+        observer=LineObserver(print_status),
+    ).kernels
+    toolchain = toolchain_of(execution, cache=request.cache)
+    job = find_job(
+        plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain),
+        name,
+    )
+    with TemporaryDirectory() as scratch:
+        image = compile_one(
+            job,
+            kernels_root=ROOT / "kernels",
+            architectures=load_architectures(ROOT / "manifests"),
+            scratch=Path(scratch),
+            execution=execution,
+        )
+    values: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
+    values |= {"bytes": len(image.binary), **asdict(image.resources)}
+    print_either(values, [f"{name:18} {value}" for name, value in values.items()], json=json)
+
+
+@command("plan")
 def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json = False) -> None:
-    """List every compile job, in canonical order, without compiling."""
+    """List every compile job, in canonical order, without compiling.
+
+    ./dev plan --arch gfx908 --only flash
+    """
+    from aotforge.plan.checkout import Checkout
     from aotforge.plan.model import plan_to_json
     from aotforge.plan.planner import plan_project
     from aotforge.plan.selection import Only
 
-    made = plan_project(ROOT, archs=archs_of(arch), profile=profile, only=Only(names(only)))
+    made = plan_project(Checkout(ROOT), archs=archs_of(arch), profile=profile, only=Only(names(only)))
     if json:
         print_result(plan_to_json(made))
         return
@@ -71,98 +208,43 @@ def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json
     print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
 
 
-@cli_command("compile.job")
-def compile_job(
-    name: Annotated[str, "label or key of a compile job"],
-    arch: Arch,
-    profile: Profile = None,
-    executor: Executor = "local",
-    keep: Keep = False,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Compile one job alone, without the cache, and show its resources or every error."""
-    from tempfile import TemporaryDirectory
-
-    from aotforge.base.architectures import load_architectures
-    from aotforge.base.progress import LineObserver
-    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
-    from aotforge.plan.planner import plan_project
-    from aotforge.sandbox.executors.choose import choose_execution_targets
-    from aotforge.sandbox.executors.step import KERNELS
-
-    folder, archs = cache_folder(cache), archs_of(arch)
-    execution = choose_execution_targets(
-        executor,
-        ROOT,
-        cache=folder,
-        roots=(KERNELS,),
-        keep=keep,
-        environment=dict(os.environ),
-        observer=LineObserver(print_status),
-    ).kernels
-    toolchain = toolchain_of(execution, cache=folder)
-    job = find_job(plan_project(ROOT, archs=archs, profile=profile, toolchain=toolchain), name)
-    with TemporaryDirectory() as scratch:
-        image = compile_one(
-            job,
-            kernels_root=ROOT / "kernels",
-            architectures=load_architectures(ROOT / "manifests"),
-            scratch=Path(scratch),
-            execution=execution,
-        )
-    fields: dict[str, object] = {
-        "label": job.label,
-        "key": job.key,
-        "digest": image.digest,
-        "bytes": len(image.binary),
-    }
-    fields |= asdict(image.resources)
-    print_either(fields, [f"{name:18} {value}" for name, value in fields.items()], json=json)
-
-
-@cli_command("verify")
+@command("verify")
 def verify(
     request: VerifyRequest,
+    output: Output,
     html: Annotated[str | None, "write the report to this file as well, as one HTML page"] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
 ) -> None:
-    """Execute every image of a profile or a release on the virtual GPU and compare with float64; missing images are compiled."""
+    """Execute every image of a profile or a release on the virtual GPU and compare with float64.
+
+    ./dev verify --arch gfx908 --only softmax
+    ./dev verify --release releases/dist/0.11.2b-r1
+    """
     from aotforge.base.files import write_atomic
-    from aotforge.pipeline.build_record import recorded
-    from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.verify_release import verify
 
-    with (
-        BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display,
-        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
-    ):
+    with observed(request, output) as observer:
         report = verify(request, observer=observer)
         observer.end("finished")
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
-    print_checked(report, partial(report.require_passed, described=not json), json=json)
+    print_checked(report, partial(report.require_passed, described=not output.json), json=output.json)
 
 
-@cli_command("demo")
+@command("demo")
 def demo(
+    output: Output,
     arch: Arch = "gfx908",
     profile: Annotated[str, "what to build (default: quick)"] = "quick",
     release: Annotated[
-        str | None, "a release folder to show, whose library is executed, instead of building one"
+        str | None, "show this release folder, whose library is executed, instead of a build"
     ] = None,
-    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
-    jobs: Annotated[
-        int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
+    jobs: Annotated[int | None, "worker processes at most"] = None,
 ) -> None:
-    """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
+    """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64.
+
+    ./dev demo --arch gfx908
+    """
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
     from aotforge.pipeline.display import BuildDisplay
 
@@ -175,58 +257,7 @@ def demo(
         environment=dict(os.environ),
     )
     folder = Path(release).absolute() if release else None
-    with BuildDisplay(quiet=quiet or json, events=progress_events(progress, quiet=quiet)) as display:
-        shown = DemoRequest(
-            build=request,
-            release=folder,
-            own=folder is None or is_own_release(folder),
-            unsandboxed=unsandboxed,
-        )
+    with BuildDisplay(quiet=output.silent, events=output.events) as display:
+        shown = DemoRequest(build=request, release=folder)
         report = demo(shown, observer=display)
-    print_checked(report, report.require_passed, json=json)
-
-
-@cli_command("source.images")
-def source_images(request: PacksRequest, quiet: Quiet = False, progress: ProgressKind = "auto") -> None:
-    """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
-    from aotforge.pipeline.display import BuildDisplay
-    from aotforge.pipeline.images import build_packs
-
-    with BuildDisplay(quiet=quiet, events=progress_events(progress, quiet=quiet)) as display:
-        report = build_packs(request, observer=display)
-    print_either(None, report.lines(), json=False)
-
-
-@cli_command("dl.build")
-def dl_build(
-    output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
-    from aotforge.library.build_windows import build_dl
-
-    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
-    print_either(
-        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
-        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
-        json=json,
-    )
-
-
-@cli_command("dl.forward")
-def dl_forward(
-    library: Annotated[str, "the .dll that has code and state"],
-    name: Annotated[str, "the other name, a .dll"],
-    output: Annotated[
-        str | None, "folder for the forwarder and its import libraries (default: the library's)"
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Make a .dll of another name that forwards every call to LIBRARY, so that both names share one state."""
-    from aotforge.library.forwarder import build_forwarder
-
-    source = Path(library)
-    made = build_forwarder(source, name=name, output=Path(output) if output else source.parent)
-    files = [str(made.module), str(made.msvc), str(made.gnu)]
-    print_either({"files": files, "names": len(made.names)}, files, json=json)
+    print_checked(report, report.require_passed, json=output.json)

@@ -1,121 +1,134 @@
 """Tasks of compatibility: the PyTorch matrix, and the checks of a candidate release."""
 
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.cli.command import (
-    ROOT,
-    Cache,
-    Json,
-    ProgressKind,
-    Unsandboxed,
-    cache_folder,
-    cli_command,
-    is_own_release,
-    job_count,
-    print_either,
-    progress_events,
-)
-
-Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
-Version = Annotated[
-    str | None, "API level of our release, e.g. 0.13b (default: that of manifests/release.yaml)"
-]
-PyTorch = Annotated[str, "version, e.g. 2.9, or main"]
+from aotforge.cli.deliver import release_folder
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, Progress, print_either, print_result, use_color
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import Cache, Key, cache_folder, job_count
+from aotforge.errors import CompatError, UsageError
 
 
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-@cli_command("compat.show")
-def show(
+@command("compat")
+def compat(
+    pytorch: Annotated[str | None, "version, e.g. 2.9, or main: only this row"] = None,
+    arch: Annotated[str | None, "with --pytorch: what to install for this arch or product, and how"] = None,
+    rocm: Annotated[str, "with --arch: ROCm version, e.g. 7.0"] = "",
+    platform: Annotated[
+        str, "with --arch: linux (default), windows, or a tag such as manylinux_2_28"
+    ] = "linux",
+    aotriton: Annotated[
+        str | None, "with --pytorch: what is known of the pair with this release, e.g. 0.10b"
+    ] = None,
+    pins: Annotated[
+        str | None,
+        "with --pytorch: lines for its cmake/External/aotriton.cmake that download this release folder, or `newest`",
+    ] = None,
+    url: Annotated[
+        str, "with --pins: where the release will be, without its name"
+    ] = "http://127.0.0.1:8080/",
+    prefix: Annotated[
+        bool, "with --pins: instead the way without an edit, AOTRITON_INSTALLED_PREFIX"
+    ] = False,
+    fork: Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"] = False,
+    version: Annotated[
+        str | None, "API level of our release, e.g. 0.13b (default: manifests/release.yaml)"
+    ] = None,
+    html: Annotated[str | None, "write the matrix as a static page to this file"] = None,
     json: Json = False,
-    version: Version = None,
-    html: Annotated[str | None, "write a static page to this file"] = None,
 ) -> None:
-    """The AOTriton release that each PyTorch takes, and those that this project serves."""
+    """The AOTriton release that each PyTorch takes; for one PyTorch all evidence; with --arch what to install.
+
+    ./dev compat --pytorch 2.9 --arch gfx908
+    ./dev compat --pytorch main --aotriton 0.11.2b
+    ./dev compat --pytorch 2.11 --pins releases/dist/finished/0.11.2b-r1
+    """
     from aotforge.base.files import write_atomic
-    from aotforge.conformance.matrix import load_matrix
-    from aotforge.conformance.matrix_show import matrix_fields, matrix_page, matrix_text
-
-    compat = load_matrix(ROOT, version)
-    lines = [] if json else [matrix_text(compat, colour=_colour())]
-    if html:
-        path = Path(html).absolute()
-        write_atomic(path, matrix_page(compat).encode())
-        lines = [f"{path}"]
-    print_either(matrix_fields(compat), lines, json=json)
-
-
-@cli_command("compat.which")
-def which(
-    pytorch: PyTorch,
-    arch: Annotated[str, "arch or product, e.g. gfx908 or MI100"],
-    rocm: Annotated[str, "ROCm version, e.g. 7.0"] = "",
-    platform: Annotated[str, "linux (default), windows, or a tag such as manylinux_2_28"] = "linux",
-    fork: Fork = False,
-    version: Version = None,
-    json: Json = False,
-) -> None:
-    """What to install for a PyTorch and an arch, and how."""
-    from aotforge.conformance.matrix import load_matrix, recommend
-    from aotforge.conformance.matrix_show import recommendation_text
-
-    found = recommend(
-        load_matrix(ROOT, version),
-        ROOT,
-        pytorch=pytorch,
-        arch=arch,
-        rocm=rocm,
-        platform=platform,
-        fork=fork,
-        any_level=version is None,
+    from aotforge.conformance.matrix import levels_for, load_matrix, recommend
+    from aotforge.conformance.matrix_show import (
+        explain_fields,
+        explain_row,
+        matrix_fields,
+        matrix_page,
+        matrix_text,
+        recommendation_text,
     )
-    print_either(asdict(found), [recommendation_text(found)], json=json)
+    from aotforge.deliver.pytorch.pins import pins_for_pytorch, prefix_text
+    from aotforge.release.release import Release
+
+    if not pytorch and (arch or aotriton or pins):
+        raise UsageError(
+            "--arch, --aotriton and --pins need --pytorch", hint="./dev compat --pytorch 2.9 --arch gfx908"
+        )
+    if pytorch and pins:
+        folder = release_folder(
+            "" if pins == "newest" else pins, lambda: levels_for(ROOT, pytorch, fork=fork)
+        )
+        text = prefix_text(Release.open(folder), url) if prefix else pins_for_pytorch(
+            ROOT, folder, pytorch=pytorch, fork=fork, url=url
+        )  # fmt: skip
+        print_result(text.rstrip("\n"))
+        return
+    matrix = load_matrix(ROOT, version)
+    if pytorch and arch:
+        found = recommend(
+            matrix,
+            ROOT,
+            pytorch=pytorch,
+            arch=arch,
+            rocm=rocm,
+            platform=platform,
+            fork=fork,
+            any_level=version is None,
+        )
+        print_either(asdict(found), [recommendation_text(found)], json=json)
+    elif pytorch:
+        row = matrix.find(pytorch, fork=fork)
+        release = matrix.release_named(aotriton) if aotriton else None
+        print_either(explain_fields(matrix, row, release), [explain_row(matrix, row, release)], json=json)
+    else:
+        if html:
+            write_atomic(Path(html).absolute(), matrix_page(matrix).encode())
+        shown = f"{Path(html).absolute()}" if html else matrix_text(matrix, colour=use_color())
+        print_either(matrix_fields(matrix), [shown], json=json)
 
 
-@cli_command("compat.explain")
-def explain(
-    pytorch: PyTorch,
-    aotriton: Annotated[str, "an AOTriton release, e.g. 0.10b: only what is known of the pair"] = "",
-    fork: Fork = False,
-    version: Version = None,
-    json: Json = False,
-) -> None:
-    """All that is known of a row of the matrix, or of a pair, with the evidence of each statement."""
-    from aotforge.conformance.matrix import load_matrix
-    from aotforge.conformance.matrix_show import explain_fields, explain_row
-
-    compat = load_matrix(ROOT, version)
-    row = compat.find(pytorch, fork=fork)
-    release = compat.release_named(aotriton) if aotriton else None
-    print_either(explain_fields(compat, row, release), [explain_row(compat, row, release)], json=json)
-
-
-@cli_command("check")
+@command("check")
 def check(
-    release: Annotated[str, "a release folder (default: the newest in releases/dist)"] = "",
+    release: Annotated[str | None, "a release folder (default: the newest in releases/dist)"] = None,
     only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
+    files: Annotated[bool, "only its files against SHA256SUMS, and with --key the signatures"] = False,
+    key: Key = None,
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
-    unsandboxed: Unsandboxed = False,
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
-    progress: ProgressKind = "auto",
+    progress: Progress = "auto",
 ) -> None:
-    """Check a candidate release, which executes its library in a sandbox: prints every violation, then exit code 32."""
+    """Check a candidate release, which executes its library in a sandbox, and print every violation.
+
+    ./dev check --release releases/dist/0.11.2b-r1 --only calls,layout
+    ./dev check --release releases/dist/finished/0.11.2b-r1 --files --key key.pub
+    """
     from aotforge.base import progress as display
     from aotforge.conformance.candidate import newest_release
     from aotforge.conformance.check_release import check_release
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
-    from aotforge.errors import CompatError
+    from aotforge.release.finalize import check_finalized_release
+    from aotforge.release.signing import load_public_key
 
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
-    with display.progress("checking", quiet=json, events=progress_events(progress)) as line:
+    public = load_public_key(Path(key)) if key else None
+    if files:
+        names = check_finalized_release(chosen, public).sums
+        signed = ", signatures are valid" if key else "; signatures were not checked: no --key"
+        print_either({"files": list(names)}, [f"{len(names)} files are as listed{signed}"], json=json)
+        return
+    with display.progress("checking", quiet=json, events=progress == "json") as line:
         report = check_release(
             chosen,
             checkout=ROOT,
@@ -123,11 +136,9 @@ def check(
             jobs=job_count(jobs),
             development=development,
             only=[name for name in only.split(",") if name],
-            own=is_own_release(chosen),
-            unsandboxed=unsandboxed,
             on_part=line.update,
         )
-    print_either(report_fields(report), report_lines(report, colour=_colour()), json=json)
+    print_either(report_fields(report), report_lines(report, colour=use_color()), json=json)
     if json and not report.ok:  # the JSON text has the error already
         sys.exit(CompatError.exit_code)
     require_ok(report)

@@ -1,39 +1,26 @@
-"""Tasks that bring releases to users: install, PyTorch, a web page."""
+"""Tasks that bring releases to users: install, drop-in, the list of a place."""
 
 import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aotforge.cli.command import (
-    HOME,
-    ROOT,
-    Json,
-    ProgressKind,
-    Quiet,
-    absolute,
-    archs_of,
-    cache_folder,
-    cli_command,
-    print_either,
-    print_report,
-    print_result,
-    print_status,
-    progress_events,
-)
-from aotforge.cli.conformance import Fork
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, Output, print_either, print_report, print_status
 from aotforge.cli.publish import From, Trust, checked_index
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import OptionalArch, absolute, archs_of, cache_folder
+from aotforge.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from aotforge.deliver.dropin.apply import DropInReport
 
-Release = Annotated[str, "a release's folder (default: the newest in releases/dist)"]
+TorchLib = Annotated[str, "torch/lib of an installed PyTorch; auto: the active environment's"]
 
 
-def _release(folder: str, levels: Callable[[], tuple[str, ...]]) -> Path:
+def release_folder(folder: str | None, levels: Callable[[], tuple[str, ...]]) -> Path:
     """The named folder, else the newest release of an API level in `levels`, the preferred one first."""
     from aotforge.conformance.candidate import newest_release
     from aotforge.errors import ReleaseError
@@ -47,15 +34,12 @@ def _release(folder: str, levels: Callable[[], tuple[str, ...]]) -> Path:
     return newest_release(dist / "finished", dist, levels=wanted)
 
 
-def _releases(folder: str) -> Path:
-    from aotforge.pipeline.make_release import default_output
-
-    return Path(folder).absolute() if folder else default_output(ROOT)
-
-
-@cli_command("release.list")
+@command("release.list")
 def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
-    """List the releases of a place, from its checked index."""
+    """List the releases of a place, from its checked index.
+
+    ./dev release.list --from https://example.org/aotriton --root root.json
+    """
     from aotforge.deliver.install.install_release import install_errors
 
     with install_errors():
@@ -63,57 +47,47 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
     print_report(trusted.index, json=json)
 
 
-@cli_command("install")
+@command("install")
 def install(
+    output: Output,
     prefix: Annotated[str | None, "a folder to install into, for PyTorch's AOTRITON_INSTALLED_PREFIX"] = None,
-    pytorch_lib: Annotated[
-        str | None,
-        "torch/lib of an installed PyTorch to put the release into; auto: the active environment's",
-    ] = None,
-    arch: Annotated[
-        str | None,
-        "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs",
-    ] = None,
+    pytorch_lib: Annotated[str | None, f"{TorchLib.__metadata__[0]}, to put the release into"] = None,
+    arch: OptionalArch = None,
     from_: From = None,
     version: Annotated[
         str | None,
-        "a release (0.11.2b-r1) or an API level (0.11.2b); default: the newest that --pytorch or --pytorch-lib takes",
+        "a release (0.11.2b-r1) or an API level; default: the newest that --pytorch or --pytorch-lib takes",
     ] = None,
     pytorch: Annotated[
         str | None,
-        "version of the PyTorch that will be built with --prefix, e.g. 2.13: selects the API level that it pins",
+        "version of the PyTorch that will be built with --prefix, e.g. 2.13: selects its API level",
     ] = None,
     rocm: Annotated[
-        str | None, "ROCm version whose library to take (default: the one in ROCM_PATH or /opt/rocm)"
+        str | None, "ROCm version of the library (default: the one in ROCM_PATH or /opt/rocm)"
     ] = None,
     root: Trust = None,
     cache: Annotated[
-        str | None,
-        "folder for downloads and the last seen indexes (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        str | None, "folder for downloads and indexes (default: AOTFORGE_CACHE, else .aotforge/cache)"
     ] = None,
     allow_yanked: Annotated[bool, "install a release although it was yanked"] = False,
     uninstall: Annotated[bool, "remove what is installed in --prefix or --pytorch-lib"] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
 ) -> None:
-    """Install a published release: fetch what this machine and arch need, check all of it, install it atomically."""
+    """Install a published release: fetch what this machine and arch need, check all of it, install it atomically.
+
+    ./dev install --prefix /opt/aotriton --arch gfx908 --from https://example.org/aotriton --root root.json
+    ./dev install --pytorch-lib auto --arch native --from /mnt/aotriton --root root.json
+    """
     from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import byte_progress
     from aotforge.deliver.dropin.install_dropin import install_dropin_prefix
     from aotforge.deliver.install.choose import InstallRequest, this_machine
     from aotforge.deliver.install.install_release import install, install_errors
-    from aotforge.errors import UnsupportedError
 
-    events = progress_events(progress, quiet=quiet)
     if bool(prefix) == bool(pytorch_lib):
         raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
     torch_lib = _torch_lib(pytorch_lib) if pytorch_lib else None
     if uninstall:
-        if torch_lib:
-            _undo(torch_lib, dry_run=False, json=json)
-        else:
-            _uninstall(prefix or "", json=json)
+        _uninstall(prefix or "", torch_lib, json=output.json)
         return
     if not arch:
         raise UnsupportedError("--arch is missing", hint="e.g. --arch gfx908")
@@ -128,8 +102,8 @@ def install(
         allow_yanked=allow_yanked,
     )
     dropped: list[DropInReport] = []
-    with install_errors(), byte_progress(quiet=quiet or json, events=events) as on_progress:
-        reader, trusted = checked_index(from_, root, cache, quiet=quiet or json, events=events)
+    with install_errors(), byte_progress(quiet=output.silent, events=output.events) as on_progress:
+        reader, trusted = checked_index(from_, root, cache, quiet=output.silent, events=output.events)
         done = install(
             reader,
             trusted.index,
@@ -143,7 +117,7 @@ def install(
         )
     notes = (*(note for report in dropped for note in report.notes()), *done.notes)
     done = replace(done, notes=notes, fresh=done.fresh and all(report.changes for report in dropped))
-    print_report(done, json=json, notes=() if quiet else done.notes)
+    output.report(done, done.notes)
 
 
 def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
@@ -156,74 +130,41 @@ def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
     return levels_for(ROOT, pytorch) if pytorch else ()
 
 
-def _uninstall(prefix: str, *, json: bool) -> None:
+def _uninstall(prefix: str, torch_lib: Path | None, *, json: bool) -> None:
+    from aotforge.deliver.dropin.apply import undo
     from aotforge.deliver.install.prefix import uninstall
 
+    if torch_lib:
+        _print_dropin(undo(torch_lib, dry_run=False), json=json)
+        return
     release, count = uninstall(Path(prefix).absolute())
     print_either({"removed": release, "files": count}, [f"{release} was removed, {count} files"], json=json)
 
 
-@cli_command("release.pins")
-def pins(
-    pytorch: Annotated[str, "version whose build is to download it, e.g. 2.11"],
-    release: Release = "",
-    url: Annotated[
-        str, "where the release will be, without its name (default: the URL of release.serve)"
-    ] = "",
-    fork: Fork = False,
-    prefix: Annotated[bool, "instead the way that needs no edit: AOTRITON_INSTALLED_PREFIX"] = False,
-) -> None:
-    """The lines for PyTorch's cmake/External/aotriton.cmake that make its build download a release."""
-    from aotforge.conformance.matrix import levels_for
-    from aotforge.deliver.pytorch.pins import list_release, pins_for_pytorch, prefix_text
-
-    chosen = _release(release, lambda: levels_for(ROOT, pytorch, fork=fork))
-    place = url or "http://127.0.0.1:8080/"
-    text = pins_for_pytorch(ROOT, chosen, pytorch=pytorch, fork=fork, url=place)
-    print_result((prefix_text(list_release(chosen), place) if prefix else text).rstrip("\n"))
-
-
-@cli_command("release.serve")
-def serve(
-    folder: Annotated[str, "folder that has releases (default: releases/dist/finished)"] = "",
-    host: Annotated[str, "address to listen on"] = "127.0.0.1",
-    port: Annotated[int, "port; 0 takes a free one"] = 8080,
-) -> None:
-    """Serve releases over HTTP at the addresses that PyTorch's build requests."""
-    from aotforge.deliver.pytorch.serve import serve
-
-    server = serve(_releases(folder), host=host, port=port, log=print_status)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
-    print_result(server.url)
-    with server:
-        server.serve_forever()
-
-
-@cli_command("release.dropin")
+@command("dropin")
 def dropin(
-    pytorch_lib: Annotated[str, "torch/lib of the installed PyTorch; auto: the active environment's"],
-    release: Release = "",
-    arch: Annotated[
-        str,
-        "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs "
-        "(default: every pack of the release)",
-    ] = "",
+    pytorch_lib: TorchLib,
+    release: Annotated[str | None, "a release's folder (default: the newest in releases/dist)"] = None,
+    arch: OptionalArch = None,
     dry_run: Annotated[bool, "list what would change"] = False,
     undo: Annotated[bool, "restore what was there before"] = False,
     json: Json = False,
 ) -> None:
-    """Put a release into an installed PyTorch, or remove it again."""
+    """Put a release into an installed PyTorch, or remove it again.
+
+    ./dev dropin --pytorch-lib auto --arch gfx908 --dry-run
+    ./dev dropin --pytorch-lib auto --undo
+    """
+    from aotforge.deliver.dropin import apply
     from aotforge.deliver.dropin.install_dropin import install_dropin
 
     lib = _torch_lib(pytorch_lib)
     if undo:
-        _undo(lib, dry_run=dry_run, json=json)
+        _print_dropin(apply.undo(lib, dry_run=dry_run), json=json)
         return
     archs = archs_of(arch)
-    chosen = _release(release, lambda: _levels(None, lib))
-    report = install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run)
-    _print_dropin(report, json=json)
+    chosen = release_folder(release, lambda: _levels(None, lib))
+    _print_dropin(install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run), json=json)
 
 
 def _torch_lib(flag: str) -> Path:
@@ -232,44 +173,10 @@ def _torch_lib(flag: str) -> Path:
         return Path(flag).absolute()
     from aotforge.deliver.pytorch.installed import find_torch_lib
 
-    found = find_torch_lib(os.environ)
-    print_status(f"note: PyTorch's libraries are in {found}")
-    return found
-
-
-def _undo(torch_lib: Path, *, dry_run: bool, json: bool) -> None:
-    from aotforge.deliver.dropin.apply import undo
-
-    _print_dropin(undo(torch_lib, dry_run=dry_run), json=json)
+    folder = find_torch_lib(os.environ)
+    print_status(f"note: PyTorch's libraries are in {folder}")
+    return folder
 
 
 def _print_dropin(report: "DropInReport", *, json: bool) -> None:
     print_either(asdict(report) | {"folder": str(report.folder)}, report.lines(), json=json)
-
-
-@cli_command("release.page")
-def page(
-    url: Annotated[str, "where the folder will be, for the commands on the page"],
-    folder: Annotated[
-        str, "folder that has finished releases and gets index.html (default: releases/dist/finished)"
-    ] = "",
-    from_: Annotated[str | None, "also list yanked releases, from this place's index"] = None,
-    root: Annotated[str | None, "the root of trust for --from"] = None,
-    docs: Annotated[
-        bool, "also build the documentation (as ./dev docs) into docs/ beside the page, which links to it"
-    ] = False,
-) -> None:
-    """Write the static page of releases: downloads, digests, verification, installation, compatibility."""
-    from aotforge.deliver.install.install_release import install_errors
-    from aotforge.deliver.page import DOCS, make_site
-
-    yanked: dict[str, str] = {}
-    if from_:
-        with install_errors():
-            _, trusted = checked_index(from_, root)
-        yanked = trusted.index.yanked()
-    if docs:
-        from aotforge.devtools.docs_site import build_site
-
-        print_report(build_site(ROOT, _releases(folder) / DOCS, home=HOME), json=False)
-    print_result(f"{make_site(ROOT, _releases(folder), base_url=url, yanked=yanked)}")

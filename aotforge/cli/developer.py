@@ -6,20 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.cli.command import (
-    HOME,
-    ROOT,
-    Cache,
-    Json,
-    cli_command,
-    job_count,
-    named_cache,
-    print_checked,
-    print_either,
-    print_report,
-    run_command,
-)
+from aotforge.base.child_processes import ENGINE, NETWORK, child_environment, run_child
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, print_checked, print_either, print_report, print_result
+from aotforge.cli.publish import Trust, checked_index
+from aotforge.cli.settings import HOME, ROOT
+from aotforge.cli.values import Cache, job_count, named_cache
 from aotforge.errors import UnknownNameError, suggest
+from aotforge.pipeline.requests import CiRequest
 
 LINTERS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-m", "ruff", "format", "--check", "."),
@@ -31,16 +25,23 @@ LINTERS: tuple[tuple[str, ...], ...] = (
     ),
     ("zizmor", "--offline", "--quiet", ".github/workflows"),
     (sys.executable, "-m", "pytest", "-q", "tests/lint"),
+    (sys.executable, "-m", "tests.lint.budgets"),
 )
 
 
+def run_command(words: Sequence[str]) -> int:
+    """Exit status of a command that runs in the checkout and prints for itself."""
+    own = child_environment({"PYTHONPATH": str(ROOT)}, keep=(*NETWORK, *ENGINE))
+    return run_child(words, environment=own, cwd=ROOT).returncode
+
+
 def _run_all(commands: Sequence[Sequence[str]]) -> None:
-    for command in commands:
-        if code := run_command(command):
+    for words in commands:
+        if code := run_command(words):
             sys.exit(code)
 
 
-@cli_command("test")
+@command("test")
 def test(
     slow: Annotated[bool, "also the sweeps that take minutes"] = False,
     only: Annotated[str, "a folder or file below tests/, or a pytest node"] = "tests",
@@ -53,22 +54,20 @@ def test(
     sys.exit(run_command(command if slow else [*command, "-m", "not slow"]))
 
 
-@cli_command("lint")
+@command("lint")
 def lint() -> None:
     """Formatting, lint, strict types, order of imports, workflows, conventions."""
     _run_all(LINTERS)
 
 
-@cli_command("doctor")
+@command("doctor")
 def doctor(
-    purpose: Annotated[
-        str, "build, windows, containers, release, install; several are separated by commas"
-    ] = "build",
+    purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
     json: Json = False,
 ) -> None:
-    """Check what this machine offers to a build, a release or an installation; each line that fails has its cure."""
+    """Check what this machine offers to a build or an installation; each line that fails has its cure."""
     from aotforge.devtools.doctor import Request, examine
 
     request = Request(
@@ -81,16 +80,28 @@ def doctor(
     print_checked(report, report.require_passed, json=json)
 
 
-@cli_command("wheel")
+@command("wheel")
 def wheel(
     output: Annotated[str | None, "folder for the wheel (default: releases/dist/wheels)"] = None,
+    hf_kernel: Annotated[
+        str | None, "instead this release folder as a package for Hugging Face's kernels, beside it"
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes."""
+    """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes.
+
+    ./dev wheel --output dist
+    ./dev wheel --hf-kernel releases/dist/0.11.2b-r1
+    """
     from aotforge.base.files import make_folders, output_errors
     from aotforge.formats.archive import sha256_file
+    from aotforge.pipeline.hf_package import package_release
     from aotforge.release.wheels import build_package
 
+    if hf_kernel:
+        report = package_release(ROOT, Path(hf_kernel).absolute())
+        print_either(report.fields(), report.lines(), json=json)
+        return
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
@@ -99,38 +110,56 @@ def wheel(
     print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
 
 
-@cli_command("docs")
+@command("docs")
 def docs(
     output: Annotated[
         str | None, "folder for the site, which is replaced (default: releases/dist/docs)"
     ] = None,
+    releases: Annotated[
+        str | None,
+        "instead a page of the finished releases in this folder, with the documentation in docs/ beside it",
+    ] = None,
+    url: Annotated[str, "with --releases: where the folder will be, for the commands on the page"] = "",
+    from_: Annotated[
+        str | None, "with --releases: also list yanked releases, from this place's index"
+    ] = None,
+    root: Trust = None,
     json: Json = False,
 ) -> None:
-    """Build the documentation as a static site; a dead link fails. The first run fetches the pinned tools."""
+    """Build the documentation as a static site; a dead link fails. The first run fetches the pinned tools.
+
+    ./dev docs --output /srv/www/docs
+    ./dev docs --releases releases/dist/finished --url https://example.org/aotriton
+    """
+    from aotforge.deliver.install.install_release import install_errors
+    from aotforge.deliver.page import DOCS, make_site
     from aotforge.devtools.docs_site import build_site
 
-    folder = Path(output or ROOT / "releases" / "dist" / "docs").absolute()
+    place = Path(releases).absolute() if releases else None
+    folder = place / DOCS if place else Path(output or ROOT / "releases" / "dist" / "docs").absolute()
     print_report(build_site(ROOT, folder, home=HOME), json=json)
+    if place:
+        yanked: dict[str, str] = {}
+        if from_:
+            with install_errors():
+                yanked = checked_index(from_, root)[1].index.yanked()
+        print_result(f"{make_site(ROOT, place, base_url=url, yanked=yanked)}")
 
 
-@cli_command("python", forwards=True)
-def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) -> None:
-    """Run the environment's Python, which has Triton and numpy, e.g. on a script of yours."""
-    os.execv(sys.executable, [sys.executable, *arguments])
-
-
-@cli_command("run", forwards=True)
-def run(arguments: Annotated[Sequence[str], "FILE.py and its arguments"]) -> None:
-    """Run a Python script whose Triton kernels execute on the CPU, compiled by the pinned Triton; see docs/cpu-backend.md."""
-    # not -m: the script's own folder, and not the current one, comes first among the places that modules are imported from
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; runpy.run_module('ttcpu', run_name='__main__')"
-    os.execv(sys.executable, [sys.executable, "-P", "-c", start, *arguments])
-
-
-@cli_command("bench")
+@command("bench")
 def bench(name: Annotated[str | None, "one benchmark, e.g. pack_size (default: all)"] = None) -> None:
     """Measure speed and size as ratios against peers; see docs/benchmarks.md."""
     found = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
     if name and name not in found:
         raise UnknownNameError(f"unknown benchmark {name}", hint=suggest(name, found))
     _run_all([[sys.executable, "-m", f"benchmarks.{stem}"] for stem in ([name] if name else found)])
+
+
+@command("ci.matrix")
+def matrix(request: CiRequest) -> None:
+    """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/scale.md)."""
+    from json import dumps
+
+    from aotforge.pipeline.ci_matrix import matrix
+
+    print_result(dumps(matrix(request), separators=(",", ":")))

@@ -1,190 +1,166 @@
-"""Flags of a task, and the values that a command line gives them."""
+"""Tasks of invoke whose flags are annotated parameters, and annotated fields of requests."""
 
-import difflib
+import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
-from aotforge.errors import UsageError
+from invoke.collection import Collection
+from invoke.exceptions import ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.tasks import Task
 
-REQUIRED = inspect.Parameter.empty
-SHORT = {"-j": "jobs", "-q": "quiet"}
+from aotforge.cli.output import exit_codes, with_program_name
+from aotforge.cli.settings import kind_of, setting
+from aotforge.cli.values import CONVERTED, GIVEN, absolute
+
+SHORT = {"jobs": "j", "quiet": "q"}
 """Short flags besides -h, the same for every task that has the flag."""
 
-_NUMBERS: Mapping[type[Any], str] = {int: "an integer", float: "a number"}
+TASKS: dict[str, "FlagTask"] = {}
+"""Every task by its name: `task` or `group.task`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flag:
-    """`--name`; `parameter` is the function's, `kind` str, int, float, bool or list, `default` may be REQUIRED."""
-
-    parameter: str
-    kind: type[Any]
-    default: object
-    help: str
-
-    @property
-    def name(self) -> str:
-        """The flag without its dashes; Python's keywords have an underscore at the end of their parameter."""
-        return self.parameter.strip("_").replace("_", "-")
-
-    @property
-    def spelling(self) -> str:
-        """As in a task's help: `-j, --jobs N`."""
-        short = [f"{letter}, " for letter, name in SHORT.items() if name == self.name]
-        if self.kind is bool:
-            return "".join(short) + (f"--[no-]{self.name}" if self.default is True else f"--{self.name}")
-        return "".join(short) + f"--{self.name} {self.placeholder}"
-
-    @property
-    def placeholder(self) -> str:
-        """A value of it in a usage line."""
-        return "N" if self.kind in _NUMBERS else self.name.upper()
+DEFAULT = {"build": "linux", "release": "make"}
+"""Names of the tasks that are also those of a group."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """`body` takes a value for each of `flags`; `positional` are the flags that are usually given without their name.
-
-    Values without a name are those of `positional`, then of the other required flags, in their order.
-    `forwards`: the words after the name are not parsed, `body` takes them as `arguments`.
-    """
-
-    name: str
-    body: Callable[..., None]
-    flags: tuple[Flag, ...]
-    positional: tuple[str, ...]
-    forwards: bool = False
-
-    @property
-    def summary(self) -> str:
-        """One sentence."""
-        return inspect.getdoc(self.body) or ""
-
-    @property
-    def positions(self) -> list[Flag]:
-        """Flags whose name may be omitted, in their order."""
-        by_parameter = {flag.parameter: flag for flag in self.flags}
-        first = [by_parameter[name] for name in self.positional]
-        return [*first, *(flag for flag in self.flags if flag.default is REQUIRED and flag not in first)]
-
-    @property
-    def usage(self) -> str:
-        """The shortest valid command line."""
-        if self.forwards:
-            return f"./dev {self.name} ARGUMENTS"
-        words = [f"./dev {self.name}"]
-        for flag in self.positions:
-            word = self.word(flag)
-            words.append(word if flag.default is REQUIRED else f"[{word}]")
-        return " ".join(words)
-
-    def word(self, flag: Flag) -> str:
-        """A flag in the usage line: `PACK` where its name may be omitted, else `--arch ARCH`."""
-        return flag.placeholder if flag.parameter in self.positional else f"--{flag.name} {flag.placeholder}"
+PARAMETER = {"archs": "arch"}
+"""Fields of requests whose flag has another name."""
 
 
-def kind_of(annotation: object) -> type[Any]:
-    """The kind of a flag from its parameter's type: `int | None` is int, `Sequence[str] | None` is list, a path is str."""
-    parts = [part for part in get_args(annotation) or (annotation,) if part is not type(None)]
-    if any(get_origin(part) is Sequence for part in (annotation, *parts)):
-        return list
-    return parts[0] if parts[0] in {int, float, bool} else str
+class Flag(Argument):
+    """An argument of invoke that refuses a flag, another word than its choices, or no number as its value."""
 
+    def __init__(self, *, choices: tuple[str, ...] = (), **options: Any) -> None:
+        super().__init__(**options)
+        self.choices = choices
+        self.context: ParserContext | None = None
 
-def parse_flags(task: Task, words: Iterable[str]) -> dict[str, object]:
-    """Values by parameter, defaults included. Raises UsageError."""
-    values = given_flags(task, words)
-    missing = [flag for flag in task.flags if flag.default is REQUIRED and flag.parameter not in values]
-    if missing:
-        names = {flag: task.word(flag).split()[0] for flag in missing}
-        raise UsageError(
-            f"{task.name} needs {' and '.join(names.values())}",
-            cause="; ".join(f"{name} is missing: {flag.help}" for flag, name in names.items()),
-            hint=task.usage,
-        )
-    return {flag.parameter: values.get(flag.parameter, flag.default) for flag in task.flags}
+    def __deepcopy__(self, memo: object) -> "Flag":
+        return copy.copy(
+            self
+        )  # values are replaced and never changed: a third of the time of a short command
 
-
-def given_flags(task: Task, words: Iterable[str]) -> dict[str, object]:
-    """Values of the flags that a command line has, by parameter. Raises UsageError."""
-    waiting, rest = task.positions, list(words)
-    values: dict[str, object] = {}
-    while rest:
-        word = rest.pop(0)
-        if word.startswith("-") and len(word) > 1:
-            flag, value = _named(task, word, rest)
-        else:
-            free = [flag for flag in waiting if flag.parameter not in values]
-            if not free:
-                raise _unexpected(task, word)
-            flag, value = free[0], word
-        if flag.kind is list:
-            value = [*values.get(flag.parameter, ()), value]  # type: ignore[misc]
-        elif flag.parameter in values:
-            raise UsageError(
-                f"--{flag.name} is given twice",
-                hint="pass it once; several archs are joined by commas"
-                if flag.name == "arch"
-                else "pass it once",
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Raises ParseError."""
+        name = f"--{self.names[0]}"
+        if isinstance(value, str) and value.startswith("--"):
+            what = f"unknown flag {value}" if self.positional else f"{name} needs a value, not {value}"
+            raise ParseError(what, self.context)
+        if self.choices and value not in self.choices:
+            raise ParseError(
+                f"{name} {value} is not valid; its values are {', '.join(self.choices)}", self.context
             )
-        values[flag.parameter] = _converted(task, flag, value)
-    return values
+        try:
+            super().set_value(value, cast)
+        except ValueError:
+            kind = "an integer" if self.kind is int else "a number"
+            raise ParseError(f"{name} {value} is not {kind}; {name}: {self.help}", self.context) from None
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """The known word that `word` is probably a misspelling of, or an empty text."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)), "")
+class FlagTask(Task[Any]):
+    """A task whose body takes values of flags, and requests that are made of flags; errors become exit codes."""
+
+    def __init__(self, body: Callable[..., None], **options: Any) -> None:
+        super().__init__(body, positional=(), **options)
+        self.__doc__ = with_program_name(inspect.getdoc(body) or "")
+        self.parameters = dict(inspect.signature(body).parameters)
+        self.requests = {
+            name: one.annotation
+            for name, one in self.parameters.items()
+            if isinstance(one.annotation, type) and is_dataclass(one.annotation)
+        }
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Flags of the body; those without a default are positional, in their order."""
+        flags: list[Argument] = []
+        for name, one in self.parameters.items():
+            if kind := self.requests.get(name):
+                flags += list(_request_flags(kind))
+            else:
+                required = one.default is inspect.Parameter.empty
+                flags.append(_flag(name, one.annotation, None if required else one.default, required))
+        return flags
+
+    def __call__(self, *_context: Any, **values: Any) -> Any:
+        """Runs the body with values and requests; exits with the code of an error."""
+        with exit_codes(json=bool(values.get("json")), events=values.get("progress") == "json"):
+            made = {name: make_request(kind, values) for name, kind in self.requests.items()}
+            own = {name: values[name] for name in self.parameters.keys() - made.keys()}
+            return self.body(**made, **own)
 
 
-def _named(task: Task, word: str, rest: list[str]) -> tuple[Flag, object]:
-    """The flag of `--name`, `--name=value`, `--no-name` or `-j`; its value is taken from `rest`."""
-    name, equals, inline = word.partition("=")
-    flags = {f"--{flag.name}": flag for flag in task.flags}
-    negated = {f"--no-{flag.name}": flag for flag in task.flags if flag.kind is bool and flag.default is True}
-    name = f"--{SHORT[name]}" if name in SHORT else name
-    flag = flags.get(name) or negated.get(name)
-    if flag is None:
-        guess = near(name, [*flags, *negated])
-        raise UsageError(
-            f"{task.name} has no flag {name}",
-            cause=f"perhaps you meant {guess}" if guess else "",
-            hint=f"./dev {task.name} --help",
-        )
-    if flag.kind is bool:
-        if equals:
-            raise UsageError(f"{name} takes no value, not {inline!r}", hint=f"./dev {task.name} {name}")
-        return flag, name in flags
-    if equals:
-        return flag, inline
-    if not rest or rest[0].startswith("--"):
-        raise UsageError(
-            f"{name} needs a value",
-            cause=f"{name} {flag.placeholder}: {flag.help}",
-            hint=f"./dev {task.name} --help",
-        )
-    return flag, rest.pop(0)
+def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function the task `name`, which may have a group: `group.task`."""
+
+    def register(body: Callable[..., None]) -> Callable[..., None]:
+        TASKS[name] = FlagTask(body, name=name.rpartition(".")[2])
+        return body
+
+    return register
 
 
-def _converted(task: Task, flag: Flag, value: object) -> object:
-    if flag.kind not in _NUMBERS:
-        return value
-    try:
-        return flag.kind(value)
-    except ValueError:
-        raise UsageError(
-            f"--{flag.name} {value} is not {_NUMBERS[flag.kind]}",
-            cause=f"--{flag.name} {flag.placeholder}: {flag.help}",
-            hint=f"./dev {task.name} --help",
-        ) from None
+def namespace(names: Iterable[str] = ()) -> Collection:
+    """The tasks, or some of them, as a collection; the task of a group's own name is its default."""
+    root = Collection()
+    chosen = {name: TASKS[name] for name in names or sorted(TASKS)}
+    groups = {group: Collection(group) for name in chosen if (group := name.rpartition(".")[0])}
+    for name, task in chosen.items():
+        group, _, last = name.rpartition(".")
+        if name in groups:
+            groups[name].add_task(task, name=DEFAULT[name], default=True)
+        else:
+            groups.get(group, root).add_task(task, name=last)
+    for collection in groups.values():
+        root.add_collection(collection)
+    return root
 
 
-def _unexpected(task: Task, word: str) -> UsageError:
-    named = [flag for flag in task.flags if flag.name == "arch"]
-    is_arch = bool(named) and word.lower().startswith(("gfx", "mi"))
-    return UsageError(
-        f"{task.name} takes no argument {word!r}",
-        cause="a value needs the name of its flag" if task.flags else "it has no flags",
-        hint=f"./dev {task.name} --arch {word}" if is_arch else f"./dev {task.name} --help",
+def make_request(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """The request of flags, aotforge.toml and defaults. Raises UnknownNameError, UnsupportedError, ManifestError."""
+    made: dict[str, object] = {}
+    for field in fields(kind):
+        if get_origin(field.type) is not Annotated:
+            if field.name in GIVEN:
+                made[field.name] = GIVEN[field.name]()
+            continue
+        type_, text, *_ = get_args(field.type)
+        value = values.get(PARAMETER.get(field.name, field.name))
+        if value is None or value is field.default is True:
+            value = setting(field.name, text)
+        if field.name in CONVERTED:
+            made[field.name] = CONVERTED[field.name](value)
+        elif value is not None:
+            made[field.name] = absolute(value) if Path in (type_, *get_args(type_)) else value
+    return kind(**made)
+
+
+def _request_flags(kind: type[Any]) -> Iterator[Flag]:
+    """The flags of a request: annotated fields that are not marked as a setting of aotforge.toml."""
+    for field in fields(kind):
+        if get_origin(field.type) is Annotated and "setting" not in get_args(field.type)[2:]:
+            required = field.default is MISSING and field.name != "cache"
+            yield _flag(
+                PARAMETER.get(field.name, field.name),
+                field.type,
+                True if field.default is True else None,
+                required,
+            )
+
+
+def _flag(name: str, annotation: Any, default: Any, required: bool = False) -> Flag:
+    kind, text, *choices = get_args(annotation)
+    main = name.strip("_").replace("_", "-")
+    return Flag(
+        names=[main, *([SHORT[main]] if main in SHORT else [])],
+        attr_name=name if name != main else None,
+        kind=kind_of(kind),
+        default=default,
+        help=text,
+        positional=required,
+        choices=tuple(choices),
     )

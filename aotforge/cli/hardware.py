@@ -7,25 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aotforge.cli.command import (
-    ROOT,
-    Cache,
-    Json,
-    OnlyNames,
-    ProgressKind,
-    Quiet,
-    absolute,
-    cache_folder,
-    cli_command,
-    names,
-    one_arch,
-    pairs,
-    print_checked,
-    print_report,
-    print_status,
-    progress_events,
-)
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, Output, print_checked, print_report, print_status
 from aotforge.cli.publish import Trust, checked_index
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import Cache, OnlyNames, absolute, cache_folder, names, one_arch, pairs
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,15 +22,13 @@ if TYPE_CHECKING:
     from aotforge.verify.device.messages import DeviceResult
 
 
-@cli_command("hardware.check")
+@command("hardware.check")
 def check(
+    console: Output,
     release: Annotated[str | None, "a release folder (default: the newest in releases/dist)"] = None,
     from_: Annotated[
         str | None, "check a published release: s3://BUCKET/PREFIX, http(s)://..., file:///... or a folder"
     ] = None,
-    unsandboxed: Annotated[
-        bool, "execute images of a release of others on this machine's GPU, where they have no sandbox"
-    ] = False,
     version: Annotated[str | None, "with --from: a release or an API level (default: the newest)"] = None,
     root: Trust = None,
     arch: Annotated[str | None, "arch of the GPU (default: that of the first one with images)"] = None,
@@ -67,11 +51,12 @@ def check(
         str | None, "Ed25519 key to sign the report with, PEM (default: AOTFORGE_SIGNING_KEY)"
     ] = None,
     cache: Cache = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
 ) -> None:
-    """Execute every image of a release on a GPU of this machine, compare, time, and write a report for a bug report."""
+    """Execute every image of a release on a GPU of this machine, compare, time, and write a report.
+
+    ./dev hardware.check --arch gfx908 --only add
+    ./dev hardware.check --from https://example.org/aotriton --root root.json
+    """
     from tempfile import TemporaryDirectory
 
     from aotforge.deliver.hardware import check as tool
@@ -81,7 +66,6 @@ def check(
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
     from aotforge.verify.device.watchdog import Limits
 
-    events = progress_events(progress, quiet=quiet)
     if repeat < 0 or not seconds > 0:
         raise UsageError("--repeat is at least 0, --seconds more than 0", hint="--repeat 20 --seconds 60")
     # a key that cannot be used is better known before an hour of work
@@ -101,18 +85,16 @@ def check(
         limits=Limits(launch=seconds),
     )
 
-    local = None if from_ else _local(release, unsandboxed=unsandboxed)
+    local = None if from_ else _local(release)
     device = tool.find_device(request)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
-        _reporters(quiet=quiet or json, events=events) as (on_stage, on_result),
+        _reporters(quiet=console.silent, events=console.events) as (on_stage, on_result),
     ):
-        folder = local or _published(
-            from_ or "", root, cache, version, device.arch, Path(scratch), quiet=quiet or json, events=events
-        )
+        folder = local or _published(from_ or "", root, cache, version, device.arch, Path(scratch), console)
         report = tool.check_release(request, folder, device, on_stage=on_stage, on_result=on_result)
     written = write_report(report, Path(output or ".").absolute(), key=signing)
-    print_checked(written, written.require_passed, json=json)
+    print_checked(written, written.require_passed, json=console.json)
 
 
 @contextmanager
@@ -144,18 +126,12 @@ def _size(name: str, text: str) -> int:
     return int(text)
 
 
-def _local(release: str | None, *, unsandboxed: bool) -> Path:
+def _local(release: str | None) -> Path:
     """The release folder, of which this machine's GPU may execute images."""
     from aotforge.conformance.candidate import newest_release
-    from aotforge.sandbox.release_programs import check_consent, is_own_release
 
     dist = ROOT / "releases" / "dist"
-    folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)
-    check_consent(
-        f"the images of {folder.name}",
-        own=is_own_release(folder, ROOT), unsandboxed=unsandboxed, otherwise="--from a store, whose index is signed",
-    )  # fmt: skip
-    return folder
+    return Path(release).absolute() if release else newest_release(dist / "finished", dist)
 
 
 def _published(
@@ -165,9 +141,7 @@ def _published(
     version: str | None,
     arch: str,
     scratch: Path,
-    *,
-    quiet: bool,
-    events: bool,
+    console: Output,
 ) -> Path:
     """The downloaded archives of the arch's pack."""
     from aotforge.base.architectures import load_architectures
@@ -175,8 +149,8 @@ def _published(
     from aotforge.deliver.hardware.published import fetch_pack
     from aotforge.deliver.install.install_release import install_errors
 
-    with install_errors(), byte_progress(quiet=quiet, events=events) as on_progress:
-        reader, trusted = checked_index(place, root, cache, quiet=quiet, events=events)
+    with install_errors(), byte_progress(quiet=console.silent, events=console.events) as on_progress:
+        reader, trusted = checked_index(place, root, cache, quiet=console.silent, events=console.events)
         folder, notes = fetch_pack(
             reader,
             trusted.index,
@@ -187,12 +161,12 @@ def _published(
             folder=scratch,
             on_progress=on_progress,
         )
-    for note in notes if not quiet else ():
+    for note in notes if not console.silent else ():
         print_status(f"note: {note}")
     return folder
 
 
-@cli_command("hardware.import", positional=["report"])
+@command("hardware.import")
 def import_(
     report: Annotated[str, "the JSON file of ./dev hardware.check"],
     key: Annotated[str | None, "public key of its signer, PEM"] = None,

@@ -1,248 +1,172 @@
-"""The program `./dev`: finds the task of a command line, parses its flags, runs it; help and list."""
+"""The programs `./dev` and `aotforge`: invoke's `Program` with the errors and exit codes of aotforge."""
 
+import difflib
 import os
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from textwrap import fill
+from collections.abc import Sequence
+from typing import NoReturn
 
-from aotforge.cli.command import (
-    INSTALLED,
-    ROOT,
-    TASKS,
-    exit_codes,
-    print_either,
-    print_result,
-    requests_events,
-)
-from aotforge.cli.examples import example_lines
-from aotforge.cli.flags import REQUIRED, Task, near, parse_flags
-from aotforge.errors import ToolchainError, UsageError
+from invoke.collection import Collection
+from invoke.config import Config
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.parser import Parser
+from invoke.program import Program
 
-GROUPS: Mapping[str, Sequence[str]] = {
-    "Use": (
-        *("demo", "compat.which", "install", "release.dropin", "release.list"),
-        *("compat.show", "compat.explain", "virtual-hip"),
-        *("hardware.check", "hardware.import"),
-    ),
-    "Build": (
-        *(
-            "build",
-            "verify",
-            "status",
-            "report",
-            "config.show",
-            "doctor",
-            "source.images",
-            "images.ls",
-            "images.cat",
-            "coverage",
-            "dl.build",
-            "dl.forward",
-        ),
-        *("containers.build", "containers.list", "containers.lock", "containers.shell"),
-        *("containers.prune", "containers.reap", "cache.show", "cache.prune"),
-    ),
-    "Kernels": ("plan", "compile.job", "debug", "cost", "tune", "emulator", "run", "python"),
-    "Release": (
-        *("release", "check", "release.verify", "release.diff", "release.reproduce", "release.keys"),
-        *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),
-        *("release.serve", "release.pins"),
-    ),
-    "Project and CI": (
-        *("lint", "test", "bench", "docs", "wheel", "completion"),
-        *("ci.run", "ci.matrix", "ci.generate", "ci.summary"),
-    ),
+from aotforge.cli.output import exit_codes, print_result
+from aotforge.cli.settings import INSTALLED, ROOT
+from aotforge.errors import UsageError
+
+PROGRAM = "aotforge" if INSTALLED else "./dev"
+_CORE = {
+    *("help", "list", "list-depth", "list-format", "version", "complete", "print-completion-script"),
+    *("debug", "write-pyc"),
 }
-"""Every task, by what it is for; most used first."""
+_HELP = {"-h", "--help"}
+_INTRODUCTION = """\
+aotforge {version}: ahead-of-time compiled Triton kernels for AMD GPUs, and the library that serves them.
 
-_OVERVIEW = """\
-aotforge {release}: ahead-of-time compiled Triton kernels for AMD GPUs, and the library that serves them.
-It builds and verifies without a GPU. {hardware}
+  {program} demo                                  attention on a virtual gfx908, with its error
+  {program} compat --pytorch 2.9 --arch gfx908    what to install for a PyTorch
+  {program} build --arch gfx908                   compile, verify and pack a release
+  {program} dropin --pytorch-lib TORCH/LIB        put the newest build into an installed PyTorch
 
-  ./dev demo                                      attention on a virtual gfx908, with its error
-  ./dev compat.which --pytorch 2.9 --arch gfx908  what to install for a PyTorch
-  ./dev build --arch gfx908                       compile, verify and pack a release
-  ./dev release.dropin --pytorch-lib TORCH/LIB    put the newest build into an installed PyTorch
-  ./dev verify --arch gfx908                      execute every image on the virtual GPU
-
-./dev --list        all tasks
-./dev TASK --help   the flags of a task (also -h)
-./dev --version     release, API level, Triton
-Short flags: -h is --help, -j N is --jobs N, -q is --quiet. README.md is the introduction."""
-
-_INSTALLED_OVERVIEW = """\
-aotforge {release}: ahead-of-time compiled Triton kernels for AMD GPUs, and the library that serves them.
-These are the tasks for users of releases; kernels are built from a checkout of the repository.
-
-  aotforge compat --pytorch 2.9 --arch gfx908                   what to install for a PyTorch
-  aotforge install --pytorch-lib auto --arch gfx908 --from URL  a published release into the PyTorch here
-  aotforge dropin --pytorch-lib auto --release FOLDER           a release folder into the PyTorch here
-
-aotforge --list        all tasks
-aotforge TASK --help   the flags of a task (also -h)
-aotforge --version     release, API level, Triton"""
-
-_SEPARATORS = f"{os.pathsep};$"
-"""Of folders in LD_LIBRARY_PATH, and the start of its variables, as $ORIGIN."""
-
-_HELP = ("-h", "--help")
-_WIDTH = 110
+{program} --list: all tasks. {program} TASK --help: its flags. README.md is the introduction."""
 
 
-def main(words: Sequence[str]) -> None:
+class LazyConfig(Config):
+    """invoke's settings without its files and variables: aotforge.toml has ours."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(lazy=True)
+        self.merge()
+
+    def load_shell_env(self) -> None:
+        """Reads no variable INVOKE_*."""
+
+
+class AotforgeProgram(Program):
+    """The tasks of a collection; raises UsageError for a command line that cannot be parsed."""
+
+    def core_args(self) -> list[Argument]:
+        """Those of invoke that are not about commands which tasks run."""
+        return [one for one in super().core_args() if one.names[0] in _CORE]
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        """Parses them; modules are compiled once, which invoke's own program never keeps."""
+        before = sys.dont_write_bytecode
+        super().parse_core(argv)
+        sys.dont_write_bytecode = before
+
+    def _make_parser(self) -> Parser:
+        parser = super()._make_parser()
+        for context in parser.contexts.values():
+            for argument in context.args.values():
+                argument.context = context  # completion needs it where a value is refused
+        return parser
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
+        """Runs a command line. Raises UsageError and what the task raises."""
+        words = list(argv or [PROGRAM])
+        names = [word for word in words[1:] if not word.startswith("-")]
+        if names and _HELP & {*words} and words[1] not in _HELP:
+            words = [words[0], "--help", names[0]]  # invoke takes --help for the value of a required flag
+        try:
+            self.create_config()
+            self.parse_core(words)
+            self.parse_collection()
+            self.parse_tasks()
+            self.parse_cleanup()
+            self.execute()
+        except Exit as ended:
+            if ended.message:
+                raise UsageError(ended.message, hint=f"{PROGRAM} --list") from None
+        except ParseError as error:
+            self._refuse(str(error), names[0] if names else "")
+
+    def _refuse(self, text: str, name: str) -> NoReturn:
+        """Raises UsageError for what invoke could not parse."""
+        contexts = {
+            one: task for task in self._make_parser().contexts.values() for one in (task.name, *task.aliases)
+        }
+        task = contexts.get(name)
+        word = match[1] if (match := re.search(r"(?:No idea what '|unknown flag )([^']*)", text)) else ""
+        if task is None:
+            known = sorted(contexts) if name else sorted(f"--{one}" for one in _CORE)
+            what = f"{name or word} is not a {'task' if name else 'flag'}"
+        else:
+            known = [*task.flags, *task.inverse_flags]
+            what = (
+                f"{name} has no flag {word}" if word.startswith("-") else f"{name} takes no argument {word!r}"
+            )
+            what = what if word else _reworded(text, name)
+        near = (
+            difflib.get_close_matches(name if task is None and name else word, known, n=1, cutoff=0.6)
+            if word or not task
+            else ()
+        )
+        hint = f"{PROGRAM} {name} --help" if task else f"{PROGRAM} --list"
+        if task and word and not word.startswith("-") and "--arch" in task.flags and not near:
+            hint = (
+                f"{PROGRAM} {name} --arch ARCH: a value needs the name of its flag, and a flag is given once"
+            )
+        raise UsageError(what, cause=f"did you mean {near[0]}?" if near else "", hint=hint) from None
+
+    def print_version(self) -> None:
+        """Prints release, API level and Triton."""
+        print_result(f"aotforge {version()}")
+
+    def no_tasks_given(self) -> None:
+        """Prints the common tasks."""
+        print_result(_INTRODUCTION.format(version=version(), program=PROGRAM))
+        raise Exit
+
+    def print_help(self) -> None:
+        """Prints the common tasks for `--help` alone."""
+        self.no_tasks_given()
+
+
+def _reworded(text: str, name: str) -> str:
+    """invoke's message without its representation of arguments."""
+    if flag := re.search(r"Flag <\w+: (\S+?)[ >].*needed value", text):
+        return f"{name}: --{flag[1].strip('_').replace('_', '-')} needs a value"
+    if "did not receive" in text:
+        return f"{name} needs " + " and ".join(
+            f"--{one.replace('_', '-').strip('-')}" for one in re.findall(r"'([^']*)'", text)[1:]
+        )
+    return f"{name}: {text}"
+
+
+def run(collection: Collection, words: Sequence[str]) -> None:
+    """Runs a command line. Raises UsageError; tasks exit with the code of their error."""
+    program = AotforgeProgram(
+        version=version(), namespace=collection, name="aotforge", binary=PROGRAM, config_class=LazyConfig,
+        binary_names=["aotforge"] if INSTALLED else ["dev", "./dev"],
+    )  # fmt: skip
+    program.run([PROGRAM, *words])
+
+
+def main(collection: Collection, words: Sequence[str]) -> None:
     """Runs a command line; exits with the code of its error."""
     try:
-        with exit_codes(json="--json" in words, events=requests_events(words)):
-            run(words)
+        with exit_codes(json="--json" in words, events="--progress=json" in words or "json" in words):
+            run(collection, words)
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
-def run(words: Sequence[str]) -> None:
-    """Runs a command line. Raises UsageError and what the task raises."""
-    first, *rest = words or ("--help",)
-    options: Mapping[str, Callable[[], None]] = {
-        "--list": lambda: _print_list(json="--json" in rest),
-        "--version": lambda: _print_version(json="--json" in rest),
-    }
-    if first in options:
-        options[first]()
-    elif first in {*_HELP, "help"}:
-        names = [word for word in rest if word not in _HELP]
-        print_result(task_help(find_task(names[0])) if names else _overview())
-    elif first.startswith("-"):
-        guess = near(first, [*options, "--help"])
-        raise UsageError(
-            f"./dev has no option {first}",
-            cause=f"perhaps you meant {guess}" if guess else "flags follow the name of a task",
-            hint=f"./dev {guess}" if guess else "./dev --help",
-        )
-    else:
-        task = find_task(first)
-        if any(word in _HELP for word in rest) and task.name != "emulator":  # which has help of its own
-            print_result(task_help(task))
-            return
-        _check_module_path()
-        if task.forwards:
-            task.body(arguments=rest)
-        else:
-            task.body(**parse_flags(task, rest))
-
-
-def _check_module_path() -> None:
-    """Raises ToolchainError where a list of folders for a child process, as PYTHONPATH, would have other folders than those meant."""
-    with suppress(OSError):  # without a folder for temporary files; what needs one reports it
-        modules = ((str(folder), os.pathsep) for folder in sys.path)
-        for folder, refused in ((tempfile.gettempdir(), _SEPARATORS), *modules):
-            if odd := next((one for one in folder if one in refused), ""):
-                raise ToolchainError(
-                    f"{folder} has {odd!r} in its path",
-                    cause="PYTHONPATH or LD_LIBRARY_PATH of child processes would name other folders",
-                    hint="TMPDIR names another folder for temporary files; Python's modules cannot be in one with this name",
-                )
-
-
-def _overview() -> str:
-    if INSTALLED:
-        return _INSTALLED_OVERVIEW.format(release=_version()["release"])
-    # names of files alone: reading manifests takes longer than the rest of the page
-    archs = sorted({path.name.split("-")[0] for path in (ROOT / "manifests" / "hardware").glob("gfx*.yaml")})
-    hardware = (
-        f"AMD GPUs that images have run on: {', '.join(archs)}."
-        if archs
-        else "No image has run on an AMD GPU yet."
-    )
-    return _OVERVIEW.format(release=_version()["release"], hardware=hardware)
-
-
-def find_task(name: str) -> Task:
-    """Raises UsageError with the nearest name."""
-    if name in TASKS:
-        return TASKS[name]
-    guess = near(name, TASKS)
-    members = sorted(task for task in TASKS if task.startswith(f"{name}."))
-    cause = f"did you mean {guess}?" if guess else ""
-    if members:
-        cause = f"tasks of {name}: {', '.join(members)}"
-    raise UsageError(
-        f"{name} is not a task", cause=cause, hint=f"./dev {guess} --help" if guess else "./dev --list"
-    )
-
-
-def task_help(task: Task) -> str:
-    """Usage, summary, flags and examples."""
-    usage = task.usage + (" [FLAGS]" if task.flags else "")
-    rows = [*flag_rows(task), ("-h, --help", "print this text")]
-    examples = example_lines(task.name)
-    shown = ["", "Examples:", *(f"  {line}" for line in examples)] if examples else []
-    return "\n".join([f"Usage: {usage}", "", _wrapped(task.summary), "", *_columns(rows), *shown])
-
-
-def flag_rows(task: Task) -> list[tuple[str, str]]:
-    """Spelling and help of every flag, the required ones first."""
-    flags = sorted(task.flags, key=lambda flag: (flag.default is not REQUIRED, flag.name))
-    return [
-        (flag.spelling, flag.help + (" (required)" if flag.default is REQUIRED else "")) for flag in flags
-    ]
-
-
-def _print_list(*, json: bool) -> None:
-    grouped = {name for names in GROUPS.values() for name in names}
-    groups = {**GROUPS, "Other": [name for name in TASKS if name not in grouped]}
-    lines: list[str] = []
-    for group, names in groups.items():
-        if any(name in TASKS for name in names):
-            lines += [group, *_columns([(name, TASKS[name].summary) for name in names if name in TASKS]), ""]
-    lines.append("./dev TASK --help prints the flags of a task.")
-    print_either({name: task.summary for name, task in TASKS.items()}, lines, json=json)
-
-
-def _print_version(*, json: bool) -> None:
-    found = _version()
-    text = f"aotforge {found['release']} (API level {found['api_level']}, Triton {found['triton']})"
-    print_either(found, [text], json=json)
-
-
-def _version() -> dict[str, str]:
-    """From the text of the manifests, which needs no installed package: a fresh checkout has none."""
+def version() -> str:
+    """From the text of the manifests: loading them takes longer than the rest of a short command."""
     manifest = (ROOT / "manifests" / "release.yaml").read_text(encoding="utf-8")
     pins = (ROOT / "requirements" / "build.txt").read_text(encoding="utf-8")
     level, revision, triton = (
-        found[1] if (found := re.search(pattern, text, re.MULTILINE)) else "unknown"
+        match[1] if (match := re.search(pattern, text, re.MULTILINE)) else "unknown"
         for pattern, text in (
             (r"^api_level: *(\S+)", manifest),
             (r"^revision: *(\d+)", manifest),
             (r"^triton==(\S+)", pins),
         )
     )
-    return {"release": f"{level}-r{revision}", "api_level": level, "triton": triton}
-
-
-def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Rows of a name and a text that is wrapped in its column."""
-    rows = list(rows)
-    width = min(max(len(name) for name, _ in rows), 32)
-    indent = " " * (width + 4)
-    lines = []
-    for name, text in rows:
-        head = f"  {name:{width}}  "
-        body = _wrapped(text, first=indent, other=indent)
-        lines += [head.rstrip(), body] if len(head) > len(indent) else [head + body[len(indent) :]]
-    return lines
-
-
-def _wrapped(text: str, *, first: str = "", other: str = "") -> str:
-    width = max(60, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns))
-    return fill(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=other,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return f"{level}-r{revision} (API level {level}, Triton {triton})"

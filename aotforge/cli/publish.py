@@ -5,18 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aotforge.cli.command import (
-    ROOT,
-    Json,
-    ProgressKind,
-    Quiet,
-    absolute,
-    cache_folder,
-    cli_command,
-    print_report,
-    print_result,
-    progress_events,
-)
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, Output, print_report, print_result
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import absolute, cache_folder
+from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
     from aotforge.publish.stores.store import Reader
@@ -29,7 +22,7 @@ From = Annotated[
 ]
 Keys = Annotated[
     str | None,
-    "folder of signing keys (default: AOTFORGE_KEYS, or AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP)",
+    "folder of signing keys (default: AOTFORGE_KEYS)",
 ]
 Trust = Annotated[str | None, "the root of trust, a file (default: AOTFORGE_ROOT, else releases/root.json)"]
 
@@ -53,27 +46,47 @@ def checked_index(
         )
 
 
-@cli_command("release.publish", positional=["folder"])
+@command("release.publish")
 def publish(
-    folder: Annotated[str, "a release folder, as `./dev build` makes it"],
+    output: Output,
     to: To,
+    folder: Annotated[str | None, "a release folder, as `./dev build` makes it"] = None,
+    from_: Annotated[str | None, "instead copy every release and the signed index from this place"] = None,
+    root: Trust = None,
+    renew: Annotated[
+        bool, "instead sign the index again, before it expires or after a key was rotated"
+    ] = False,
     keys: Keys = None,
     dry_run: Annotated[bool, "check everything, list what would be sent, write nothing"] = False,
     allow_development: Annotated[bool, "publish a development build; the index marks it as one"] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
 ) -> None:
-    """Publish a release folder: every file read back, the signed index last."""
-    from aotforge.base.progress import byte_progress
-    from aotforge.publish.session import open_publisher
-    from aotforge.publish.upload import publish_release
+    """Publish a release folder, copy another place, or renew the index: files first, the signed index last.
 
-    events = progress_events(progress, quiet=quiet)
+    ./dev release.publish --folder releases/dist/finished/0.11.2b-r1 --to s3://BUCKET/PREFIX --keys ~/keys
+    ./dev release.publish --renew --to s3://BUCKET/PREFIX --keys ~/keys
+    """
+    from aotforge.base.progress import byte_progress
+    from aotforge.publish.maintenance import mirror, renew_index
+    from aotforge.publish.session import open_for_publishing, open_publisher
+    from aotforge.publish.upload import publish_errors, publish_release
+
+    if sum(map(bool, (folder, from_, renew))) != 1:
+        raise UsageError("one of --folder, --from and --renew is needed", hint="./dev release.publish --help")
+    if from_:
+        store = open_for_publishing(to)
+        with publish_errors():
+            reader, trusted = checked_index(from_, root, quiet=output.silent, events=output.events)
+        with byte_progress(quiet=output.silent, events=output.events) as on_progress:
+            copied = mirror(reader, trusted, store, on_progress=on_progress)
+        output.report(copied, copied.notes)
+        return
     store, signing = open_publisher(to, absolute(keys), os.environ)
-    with byte_progress(quiet=quiet or json, events=events) as on_progress:
+    if renew:
+        output.report(renew_index(store, signing, now=datetime.now(UTC)))
+        return
+    with byte_progress(quiet=output.silent, events=output.events) as on_progress:
         done = publish_release(
-            Path(folder).absolute(),
+            Path(folder or "").absolute(),
             store,
             signing,
             now=datetime.now(UTC),
@@ -81,34 +94,10 @@ def publish(
             allow_development=allow_development,
             on_progress=on_progress,
         )
-    print_report(done, json=json, notes=() if quiet else done.notes)
+    output.report(done, done.notes)
 
 
-@cli_command("release.mirror", positional=["from_", "to"])
-def mirror(
-    from_: From,
-    to: To,
-    root: Trust = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    progress: ProgressKind = "auto",
-) -> None:
-    """Copy every release and the signed index to another place."""
-    from aotforge.base.progress import byte_progress
-    from aotforge.publish.maintenance import mirror
-    from aotforge.publish.session import open_for_publishing
-    from aotforge.publish.upload import publish_errors
-
-    events = progress_events(progress, quiet=quiet)
-    store = open_for_publishing(to)
-    with publish_errors():
-        reader, trusted = checked_index(from_, root, quiet=quiet or json, events=events)
-    with byte_progress(quiet=quiet or json, events=events) as on_progress:
-        done = mirror(reader, trusted, store, on_progress=on_progress)
-    print_report(done, json=json, notes=() if quiet else done.notes)
-
-
-@cli_command("release.yank", positional=["release"])
+@command("release.yank")
 def yank(
     release: Annotated[str, "e.g. 0.11.2b-r1"],
     to: To,
@@ -117,7 +106,10 @@ def yank(
     keys: Keys = None,
     json: Json = False,
 ) -> None:
-    """Mark a published release as one that must not be installed; its files stay."""
+    """Mark a published release as one that must not be installed; its files stay.
+
+    ./dev release.yank 0.11.2b-r1 --to s3://BUCKET/PREFIX --reason "wrong results for bf16"
+    """
     from aotforge.publish.maintenance import yank_release
     from aotforge.publish.session import open_publisher
 
@@ -126,24 +118,10 @@ def yank(
     print_report(index, json=json)
 
 
-@cli_command("release.renew")
-def renew(
-    to: To,
-    keys: Keys = None,
-    json: Json = False,
-) -> None:
-    """Sign the index again before it expires, or after a key was rotated."""
-    from aotforge.publish.maintenance import renew_index
-    from aotforge.publish.session import open_publisher
-
-    place = open_publisher(to, absolute(keys), os.environ)
-    print_report(renew_index(*place, now=datetime.now(UTC)), json=json)
-
-
-@cli_command("release.keys")
+@command("release.keys")
 def keys(
     create: Annotated[
-        str | None, "make the keys of a new index in this folder, which must be outside of the repository"
+        str | None, "make the keys of a new index in this folder, outside of the repository"
     ] = None,
     rotate: Annotated[
         str | None, "replace the newest key of this role: root, targets, snapshot or timestamp"
@@ -152,13 +130,16 @@ def keys(
     root_keys: Annotated[int, "with --create: how many root keys (default 3)"] = 3,
     threshold: Annotated[int, "with --create: how many of them must sign a root (default 2)"] = 2,
 ) -> None:
-    """Make signing keys, or rotate one."""
-    from aotforge.errors import UnsupportedError
+    """Make signing keys, or rotate one.
+
+    ./dev release.keys --create ~/aotforge-keys
+    ./dev release.keys --keys ~/aotforge-keys --rotate timestamp
+    """
     from aotforge.publish.keys import create_keys, rotate_keys
 
     now = datetime.now(UTC)
     if bool(create) == bool(rotate):
-        raise UnsupportedError("one of --create FOLDER and --rotate ROLE is needed")
+        raise UsageError("one of --create FOLDER and --rotate ROLE is needed")
     if create:
         path = create_keys(
             Path(create).absolute(), now=now, repository=ROOT, root_keys=root_keys, threshold=threshold
@@ -168,6 +149,8 @@ def keys(
         return
     folder = keys or os.environ.get("AOTFORGE_KEYS")
     if not folder:
-        raise UnsupportedError("--rotate needs the folder of keys", hint="--keys FOLDER")
+        raise UsageError("--rotate needs the folder of keys", hint="--keys FOLDER")
     print_result(f"the new root: {rotate_keys(Path(folder).absolute(), rotate or '', now=now)}")
-    print_result("publish it with `./dev release.renew --to URL`, for every place that you publish to")
+    print_result(
+        "publish it with `./dev release.publish --renew --to URL`, for every place that you publish to"
+    )

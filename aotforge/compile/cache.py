@@ -1,8 +1,8 @@
 """Compiled images in the content-addressed cache, shared by concurrent builds: one file per job key.
 
-Layout below the folder: `images-1/<first two digits>/<key>` entries, `images-1/locks` the lock file, `images-1/tmp/<session>/` files
-being written. Nothing is synced to disk on purpose: an entry torn by a power failure fails its digest and is compiled again, which costs less
-than a sync per image.
+Layout below the folder: `images-1/<first two digits>/<key>` entries, `images-1/locks` the lock file,
+`images-1/tmp/<session>/` files being written. Nothing is synced to disk on purpose: an entry torn by a power
+failure fails its digest and is compiled again, which costs less than a sync per image.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence,
 class LockFile:
     """Advisory locks on names in one file, one byte each; held until released or until the file is closed.
 
-    Open-file-description locks (fcntl(2), F_OFD_SETLK) end with the descriptor: a build that is killed leaves none behind,
-    there are no lock files to clean up, and two caches in one process exclude each other as two processes do.
+    Open-file-description locks (fcntl(2), F_OFD_SETLK) end with the descriptor: a build that is killed leaves
+    none behind, there are no lock files to clean up, and two caches in one process exclude each other as two
+    processes do.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +69,8 @@ class LockFile:
 
 
 class Cache:
-    """A cache folder in use by one build, and the `shared` places behind it. Nothing is created before the first write.
+    """A cache folder in use by one build, and the `shared` places behind it. Nothing is created before the
+    first write.
 
     Every method raises CacheError when the folder cannot be used.
     """
@@ -106,7 +108,8 @@ class Cache:
             return self._objects.load(key)
 
     def store(self, key: JobKey, data: bytes) -> None:
-        """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete new one."""
+        """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete
+        new one."""
         with self._errors():
             self._objects.store(key, data)
 
@@ -131,7 +134,8 @@ class Cache:
         self._lock_file().release(key)
 
     def temporary(self) -> Path:
-        """A private folder on the cache's file system; removed on close, or by a later build if this one is killed."""
+        """A private folder on the cache's file system; removed on close, or by a later build if this one is
+        killed."""
         if self._session is None:
             locks = self._lock_file()
             session = self._folder / "tmp" / secrets.token_hex(8)

@@ -1,7 +1,8 @@
 """The encoded form of a compiled image, which workers send and the cache holds.
 
-Layout (little-endian): magic `AOTFOBJ\\n`, u32 version, u32 header size, SHA-256 of all that follows; then the header (canonical
-JSON), the code object and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is detected.
+Layout (little-endian): magic `AOTFOBJ\\n`, u32 version, u32 header size, SHA-256 of all that follows; then
+the header (canonical JSON), the code object and the assembly text as one zstd frame. The header names the job
+key, so that a file under a wrong name is detected.
 """
 
 import hashlib
@@ -34,7 +35,8 @@ _STORED_SIZE = ("binary_size", "hsaco_size")
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """An entry without its contents. `digest` is the SHA-256 of the code object, sizes are in bytes as stored."""
+    """An entry without its contents. `digest` is the SHA-256 of the code object, sizes are in bytes as
+    stored."""
 
     key: JobKey
     digest: str

@@ -22,13 +22,14 @@ from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
-    from aotforge.sandbox.executors.executor import ExecutionTarget
+    from aotforge.run.step import ExecutionTarget
 
 _LISTED = 20
 
 
 class JobRunner(Protocol):
-    """Runs jobs: `Scheduler`, `RemoteScheduler`, or the pipeline's for a cluster. `failures` are jobs that failed twice."""
+    """Runs jobs: `Scheduler`, `RemoteScheduler`, or the pipeline's for a cluster. `failures` are jobs that
+    failed twice."""
 
     failures: list[Outcome]
 
@@ -51,11 +52,13 @@ def compile_plan(
     execution: ExecutionTarget | None = None,
     runner: MakeRunner | None = None,
 ) -> ImageSet:
-    """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by `runner`.
+    """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by
+    `runner`.
 
-    `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed twice (all others are
-    finished first), ResourceError for spills and shared memory that must be rejected, CacheError, ToolchainError; with an execution target
-    also LimitError and ExecutorError. Finished images stay in the cache in every case.
+    `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed
+    twice (all others are finished first), ResourceError for spills and shared memory that must be rejected,
+    CacheError, ToolchainError; with an execution target also LimitError and ExecutorError. Finished images
+    stay in the cache in every case.
     """
     build = _Build(plan, architectures, cache, on_event)
     build.scan()
@@ -100,10 +103,11 @@ def compile_one(
     limits: WorkerLimits | None = None,
     execution: ExecutionTarget | None = None,
 ) -> KernelImage:
-    """One job in a fresh worker, without the cache: the reproduction of a failure. `scratch` is an empty folder.
+    """One job in a fresh worker, without the cache: the reproduction of a failure. `scratch` is an empty
+    folder.
 
-    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution target
-    also LimitError and ExecutorError.
+    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution
+    target also LimitError and ExecutorError.
     """
     with Cache(scratch) as cache:
         failures = _compile(
@@ -136,7 +140,8 @@ def _compile(
     report: Callable[[Outcome], None],
     runner: MakeRunner | None = None,
 ) -> list[Outcome]:
-    """Compile into the cache, in workers of this process, of the execution target's rootfs, or by `runner`. Returns the failures."""
+    """Compile into the cache, in workers of this process, of the execution target's rootfs, or by `runner`.
+    Returns the failures."""
     settings = CompileSettings(
         store=cache,
         allocator=build_allocator(cache.folder),
@@ -241,7 +246,7 @@ class _Build:
 def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
     """The command that compiles one job alone, where it was compiled."""
     command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
-    return f"{command} --executor {execution.executor.name}" if execution and execution.rootfs else command
+    return f"{command} --executor {execution.runner.name}" if execution and execution.rootfs else command
 
 
 def _compile_error(plan: Plan, failures: list[Outcome], execution: ExecutionTarget | None) -> CompileError:

@@ -14,7 +14,8 @@ from aotforge.targets.backends import backend_of
 
 
 class ImageSet(Mapping[JobKey, KernelImage]):
-    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; only summaries are kept in memory."""
+    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; only summaries
+    are kept in memory."""
 
     def __init__(
         self,
@@ -33,7 +34,8 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         return image_of(self.entry(key), self._architectures[self._jobs[key].target.arch])
 
     def entry(self, key: JobKey) -> Entry:
-        """The cache entry. Raises KeyError for jobs of other plans, CacheError when it is gone or damaged since the build."""
+        """The cache entry. Raises KeyError for jobs of other plans, CacheError when it is gone or damaged
+        since the build."""
         job, summary = self._jobs[key], self._summaries[key]
         try:
             entry = self._cache.load(key)
@@ -88,7 +90,8 @@ def resources(stats: CodeObjectStats, architecture: Architecture) -> Resources:
 
 
 def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
-    """Why the image must be rejected: more shared memory than its arch has, or spills to memory where the rules refuse them."""
+    """Why the image must be rejected: more shared memory than its arch has, or spills to memory where the
+    rules refuse them."""
     reasons = []
     if found.shared_bytes > job.target.shared_bytes:
         reasons.append(
@@ -101,7 +104,8 @@ def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
 
 
 def spills(found: Resources) -> str:
-    """Spilled registers and their destination, or ''. Scalar ones without scratch go to lanes of others: moves, no memory."""
+    """Spilled registers and their destination, or ''. Scalar ones without scratch go to lanes of others:
+    moves, no memory."""
     if not (found.spilled_registers or found.spilled_scalar_registers or found.scratch_bytes):
         return ""
     if not (found.spilled_registers or found.spilled_scalar_registers):

@@ -12,9 +12,9 @@ from aotforge.targets.backend import KernelArgument
 class Resources:
     """Resource use of one image on its arch, from the code object's metadata and Triton's.
 
-    Registers per lane (`scalar_registers` per warp), 0 of a kind that the arch lacks; `scratch_bytes` per lane, `shared_bytes` per
-    workgroup (static and dynamic together), `dynamic_shared_bytes` to be passed at launch, `occupancy` in warps per scheduler
-    (registers, shared memory and limits of warps together).
+    Registers per lane (`scalar_registers` per warp), 0 of a kind that the arch lacks; `scratch_bytes` per
+    lane, `shared_bytes` per workgroup (static and dynamic together), `dynamic_shared_bytes` to be passed at
+    launch, `occupancy` in warps per scheduler (registers, shared memory and limits of warps together).
     """
 
     registers: int
@@ -54,9 +54,11 @@ EventKind = Literal["scanned", "compiled", "shared", "damaged", "retry", "failed
 class CompileEvent:
     """An event of a build.
 
-    `scanned`: the cache has been read (label ''); `compiled` here, or `shared` by another build; `damaged`: the cache entry,
-    which is compiled again; `retry` and `failed`: `detail` is the reason; `spills`: `detail` is the number of registers.
-    `done` of `total` jobs are finished; `seconds` is the job's wall time, `peak_bytes` its worker's peak memory.
+    `scanned`: the cache has been read (label ''); `compiled` here, or `shared` by another build; `damaged`:
+    the cache entry, which is compiled again; `retry` and `failed`: `detail` is the reason; `spills`: `detail`
+    is the number of registers.
+    `done` of `total` jobs are finished; `seconds` is the job's wall time, `peak_bytes` its worker's peak
+    memory.
     """
 
     kind: EventKind

@@ -1,4 +1,5 @@
-"""Compile workers seen from their parent: number, limits, environment, attempts; and frames of a byte stream."""
+"""Compile workers seen from their parent: number, limits, environment, attempts; and frames of a byte
+stream."""
 
 import json
 import os
@@ -31,7 +32,8 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[dict[str, Any], bytes]]:
-        """Frames that this piece completes. Raises ValueError for one that is too large or has no JSON object."""
+        """Frames that this piece completes. Raises ValueError for one that is too large or has no JSON
+        object."""
         self._buffer += piece
         complete = []
         while len(self._buffer) >= _HEAD.size:
@@ -60,14 +62,16 @@ class WorkerLimits:
 
 
 def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) -> int:
-    """Workers for `jobs` jobs: `wanted` or the number of CPUs, bounded by free memory and by the jobs; at least 1."""
+    """Workers for `jobs` jobs: `wanted` or the number of CPUs, bounded by free memory and by the jobs; at
+    least 1."""
     by_memory = available_memory() // limits.memory_bytes
     return max(1, min(wanted or available_cpus(), by_memory, jobs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """The end of one attempt: the encoded entry in `data`, or the reason in `failure` and the worker's `output`."""
+    """The end of one attempt: the encoded entry in `data`, or the reason in `failure` and the worker's
+    `output`."""
 
     data: bytes = b""
     failure: str = ""
@@ -77,7 +81,7 @@ class Attempt:
 
 
 class CompileWorkers:
-    """Compiles jobs of one toolchain in worker processes, one per thread that asks."""
+    """Compiles jobs of one toolchain in worker processes, one per thread."""
 
     def __init__(self, *, kernels_root: Path, allocator: Path, temporary: Path, limits: WorkerLimits) -> None:
         """`allocator` is the library of aotforge.toolchain.allocator."""
@@ -92,11 +96,12 @@ class CompileWorkers:
         )
 
     def compile(self, job: CompileJob) -> Attempt:
-        """One attempt. Raises ToolchainError for a worker that does not start, CacheError for a full folder."""
+        """One attempt. Raises ToolchainError for a worker that does not start, CacheError for a full
+        folder."""
         began = time.monotonic()
         self._environment = job.toolchain.environment
         try:
-            answer: Attempt | CacheError = self._pool.ask(asdict(job))
+            answer: Attempt | CacheError = self._pool.request(asdict(job))
         except WorkerEnded as ended:
             seconds = time.monotonic() - began
             return Attempt(failure=f"the worker {ended.reason}", output=ended.output, seconds=seconds)
@@ -132,7 +137,8 @@ def worker_environment(
 ) -> ChildEnvironment:
     """The complete environment of a worker: only how to load libraries is the caller's.
 
-    `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for other programs.
+    `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for other
+    programs.
     """
     fixed = {
         "HOME": "/nonexistent",

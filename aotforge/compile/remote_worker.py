@@ -1,10 +1,7 @@
-"""The scheduler in a container: jobs from a file, outcomes as frames (`pool`) on stdout.
+"""The scheduler in a rootfs: jobs from a file, outcomes as frames (`pool`) on stdout.
 
-Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package and the kernels on the import path and
-nothing else of the project. Finished images are sent with their outcomes and are not stored here.
-
-Frames of `jobs`: {"started": KEY}; {"outcome": KIND, "key", "detail", "output", "seconds", "peak_bytes"} with the encoded entry when
-KIND is "compiled"; {"error": CLASS, "what", "cause", "hint"} when an error ends the run.
+Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package
+and the kernels on the import path and nothing else of the project. An image is sent with its outcome.
 """
 
 import json
@@ -26,7 +23,7 @@ ALLOCATOR = "allocator.so"
 
 
 class StreamingStore:
-    """The store of a container: holds an entry until it is sent with its outcome. The builder holds the locks."""
+    """Holds an entry until it is sent with its outcome. The builder holds the locks."""
 
     def __init__(self) -> None:
         self._temporary = Path(tempfile.mkdtemp())
@@ -74,7 +71,6 @@ def compile_jobs(file: Path) -> None:
         store=store,
         allocator=file.parent / ALLOCATOR,
         kernels_root=file.parent / "kernels",
-        # the builder's number, which the limits of the container may lower
         workers=order["count"],
         limits=WorkerLimits(**order["limits"]),
         report=store.report,
@@ -82,19 +78,16 @@ def compile_jobs(file: Path) -> None:
     Scheduler([build(CompileJob, tree) for tree in order["jobs"]], settings).run()
 
 
-def main(arguments: list[str]) -> int:
-    """Run one verb; errors are sent, too."""
-    verb, argument = arguments
+def main(verb: str, argument: str) -> None:
+    """Run one verb; an error is sent, too."""
     try:
         if verb == "toolchain":
             send(asdict(read_toolchain(argument)))
         else:
             compile_jobs(Path(argument))
     except AotforgeError as error:
-        fields = {"what": error.what, "cause": error.cause, "hint": error.hint}
-        send({"error": type(error).__name__, **fields})
-    return 0
+        send({"error": error.what, "cause": error.cause, "hint": error.hint})
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(*sys.argv[1:])

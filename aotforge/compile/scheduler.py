@@ -22,7 +22,8 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of an attempt at a job: the `summary` of its image, or the reason in `detail` and the end of its `output`."""
+    """The end of an attempt at a job: the `summary` of its image, or the reason in `detail` and the end of
+    its `output`."""
 
     kind: EventKind
     job: CompileJob
@@ -34,7 +35,8 @@ class Outcome:
 
 
 def cost(job: CompileJob) -> float:
-    """Rough order of compile time: sizes of a tile (BLOCK_*) multiply the code that is generated, and so does its depth.
+    """Rough order of compile time: sizes of a tile (BLOCK_*) multiply the code that is generated, and so does
+    its depth.
 
     The depth is the smallest other size: a wide row is walked in pieces, whose code is there once.
     """
@@ -94,7 +96,8 @@ class CompileSettings:
         return "finished"
 
     def finish(self, job: CompileJob, data: bytes, *, seconds: float, peak_bytes: int) -> None:
-        """Store, unlock and report a compiled entry. Raises DamagedObjectError when it is damaged, CacheError."""
+        """Store, unlock and report a compiled entry. Raises DamagedObjectError when it is damaged,
+        CacheError."""
         summary = decode(data, job.key).summary
         self.store.store(job.key, data)
         self.store.release(job.key)
@@ -114,7 +117,8 @@ class Scheduler:
     _tries: dict[JobKey, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Work until every job is done or failed. Raises CacheError, ToolchainError; kills its workers in any case."""
+        """Work until every job is done or failed. Raises CacheError, ToolchainError; kills its workers in any
+        case."""
         settings, count = (
             self.settings,
             worker_count(len(self.jobs), self.settings.limits, wanted=self.settings.workers),
@@ -141,7 +145,8 @@ class Scheduler:
             threads.shutdown(cancel_futures=True)
 
     def _claim_next(self) -> CompileJob | None:
-        """The next job that no other build is compiling, with its entry locked; locked ones are tried again first."""
+        """The next job that no other build is compiling, with its entry locked; locked ones are tried again
+        first."""
         locked: list[CompileJob] = []
         found = None
         while self._waiting and found is None:

@@ -1,6 +1,7 @@
 """One compile job through Triton's back end for its vendor, stage by stage.
 
-Imported in worker processes only: it loads Triton. `triton.compile` is not used: it has a cache, dumps and a driver look-up of its own.
+Imported in worker processes only: it loads Triton. `triton.compile` is not used: it has a cache, dumps and a
+driver look-up of its own.
 """
 
 import hashlib
@@ -33,7 +34,8 @@ from aotforge.targets.backends import BACKENDS, TYPICAL_TARGET, backend_of
 from ttcpu.compiler import CPUBackend
 
 PACKAGE = "aotforge_kernels"
-"""Kernels are modules of this package in every kernels root, because module names enter symbols of functions that are not inlined."""
+"""Kernels are modules of this package in every kernels root, because module names enter symbols of functions
+that are not inlined."""
 
 _VALUE_TYPES: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "u64": "u64", "fp32": "f32"}
 
@@ -65,7 +67,8 @@ class Compiler:
         sys.pycache_prefix = "/nonexistent"
 
     def compile(self, job: CompileJob) -> Entry:
-        """Compile and check. Raises whatever Triton raises, CodeObjectError, SourceChangedError, ToolchainError."""
+        """Compile and check. Raises whatever Triton raises, CodeObjectError, SourceChangedError,
+        ToolchainError."""
         if triton.__version__ != job.toolchain.triton_version:
             raise ToolchainError(
                 f"worker has Triton {triton.__version__}, the plan {job.toolchain.triton_version}"
@@ -91,7 +94,8 @@ class Compiler:
         return Entry(summary=summary, binary=binary, asm_zstd=compressed)
 
     def warm_up(self) -> None:
-        """Compile something small, so that the compiler's tables and libraries are loaded before this process forks."""
+        """Compile something small, so that the compiler's tables and libraries are loaded before this process
+        forks."""
         signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
         lower(warm_up, GPUTarget(*TYPICAL_TARGET), signature, {"BLOCK": 64}, {}, {"num_warps": 1})
 
@@ -138,7 +142,8 @@ def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, An
 
 @contextmanager
 def _locations() -> Iterator[None]:
-    """Source lines in the first representation, from where messages of assertions take them; later stages add no line info."""
+    """Source lines in the first representation, from where messages of assertions take them; later stages add
+    no line info."""
     before = os.environ.get("TRITON_DISABLE_LINE_INFO", "0")
     os.environ["TRITON_DISABLE_LINE_INFO"] = "0"
     try:

@@ -1,14 +1,14 @@
 """The worker process: imports Triton once and compiles jobs, one after another.
 
 It shares only a socket with the builder. Each job runs in a fork of the warm process, in a thread of its own.
-LLVM's optimiser lets addresses decide where its own order leaves a choice (seen in Triton 3.9.0: operands of `or` chains in
-attention kernels). The same job compiled after different others, in one process, therefore gives different bytes, and so do
-other versions of glibc. The worker runs with an allocator of this project (aotforge/toolchain), and each fork gives LLVM a fresh
-heap: addresses in it depend on the job only. Python's collector is off, because it would free LLVM's objects at times
-that depend on Python's version.
+LLVM's optimiser lets addresses decide where its own order leaves a choice (seen in Triton 3.9.0: operands of
+`or` chains in attention kernels). The same job compiled after different others, in one process, therefore
+gives different bytes, and so do other versions of glibc. The worker runs with an allocator of this project
+(aotforge/toolchain), and each fork gives LLVM a fresh heap: addresses in it depend on the job only. Python's
+collector is off, because it would free LLVM's objects at times that depend on Python's version.
 
-Started by aotforge.compile.pool as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. If a compiler aborts,
-hangs or uses too much memory, only this process is lost.
+Started by aotforge.compile.pool as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. If a
+compiler aborts, hangs or uses too much memory, only this process is lost.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _result(compiler: Compiler, job: dict[str, Any]) -> Attempt | CacheError:
 
 
 def _storage_trouble(error: BaseException) -> str:
-    """The reason why the temporary folder cannot be written, or ''; LLD reports that in its own words only."""
+    """The reason why the temporary folder cannot be written, or ''; LLD reports that in its own words
+    only."""
     if isinstance(error, OSError) and error.errno in _NO_STORAGE:
         return str(error)
     try:

@@ -24,7 +24,7 @@ from aotforge.conformance.findings import CheckReport, Finding, failed
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
-from aotforge.sandbox.release_programs import available_programs, find_release_programs
+from aotforge.run.release_programs import available_programs
 from vgpu.cache import check_cache
 
 CHECKS: Mapping[str, Callable[[CheckContext], list[Finding]]] = {
@@ -46,9 +46,6 @@ CHECKS: Mapping[str, Callable[[CheckContext], list[Finding]]] = {
 }
 """By name, in the report's order."""
 
-_EXECUTING = frozenset({"drop-in", "layout", "serving"})
-"""Checks that execute the release's library."""
-
 OnPart = Callable[[int, int], None]
 """Called with the number of checks done and of all checks."""
 
@@ -63,18 +60,15 @@ def check_release(
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
     only: Collection[str] = (),
-    own: bool = False,
-    unsandboxed: bool = False,
     on_part: OnPart | None = None,
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
-    `cache` keeps compilations of an `own` release; `development` accepts a library below its promised platform and
-    reports it; `compilers` default to the newest GCC and clang on PATH, `hip` to the installed headers or else the
-    stand-in; `only` names the checks to run; `own` and `unsandboxed` as in `find_release_programs`.
-    A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
-    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError without sandbox and consent,
-    CacheError. Nothing in `folder` is changed.
+    `cache` keeps compilations; `development` accepts a library below its promised platform and reports it;
+    `compilers` default to the newest GCC and clang on PATH, `hip` to the installed headers or else the
+    stand-in; `only` names the checks to run. A violation is a finding, never an exception: see `require_ok`.
+    Raises ReleaseError for a folder that is not a release, ManifestError, UnknownNameError for a check that
+    does not exist, CacheError. Nothing in `folder` is changed.
     """
     started = time.monotonic()
     for name in only:
@@ -85,17 +79,7 @@ def check_release(
         check_cache(cache)
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
         context = make_context(folder, checkout, Path(work), compilers)
-        programs = context.programs
-        if context.compilers and _EXECUTING.intersection(chosen):
-            programs = find_release_programs(folder.name, own=own, unsandboxed=unsandboxed)
-        context = replace(
-            # another publisher's header decides how large a compiled program is
-            context,
-            cache=cache if own else None,
-            development=development,
-            hip=hip or context.hip,
-            programs=programs,
-        )
+        context = replace(context, cache=cache, development=development, hip=hip or context.hip)
         findings = _findings(context, chosen, jobs or min(4, os.cpu_count() or 1), on_part)
     return CheckReport(
         release=context.candidate.name,
@@ -108,7 +92,8 @@ def check_release(
 def make_context(
     folder: Path, checkout: Path, work: Path, compilers: Sequence[Compiler] | None = None
 ) -> CheckContext:
-    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime tarball."""
+    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime
+    tarball."""
     candidate = open_candidate(folder, work)
     compat = load_matrix(checkout, level_of(candidate.name))
     candidate.prefix()

@@ -16,7 +16,7 @@ from aotforge.base.files import make_folders, new_folder_in
 from aotforge.base.object_cache import record_use
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.build_tools import run_tool
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 
 WANTED = {"gcc": (9, 10, 11, 12), "clang": (11, 12, 13, 14)}
 """Versions by family. A check takes the newest of each family; CI has tests with all of them."""
@@ -57,7 +57,8 @@ class Compilation:
 
 
 def find_compilers(path: str | None = None, *, every: bool = False) -> tuple[Compiler, ...]:
-    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest first."""
+    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest
+    first."""
     chosen: list[Compiler] = []
     for family, program in _PROGRAMS.items():
         names = (program, *(f"{program}-{version}" for version in WANTED[family]))

@@ -83,7 +83,7 @@ def compat_error(report: CheckReport) -> CompatError | None:
     return CompatError(
         f"{report.release}: {len(violations)} of {len(report.findings)} checks found a violation\n{lines}",
         cause="the release contradicts the compatibility matrix or its own manifest",
-        hint="`./dev check --release FOLDER --json` lists all that was tried; docs/compatibility.md explains it",
+        hint="`./dev check --release FOLDER --json` lists all that was tried; see docs/compatibility.md",
     )
 
 

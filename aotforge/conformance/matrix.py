@@ -21,7 +21,7 @@ from aotforge.formats.api_level import (
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.model import ReleaseManifest, load_release_manifest
 
-_DROP_IN = "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
+_DROP_IN = "./dev dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores"
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 _BY_RELATION = {
     "pins": "is what this PyTorch pins",
@@ -34,7 +34,8 @@ _BY_RELATION = {
 class Service:
     """Our release's use for one row. `build`: that PyTorch's sources compile against it.
 
-    `links`: SONAMEs under which it can be put into installed builds. `reason`: why not, or the limits; may be empty.
+    `links`: SONAMEs under which it can be put into installed builds. `reason`: why not, or the limits; may be
+    empty.
     """
 
     row: Row
@@ -91,7 +92,7 @@ class Compatibility:
                 f"{project} PyTorch {pytorch} is not in the matrix",
                 # the nearest name of another version would be another PyTorch
                 cause=f"known versions: {', '.join(dict.fromkeys(row.pytorch for row in rows))}",
-                hint="`./dev compat.show` lists the rows"
+                hint="`./dev compat` lists the rows"
                 + ("" if project == "rocm-fork" else "; --fork means ROCm/pytorch"),
             )
         return found[-1]
@@ -114,7 +115,8 @@ class Compatibility:
         )
 
     def serves(self, release: str) -> bool:
-        """True when programs built against that AOTriton release run with ours: a feature release keeps its interface."""
+        """True when programs built against that AOTriton release run with ours: a feature release keeps its
+        interface."""
         return feature_level(release) == self.level
 
     def _refusal(self, row: Row) -> str:
@@ -148,7 +150,8 @@ class Compatibility:
         )
 
     def verdict(self, row: Row, release: str) -> str:
-        """One sentence on a pair; the strongest statement decides: a prohibition, then the pin, then the rest."""
+        """One sentence on a pair; the strongest statement decides: a prohibition, then the pin, then the
+        rest."""
         if row.status != "supported":
             return row.remarks[0]
         relations = {s.relation: s for s in reversed(self.about(row, release)) if not s.as_of}
@@ -167,7 +170,8 @@ class Compatibility:
 
 
 def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
-    """Reads `compat/` and manifests/release.yaml of the checkout `folder`, at the API level of `version` (0.13b).
+    """Reads `compat/` and manifests/release.yaml of the checkout `folder`, at the API level of `version`
+    (0.13b).
 
     Raises ManifestError, UnknownNameError for a level that the checkout does not make."""
     calls = load(folder / "compat" / "pytorch_calls.yaml", Calls)
@@ -189,9 +193,11 @@ def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
 
 
 def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, ...]:
-    """API levels of the checkout `folder` that a version of PyTorch can be built with: first those that it pins.
+    """API levels of the checkout `folder` that a version of PyTorch can be built with: first those that it
+    pins.
 
-    Raises ManifestError, UnknownNameError for a version that is not in the matrix, UnsupportedError when there is none.
+    Raises ManifestError, UnknownNameError for a version that is not in the matrix, UnsupportedError when
+    there is none.
     """
     compat = load_matrix(folder)
     row = compat.find(pytorch, fork=fork)
@@ -200,7 +206,7 @@ def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, 
         raise UnsupportedError(
             f"PyTorch {pytorch} cannot be built with any API level of this checkout",
             cause=compat.service(row).reason or "the matrix has no statement that it compiles",
-            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
+            hint=f"`./dev compat --pytorch {pytorch} --arch gfx908` shows what it takes",
         )
     return levels
 
@@ -216,7 +222,8 @@ def serving_levels(compat: Compatibility, row: Row) -> tuple[str, ...]:
 
 
 def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """API levels of the checkout `folder` for a program that needs these names: those of the same feature release.
+    """API levels of the checkout `folder` for a program that needs these names: those of the same feature
+    release.
 
     Raises UnsupportedError when there is none."""
     manifest = load_release_manifest(folder / "manifests" / "release.yaml")
@@ -230,7 +237,7 @@ def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
         cause="the libraries of this PyTorch need several feature releases at once"
         if len(features) > 1
         else f"it is of feature release {min(features, default='')}, and this checkout makes {known}",
-        hint="`./dev compat.show` lists the PyTorch versions that each level serves",
+        hint="`./dev compat` lists the PyTorch versions that each level serves",
     )
 
 
@@ -245,7 +252,8 @@ def _not_newer(wanted: str, pytorch: str) -> bool:
 
 
 def pack_serves(pack: str, arch: str) -> bool:
-    """The rule of PyTorch's CMake: the pack's name without `amd-gfx`, x for any character, is in the arch's name."""
+    """The rule of PyTorch's CMake: the pack's name without `amd-gfx`, x for any character, is in the arch's
+    name."""
     return re.search(pack.removeprefix("amd-gfx").replace("x", "."), arch.removeprefix("gfx")) is not None
 
 
@@ -261,8 +269,8 @@ class InstallOption:
 class Recommendation:
     """`official`: the AOTriton release whose own packs serve the arch with that PyTorch, None with a reason.
 
-    `ours` is None when our release does not serve the row, with `reason`; `pack` is our image pack. `options`: the
-    simplest first.
+    `ours` is None when our release does not serve the row, with `reason`; `pack` is our image pack.
+    `options`: the simplest first.
     """
 
     row: str
@@ -313,7 +321,7 @@ def recommend(
         options = tuple(_options(compat, checkout, row, arch, windows=platform == "windows"))
     elif row.status == "not-established" and platform != "windows":
         text = f"into an installed PyTorch {row.pytorch} wheel: what its libtorch_hip.so needs decides"
-        command = "./dev release.dropin --pytorch-lib auto --dry-run     # names the API level to build"
+        command = "./dev dropin --pytorch-lib auto --dry-run     # names the API level to build"
         options = (InstallOption(text=text, commands=(command,)),)
     warnings = [named.note] if named.note else []
     warnings += _platform_warnings(compat.release, platform)
@@ -409,4 +417,4 @@ def _options(
     yield InstallOption(text=text, commands=(install, build))
     if row.delivery is not None and row.delivery.from_ == "download":
         text = "or have PyTorch's build download it: the lines for cmake/External/aotriton.cmake"
-        yield InstallOption(text=text, commands=(f"./dev release.pins --pytorch {row.pytorch}",))
+        yield InstallOption(text=text, commands=(f"./dev compat --pytorch {row.pytorch} --pins newest",))

@@ -50,7 +50,8 @@ class Statement(Manifest):
 
 
 class NeededName(Manifest):
-    """A library name that the libtorch_hip.so of a `wheel` (its version) needs. `references`: where it was reported."""
+    """A library name that the libtorch_hip.so of a `wheel` (its version) needs. `references`: where it was
+    reported."""
 
     name: LibraryName
     wheel: str
@@ -59,7 +60,8 @@ class NeededName(Manifest):
 
 
 class Delivery(Manifest):
-    """How that PyTorch gets AOTriton, read from its pin. `rocm_choice`: how a file name's ROCm is chosen from `rocm`.
+    """How that PyTorch gets AOTriton, read from its pin. `rocm_choice`: how a file name's ROCm is chosen from
+    `rocm`.
 
     `images` is None when one file holds library and images (before 0.11b), or when it is not known.
     """
@@ -83,8 +85,8 @@ class Delivery(Manifest):
 class Row(Manifest):
     """One PyTorch. `period` distinguishes states of main; `calls` names its set in pytorch_calls.yaml.
 
-    `calls_of` names the project whose sources those are when they are not this row's own. `needs`: library names
-    of published wheels, where they were seen; others follow from the pins.
+    `calls_of` names the project whose sources those are when they are not this row's own. `needs`: library
+    names of published wheels, where they were seen; others follow from the pins.
     """
 
     project: Project
@@ -192,7 +194,8 @@ class Version3(Manifest):
 class CallSet(Manifest):
     """The uses of one or several PyTorch releases. `gate`: preprocessor condition of the sources.
 
-    `macros`: they form AOTRITON_VERSION_INT from config.h; `gpu_question`: they call isArchExperimentallySupported;
+    `macros`: they form AOTRITON_VERSION_INT from config.h; `gpu_question`: they call
+    isArchExperimentallySupported;
     `refusal`: why they do not compile against our level.
     """
 
@@ -255,8 +258,8 @@ class Constants(Manifest):
 
 
 class Struct(Manifest):
-    """Size and some offsets in bytes, measured on the reference's headers; `version` is kVersion. A field `type name : bits` is
-    a bit-field."""
+    """Size and some offsets in bytes, measured on the reference's headers; `version` is kVersion. A field
+    `type name : bits` is a bit-field."""
 
     size: int
     alignment: int | None = None

@@ -4,10 +4,9 @@ import hashlib
 import re
 import shlex
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -19,13 +18,11 @@ from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, writ
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
-from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.listed_files import DOCUMENTS
-from aotforge.release.model import MANIFEST, RELEASE_JSON, SIGNATURE
-from aotforge.release.release_json import load_release_json
+from aotforge.release.model import RELEASE_JSON, SIGNATURE
+from aotforge.release.release import DOCUMENTS
+from aotforge.release.release_json import ReleaseDescription
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
@@ -45,27 +42,12 @@ class Download:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackLine:
-    """An image pack: numbers of images, of those that passed on the virtual GPU, and of launches there."""
-
-    name: str
-    archs: tuple[str, ...]
-    images: int
-    passed: int
-    runs: int
-    spilling: int
-    downloads: tuple[Download, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReleasePage:
-    """A release. `document`: release.json; `yanked`: reason of its withdrawal, else empty; `base_url` ends in a slash.
+    """A release. `yanked`: reason of its withdrawal, else empty; `development`: why it is a development
+    build; `archives`: those of each pack; `base_url` ends in a slash."""
 
-    `development`: why it is a development build, in the words of MANIFEST.json; empty for others.
-    """
-
-    document: Mapping[str, Any]
-    packs: tuple[PackLine, ...]
+    document: ReleaseDescription
+    archives: Mapping[str, tuple[Download, ...]]
     runtimes: tuple[Download, ...]
     windows: tuple[Download, ...]
     wheels: tuple[Download, ...]
@@ -83,12 +65,13 @@ class ReleasePage:
     @property
     def pip_command(self) -> str:
         """Installs the library and the first arch's images, from the index beside the page."""
-        wanted = f"{ATTENTION}[{self.packs[0].archs[0]}]=={wheel_version(self.document['release'])}"
+        arch, version = self.document.packs[0].archs[0], wheel_version(self.document.release)
+        wanted = f"{ATTENTION}[{arch}]=={version}"
         return f"pip install --index-url {shlex.quote(f'{self.base_url}{FOLDER}/')} {shlex.quote(wanted)}"
 
 
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
-    """Writes `folder`/index.html for its finalized releases, the newest first, and an index of their wheels if there are any.
+    """Writes `folder`/index.html for its finalized releases, the newest first, and an index of their wheels.
 
     Raises ReleaseError, OutputError.
     """
@@ -121,9 +104,14 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
 
 def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     """The page's facts of the release in `folder`, after a check of its sums. Raises ReleaseError."""
-    check_finalized_release(folder, None)
-    document = load_release_json(folder)
-    name = _check_document(document, folder)
+    release = check_finalized_release(folder, None)
+    document = release.description()
+    if (name := document.release) != folder.name:
+        raise ReleaseError(
+            f"{folder / RELEASE_JSON} is of {name}, not of {folder.name}",
+            cause="the folder was renamed",
+            hint="fetch the release again, or move it out of the folder",
+        )
     files = {path.name: path for path in sorted(folder.iterdir())}
     archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
 
@@ -142,13 +130,13 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
 
     return ReleasePage(
         document=document,
-        packs=tuple(_pack(name, pack, downloads) for pack in document["packs"]),
+        archives={pack.name: downloads(_pack_notes(name, pack.name)) for pack in document.packs},
         runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
         wheels=downloads({file: _wheel_note(file) for file in files if file.endswith(".whl")}),
         documents=downloads(DOCUMENTS),
         signed=SIGNATURE in files,
-        development=_development(folder / MANIFEST),
+        development=release.contents.development,
         yanked=yanked,
         base_url=base_url.rstrip("/") + "/",
     )
@@ -160,73 +148,11 @@ def _wheel_note(file: str) -> str:
     return "pip: images" if file.startswith("aotforge_images_") else "pip: the console script"
 
 
-def _check_document(document: Mapping[str, Any], folder: Path) -> str:
-    """The release's name, after a check of the fields that the page puts into links and commands. Raises ReleaseError."""
-    try:
-        origin, tools = document["origin"], document["origin"]["tools"]
-        texts = (
-            (document["release"], RELEASE_NAME),
-            (origin["commit"], r".*"),
-            *((pack["name"], r"[a-z0-9][a-z0-9-]*") for pack in document["packs"]),
-            *((arch, r"gfx[0-9a-f]+") for pack in document["packs"] for arch in pack["archs"]),
-            *((text, r".*") for text in (tools["compiler"], tools["executor"])),
-            (document["toolchain"]["triton_version"], r".*"),
-        )
-        for pack in document["packs"]:
-            _numbers(pack)
-        for text, pattern in texts:
-            if not isinstance(text, str) or not re.fullmatch(pattern, text):
-                raise ValueError(f"{text!r} is not a valid value")
-        if document["release"] != folder.name:
-            raise ValueError(f"it is of {document['release']}, not of {folder.name}")
-        if len({pack["name"] for pack in document["packs"]}) < len(document["packs"]):
-            raise ValueError("it names a pack twice")  # the archives of each are read
-        if not all(pack["archs"] for pack in document["packs"]) or not document["packs"]:
-            raise ValueError("it has no packs, or a pack without archs")
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise ReleaseError(
-            f"{folder / RELEASE_JSON} cannot be shown: {type(error).__name__}: {error}",
-            cause="it was edited, or another program made it",
-            hint="fetch the release again, or move it out of the folder",
-        ) from error
-    return str(document["release"])
-
-
-def _development(manifest: Path) -> tuple[str, ...]:
-    try:
-        return tuple(map(str, parse_json(read_regular(manifest))["development"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReleaseError(
-            f"{manifest} is not a valid manifest of a release: {error}", hint="./dev release makes it again"
-        ) from error
-
-
-def _pack(
-    release: str, pack: Mapping[str, Any], downloads: Callable[[Mapping[str, str]], tuple[Download, ...]]
-) -> PackLine:
-    name = str(pack["name"])
-    passed, runs, spilling = _numbers(pack)
-    notes = {
-        str(ArtifactName(release=release, kind="images", pack=name)): "images",
-        str(ArtifactName(release=release, kind="asm", pack=name)): "assembly texts",
+def _pack_notes(release: str, pack: str) -> dict[str, str]:
+    return {
+        str(ArtifactName(release=release, kind="images", pack=pack)): "images",
+        str(ArtifactName(release=release, kind="asm", pack=pack)): "assembly texts",
     }
-    return PackLine(
-        name=name,
-        archs=tuple(pack["archs"]),
-        images=len(pack["images"]),
-        passed=passed,
-        runs=runs,
-        spilling=spilling,
-        downloads=downloads(notes),
-    )
-
-
-def _numbers(pack: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Images that passed, their launches, and images with spills. Raises KeyError, TypeError, ValueError."""
-    verdicts = [dict(image["verdict"] or {}) for image in pack["images"]]
-    passed = sum(verdict.get("outcome") == "passed" for verdict in verdicts)
-    runs = sum(int(verdict.get("runs", 0)) for verdict in verdicts)
-    return passed, runs, sum(bool(image["resources"]["spilled_registers"]) for image in pack["images"])
 
 
 def make_page(

@@ -1,6 +1,7 @@
 """docs/attention.md: the calls of attention that the archs serve, generated from the plan.
 
-`python -m aotforge.devtools.attention_page` writes it again after a change of rules or settings; a test compares.
+`python -m aotforge.devtools.attention_page` writes it again after a change of rules or settings; a test
+compares.
 """
 
 import sys
@@ -12,6 +13,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.base.general_costs import GeneralCosts, load_general_costs
 from aotforge.base.html import render
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.gates import missing_calls
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.plan.planner import plan_project
@@ -34,8 +36,8 @@ def page_archs() -> tuple[str, ...]:
 
 def attention_page(root: Path) -> str:
     """The page's text for a checkout. Raises what planning raises."""
-    full = {arch: plan_project(root, archs=[arch], profile="full") for arch in page_archs()}
-    default = {arch: plan_project(root, archs=[arch]) for arch in page_archs()}
+    full = {arch: plan_project(Checkout(root), archs=[arch], profile="full") for arch in page_archs()}
+    default = {arch: plan_project(Checkout(root), archs=[arch]) for arch in page_archs()}
     text = render(
         "attention.md.jinja",
         images=_table(_images(default, full)),

@@ -1,4 +1,4 @@
-"""Coverage of calls, from a log of the library or a list, by the image packs of a release."""
+"""Coverage of calls, from a log of the library, by the image packs of a release."""
 
 import re
 from collections import Counter
@@ -17,12 +17,8 @@ from aotforge.rules import DTYPE_NUMBERS
 
 _LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?[0-9]{1,20})*)$")
 _REFUSED = re.compile(r"^aotriton: warn: (?P<function>[\w ]+): (?P<what>[\w, ()]+): (?P<reason>.+)$")
-_WORD = re.compile(r"\b(?P<name>\w+)=(?P<value>-?\w+)")
 _NON_NEUTRAL = ("varlen_bits", "lse_packed")
 """Values that some kernel must use when they are not 0, and are not keys."""
-
-_LOG_LIMIT = 128 * 1024 * 1024
-"""Bytes of a log: about a million calls."""
 
 _REASON = 400
 """Characters of a reason at most: it names the keys of a pack anew for each call and arch."""
@@ -30,14 +26,15 @@ _REASON = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The integers of an operator's call, sorted by name; those that are not listed are 0. `arch` is empty when it is any."""
+    """The integers of an operator's call, sorted by name; those that are not listed are 0. `arch` is empty
+    when it is any."""
 
     operator: str
     arch: str = ""
     values: tuple[tuple[str, int], ...]
 
     def text(self) -> str:
-        """As a line of a list of calls."""
+        """For people."""
         return " ".join([self.operator, *(f"{name}={number}" for name, number in self.values)])
 
 
@@ -45,8 +42,8 @@ class Call:
 class CallCoverage:
     """A call, how often it was made, and by arch the reason why no image serves it; empty when one does.
 
-    `general`: archs on which general images serve it or a step of it; with the estimate of what that costs beside special images, as a
-    multiple and the call that was estimated, or an empty text.
+    `general`: archs on which general images serve it or a step of it; with the estimate of what that costs
+    beside special images, as a multiple and the call that was estimated, or an empty text.
     """
 
     call: Call
@@ -56,29 +53,18 @@ class CallCoverage:
 
 
 def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
-    """Calls and refusals of a log (AOTRITON_LOG=debug) or a list of calls. Raises UsageError for a malformed line of a list.
-
-    A line of a list is an operator and its values: `attn_fwd dtype=fp16 head_dim=72 mask=window seqlen_q=4096`; `#` begins a
-    comment. In logs, other programs' lines are skipped.
-    """
-    lines = (
-        read_bytes(path, UsageError, hint="name a file with a log or calls", limit=_LOG_LIMIT)
-        .decode("utf-8", "replace")
-        .splitlines()
-    )
-    is_log = any(line.startswith("aotriton: ") for line in lines)
+    """Calls and refusals of a program's log (AOTRITON_LOG=debug); other lines are skipped. Raises UsageError."""
+    hint = "name the log of a program that was run with AOTRITON_LOG=debug"
+    text = read_bytes(path, UsageError, hint=hint).decode("utf-8", "replace")
     calls: Counter[Call] = Counter()
     refusals: Counter[str] = Counter()
-    for number, line in enumerate(lines, 1):
+    for line in text.splitlines():
         if logged := _LOGGED.search(line):
             words = (word.partition("=") for word in logged["values"].split())
             values = tuple(sorted((name, int(value)) for name, _, value in words))
             calls[Call(operator=logged["operator"], arch=logged["arch"], values=values)] += 1
-        elif is_log:
-            if refused := _REFUSED.match(line):
-                refusals[f"{refused['function']}: {refused['what']}: {refused['reason']}"] += 1
-        elif text := line.partition("#")[0].strip():
-            calls[_listed(text, f"{path}:{number}")] += 1
+        elif refused := _REFUSED.match(line):
+            refusals[f"{refused['function']}: {refused['what']}: {refused['reason']}"] += 1
     return calls, refusals
 
 
@@ -186,31 +172,6 @@ def _holds(predicate: Predicate, values: Mapping[str, int]) -> bool:
 def _used(kernel: DispatchKernel) -> Iterator[str]:
     yield from kernel.keys
     yield from (value for _, value in kernel.parameters)
-
-
-def _listed(text: str, where: str) -> Call:
-    operator, *words = text.split()
-    values: dict[str, int] = {}
-    for word in words:
-        found = _WORD.fullmatch(word)
-        number = _number(found["name"], found["value"]) if found else None
-        if found is None or number is None:
-            raise UsageError(
-                f"{where}: {word!r} is not a value of a call",
-                cause="a call is an operator and name=number words, e.g. attn_fwd dtype=fp16 head_dim=64 mask=window",
-            )
-        values[found["name"]] = number
-    if "head_dim" in values:
-        values.setdefault("head_dim_v", values["head_dim"])
-        values.setdefault("width", max(values["head_dim"], values["head_dim_v"]))
-    return Call(operator=operator, values=tuple(sorted(values.items())))
-
-
-def _number(name: str, text: str) -> int | None:
-    named = {"dtype": DTYPE_NUMBERS, "mask": MASKS}.get(name, {})
-    if text in named:
-        return named[text]
-    return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
 
 
 def coverage_lines(

@@ -25,7 +25,8 @@ from aotforge.verify.tensors import Guarded
 
 @dataclass(frozen=True, kw_only=True)
 class DebugRequest:
-    """`keys` and `constants` as the user wrote them, name to text; `breaks` as FILE.py:LINE; `program` limits stops."""
+    """`keys` and `constants` as the user wrote them, name to text; `breaks` as FILE.py:LINE; `program` limits
+    stops."""
 
     root: Path
     kernel: str
@@ -39,9 +40,9 @@ class DebugRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputReport:
-    """`worst` is the largest error in multiples of its bound, at most 1 when correct; `worst_at` its element; `error` the largest
-    absolute error; `tile_scale` the largest scaling of a tile; `wrong` elements of `elements`; `intact`: nothing outside was written.
-    """
+    """`worst` is the largest error in multiples of its bound, at most 1 when correct; `worst_at` its element;
+    `error` the largest absolute error; `tile_scale` the largest scaling of a tile; `wrong` elements of
+    `elements`; `intact`: nothing outside was written."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,7 +62,8 @@ class OutputReport:
     def line(self) -> str:
         """For people."""
         return (
-            f"{self.name:6} {'passed' if self.passed else 'FAILED'}  worst {self.worst:.3g} times its bound at {self.worst_at}, "
+            f"{self.name:6} {'passed' if self.passed else 'FAILED'}  "
+            f"worst {self.worst:.3g} times its bound at {self.worst_at}, "
             f"largest error {self.error:.3g}, tiles scaled by {self.tile_scale:.2%} at most, "
             f"{self.wrong} of {self.elements} elements wrong"
             + ("" if self.intact else "; elements outside of it were written")
@@ -70,7 +72,8 @@ class OutputReport:
 
 @dataclass(frozen=True, kw_only=True)
 class DebugReport:
-    """`quit`: the user left the debugger, so outputs are not compared. `changed_inputs` are empty for a correct kernel."""
+    """`quit`: the user left the debugger, so outputs are not compared. `changed_inputs` are empty for a
+    correct kernel."""
 
     kernel: str
     case: str
@@ -110,7 +113,8 @@ class DebugReport:
 
 
 def debug(request: DebugRequest) -> DebugReport:
-    """Run and compare. Raises UnknownNameError, UnsupportedError, RulesError, AccessError, and whatever the kernel's source raises."""
+    """Run and compare. Raises UnknownNameError, UnsupportedError, RulesError, AccessError, and whatever the
+    kernel's source raises."""
     folder, kernel, cases = _find(request.root, request.kernel, request.keys)
     target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
     case = find_case(cases, request.case)

@@ -15,11 +15,10 @@ from aotforge.base.hazards import Hazards
 from aotforge.base.tuning import Tuning
 from aotforge.conformance.matrix_models import Calls, Interface, Matrix
 from aotforge.library.operator_functions import HEADER, function_sources
-from aotforge.library.sources import DlManifest, RuntimeManifest
-from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest
+from aotforge.library.sources import RuntimeManifest
 from aotforge.release.model import ReleaseManifest
 from aotforge.release.record import Record
-from aotforge.sandbox.rootfs.definitions import Containers, Definition
+from aotforge.run.rootfs.definitions import Definition
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -29,9 +28,6 @@ ROOT_PAGES = {
 
 MANIFESTS: Mapping[str, type[BaseModel]] = {
     "manifests/architectures.yaml": Architectures,
-    "manifests/ci.yaml": CiManifest,
-    "manifests/containers.yaml": Containers,
-    "manifests/dl.yaml": DlManifest,
     "manifests/general_costs.yaml": GeneralCosts,
     "manifests/hazards.yaml": Hazards,
     "manifests/profiles.yaml": Profiles,
@@ -41,7 +37,7 @@ MANIFESTS: Mapping[str, type[BaseModel]] = {
     "compat/api_levels.yaml": Interface,
     "compat/pytorch.yaml": Matrix,
     "compat/pytorch_calls.yaml": Calls,
-    "docker/rocm/NAME.yaml": Definition,
+    "docker/NAME.yaml": Definition,
     "releases/RELEASE.json": Record,
 }
 """Files that people write or commit, and the models that read them."""
@@ -79,7 +75,7 @@ def manifest_pages() -> dict[str, str]:
     """A page with every manifest's keys, and a JSON schema for each beside it."""
     parts = [
         "# Manifests\n",
-        "Files that people write, and the release's record. This page is made from the models that read them.",
+        "Files that people write, and the release's record, as the models read them.",
         "An unknown key is an error that names file, line and key.\n",
     ]
     pages = {}

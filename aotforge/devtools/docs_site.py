@@ -1,7 +1,7 @@
 """`./dev docs`: the documentation as a static site, built by pinned tools; mkdocs checks every link.
 
-mkdocs-material comes from locked requirements, mermaid (for diagrams) from npm's registry by its SHA-256. Once both are in the cache,
-nothing needs a network, and a reader's browser loads nothing from elsewhere.
+mkdocs-material comes from locked requirements, mermaid (for diagrams) from npm's registry by its SHA-256.
+Once both are in the cache, nothing needs a network, and a reader's browser loads nothing from elsewhere.
 """
 
 import hashlib
@@ -46,7 +46,8 @@ class SiteReport:
 
 
 def build_site(root: Path, output: Path, *, home: Path) -> SiteReport:
-    """Builds the site of the checkout `root` into `output`, replaced in one step. Equal pages give equal files.
+    """Builds the site of the checkout `root` into `output`, replaced in one step. Equal pages give equal
+    files.
 
     Raises ToolchainError when the tools cannot be installed, ReleaseError for a dead link, OutputError.
     """
@@ -83,7 +84,8 @@ def build_site(root: Path, output: Path, *, home: Path) -> SiteReport:
 
 
 def _python(root: Path, home: Path) -> str:
-    """The Python of the environment with the locked requirements, which is made once. Raises ToolchainError."""
+    """The Python of the environment with the locked requirements, which is made once. Raises
+    ToolchainError."""
     requirements = root / _REQUIREMENTS
     digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = home / f"docs-{digest}"

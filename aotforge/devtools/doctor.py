@@ -1,4 +1,4 @@
-"""Checks of what this machine offers to a build, a release and an installation."""
+"""Checks of what this machine offers to a build and an installation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.cache_trust import check_cache_name
-from aotforge.base.git import first_line, run_git
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
 from aotforge.conformance.matrix import levels_of_names, pack_serves
@@ -27,13 +26,13 @@ from aotforge.errors import (
     suggest,
 )
 from aotforge.library.build_tools import find_tools, find_windows_tools
-from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.run.choose import ORDER, make_runner
 from aotforge.targets.amd.device_wheels import without_family
 from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from vgpu.cache import cache_fault, check_cache
 
-PURPOSES = ("build", "windows", "containers", "release", "install")
+PURPOSES = ("build", "windows", "containers", "install")
 """What `--purpose` takes. `build` includes verification; `install` includes the drop-in."""
 _BUILD_DISK = 2 * GIB
 _INSTALL_DISK = GIB // 2
@@ -50,20 +49,11 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """One check: `run` returns what it found, or raises the error of the task that would fail."""
-
-    name: str
-    purposes: tuple[str, ...]
-    run: Callable[[Request], str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Result of a check. `error` is what a task would report; `needed`: one of the wanted purposes needs it."""
+    """Result of a check. `error` is what a task would report; `needed`: a wanted purpose needs it."""
 
     name: str
-    purposes: tuple[str, ...]
+    purpose: str
     needed: bool
     found: str = ""
     error: AotforgeError | None = None
@@ -78,20 +68,28 @@ class DoctorReport:
 
     def fields(self) -> object:
         """JSON values."""
-        return {"purposes": self.purposes, "checks": [_fields(one) for one in self.findings]}
+        checks = [
+            {
+                "name": one.name,
+                "ok": one.error is None,
+                "needed": one.needed,
+                "found": one.found,
+                "error": one.error and one.error.fields(),
+            }
+            for one in self.findings
+        ]
+        return {"purposes": self.purposes, "checks": checks}
 
     def lines(self) -> Sequence[str]:
-        """Lines of text: what works, what is missing and needed, what is missing and not needed."""
-        lines = []
-        for one in self.findings:
-            state = "ok" if one.error is None else "FAILS" if one.needed else "no"
-            lines.append(f"{state:5}  {one.name:18} {one.error.what if one.error else one.found}")
-            if one.error and one.needed:
-                texts = {"likely cause": one.error.cause, "next step": one.error.hint}
-                lines += [f"{'':26}{name}: {text}" for name, text in texts.items() if text]
-            elif one.error:
-                lines.append(f"{'':26}needed only for {', '.join(one.purposes)}")
-        return lines
+        """A line for each check, with the next step where one that is needed fails."""
+        return [
+            f"ok     {one.name:18} {one.found}"
+            if one.error is None
+            else f"FAILS  {one.name:18} {one.error.what}: {one.error.hint or one.error.cause}"
+            if one.needed
+            else f"no     {one.name:18} {one.error.what} (needed for {one.purpose})"
+            for one in self.findings
+        ]
 
     def require_passed(self) -> None:
         """Raises DoctorError when something that is needed fails."""
@@ -107,31 +105,20 @@ def examine(request: Request, purposes: Collection[str] = ("build",)) -> DoctorR
     for one in purposes:
         if one not in PURPOSES:
             raise UnknownNameError(f"unknown purpose {one}", hint=suggest(one, PURPOSES))
-    findings = tuple(_finding(check, request, purposes) for check in CHECKS)
+    findings = tuple(find(name, request, needed=CHECKS[name][0] in purposes) for name in CHECKS)
     return DoctorReport(purposes=tuple(purposes), findings=findings)
 
 
-def _finding(check: Check, request: Request, purposes: Collection[str]) -> Finding:
-    found, error = "", None
+def find(name: str, request: Request, *, needed: bool) -> Finding:
+    """The finding of one check."""
+    purpose, run = CHECKS[name]
     try:
-        found = check.run(request)
-    except AotforgeError as raised:
-        error = raised
-    except (OSError, ImportError) as raised:
-        error = ToolchainError(f"{check.name}: {raised}", hint="choose another folder, or ./dev compat.show")
-    needed = bool(set(check.purposes) & set(purposes))
-    return Finding(name=check.name, purposes=check.purposes, needed=needed, found=found, error=error)
-
-
-def _fields(one: Finding) -> object:
-    error = one.error and one.error.fields()
-    return {
-        "name": one.name,
-        "ok": one.error is None,
-        "needed": one.needed,
-        "found": one.found,
-        "error": error,
-    }
+        return Finding(name=name, purpose=purpose, needed=needed, found=run(request))
+    except AotforgeError as error:
+        return Finding(name=name, purpose=purpose, needed=needed, error=error)
+    except OSError as raised:
+        fault = ToolchainError(f"{name}: {raised}", hint="choose another folder (--cache, --output, TMPDIR)")
+        return Finding(name=name, purpose=purpose, needed=needed, error=fault)
 
 
 def _triton(request: Request) -> str:
@@ -152,7 +139,8 @@ def _memory(_request: Request) -> str:
     memory, cpus = available_memory(), available_cpus()
     if memory < limits.memory_bytes:
         raise ToolchainError(
-            f"{memory / GIB:.1f} GiB of memory are free, a compile job may take {limits.memory_bytes / GIB:.1f}",
+            f"{memory / GIB:.1f} GiB of memory are free, a compile job may take "
+            f"{limits.memory_bytes / GIB:.1f}",
             cause="other programs, or a limit of the container or cgroup",
             hint="end other programs or raise the limit",
         )
@@ -199,7 +187,7 @@ def _executors(request: Request) -> str:
     works, reasons = [], []
     for name in ORDER:
         try:
-            make_executor(name, cache=request.cache)
+            make_runner(name, cache=request.cache)
             works.append(name)
         except ExecutorError as error:
             reasons.append(f"{name}: {error.what}")
@@ -210,26 +198,6 @@ def _executors(request: Request) -> str:
             hint="apt-get install bubblewrap, or build on the host with --executor local",
         )
     return f"{', '.join(works)}" + (f" (not {'; '.join(reasons)})" if reasons else "")
-
-
-def _checkout(request: Request) -> str:
-    """A release names the commit that it can be made from again."""
-    status = run_git(request.root, "status", "--porcelain", "--branch", given=request.environment)
-    if status.returncode:
-        raise ToolchainError(
-            f"git fails in {request.root}: {first_line(status)}", hint="make releases in a clone"
-        )
-    _, *changed = status.stdout.decode("utf-8", "replace").splitlines()
-    if changed:
-        raise ToolchainError(f"{len(changed)} files differ from the commit", hint="commit or remove them")
-    return "nothing changed"
-
-
-def _signing_key(request: Request) -> str:
-    from aotforge.release.signing import load_private_key  # noqa: PLC0415 - environments for builds lack its packages
-
-    load_private_key(None, request.environment)
-    return "AOTFORGE_SIGNING_KEY is an Ed25519 key"
 
 
 def _gpus(_request: Request) -> str:
@@ -269,18 +237,17 @@ def _installed_images(folder: Path) -> str:
     return f"images: {', '.join(found)}"
 
 
-CHECKS = (
-    Check(name="Triton", purposes=("build",), run=_triton),
-    Check(name="compilers", purposes=("build",), run=_compilers),
-    Check(name="memory", purposes=("build",), run=_memory),
-    Check(name="cache", purposes=("build",), run=_cache),
-    Check(name="temporary files", purposes=("build", "install"), run=_temporary),
-    Check(name="output", purposes=("build", "release"), run=_output),
-    Check(name="Windows compilers", purposes=("windows",), run=_windows),
-    Check(name="containers", purposes=("containers",), run=_executors),
-    Check(name="checkout", purposes=("release",), run=_checkout),
-    Check(name="signing key", purposes=("release",), run=_signing_key),
-    Check(name="GPUs", purposes=("install",), run=_gpus),
-    Check(name="PyTorch", purposes=("install",), run=_pytorch),
-)
-"""Every check, in the order in which a build meets them."""
+CHECKS: Mapping[str, tuple[str, Callable[[Request], str]]] = {
+    "Triton": ("build", _triton),
+    "compilers": ("build", _compilers),
+    "memory": ("build", _memory),
+    "cache": ("build", _cache),
+    "temporary files": ("build", _temporary),
+    "output": ("build", _output),
+    "Windows compilers": ("windows", _windows),
+    "containers": ("containers", _executors),
+    "GPUs": ("install", _gpus),
+    "PyTorch": ("install", _pytorch),
+}
+"""Purpose and function of each check, which returns what it found or raises the error of the task that would
+fail."""

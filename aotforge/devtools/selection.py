@@ -10,7 +10,8 @@ from aotforge.verify.invocation import Case
 
 
 def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
-    """A kernel by `kernel` or `family.kernel`. Raises UnknownNameError, UnsupportedError when several have the name."""
+    """A kernel by `kernel` or `family.kernel`. Raises UnknownNameError, UnsupportedError when several have
+    the name."""
     families = load_families(root / "kernels")
     every = {f"{one.family.name}.{k.name}": (one, k) for one in families for k in one.family.kernels}
     found = [value for full, value in every.items() if name in {full, full.partition(".")[2]}]
@@ -24,7 +25,8 @@ def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
 def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     """A functional that the kernel serves with the options that `keys` name; others are the first that fit.
 
-    Raises UnknownNameError for a choice or option that it does not have, UnsupportedError for a combination that it does not serve.
+    Raises UnknownNameError for a choice or option that it does not have, UnsupportedError for a combination
+    that it does not serve.
     """
     names = {choice.name: choice for choice in kernel.choices}
     if unknown := sorted(set(keys) - set(names)):
@@ -54,7 +56,8 @@ def key_numbers(kernel: Kernel, functional: Functional) -> dict[str, int]:
 
 
 def find_case(cases: Sequence[Case], name: str | None) -> Case:
-    """A case by name, or by the only one that starts so; the first one for None. Raises UnknownNameError, UnsupportedError."""
+    """A case by name, or by the only one that starts so; the first one for None. Raises UnknownNameError,
+    UnsupportedError."""
     if name is None:
         return cases[0]
     exact = [case for case in cases if case.name == name]

@@ -4,6 +4,9 @@ import re
 
 LEVEL_PATTERN = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b$"
 
+RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
+"""Our releases: 0.13b-r1."""
+
 RELEASE_PATTERN = r"^0\.[0-9]+(\.[0-9]+)?(b|tp[0-9]*)$"
 """Releases of AOTriton: 0.13b, 0.12.1b, and technology previews such as 0.12.50tp2."""
 

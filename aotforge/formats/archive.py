@@ -16,7 +16,6 @@ from typing import IO, BinaryIO
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
-from aotforge.formats.untrusted_file import open_regular
 
 GZIP_LEVEL = 9
 
@@ -159,8 +158,8 @@ def _checked(tar: tarfile.TarFile, info: tarfile.TarInfo, members: Members, path
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a regular file, hexadecimal. Raises OSError."""
-    with open_regular(path) as file:
+    """SHA-256 of a file, hexadecimal. Raises OSError."""
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -12,8 +12,6 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
-from aotforge.formats.untrusted_file import open_regular
-
 _DAMAGED = (ELFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 """What pyelftools raises for damaged files."""
 
@@ -51,7 +49,7 @@ class SharedLibrary:
 @contextmanager
 def open_elf(path: Path) -> Iterator[ELFFile]:
     """pyelftools' reader for an ELF file. Raises OSError, LibraryFileError, also for what it raises in the block."""
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         try:
             yield ELFFile(file)
         except _DAMAGED as error:

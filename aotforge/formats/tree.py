@@ -1,15 +1,11 @@
-"""Files of steps as tar archives: inputs are packed, outputs unpacked."""
+"""Input files of steps as tar archives."""
 
 import io
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotforge.base.files import output_errors
-from aotforge.errors import ExecutorError
 from aotforge.formats.archive import Member, entry, write_tar
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, read_tar
 
 
 def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = None) -> bytes:
@@ -23,15 +19,3 @@ def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = 
     )
     write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
     return packed.getvalue()
-
-
-def unpack_outputs(data: bytes, folder: Path) -> None:
-    """Unpacks a step's outputs, an uncompressed tar, into `folder`, which must not exist. Raises ExecutorError, OutputError."""
-    with output_errors(folder):
-        folder.mkdir(parents=True)
-        try:
-            read_tar([data], FolderSink(root=folder))
-        except UnsafeArchiveError as error:
-            raise ExecutorError(
-                f"the step's outputs are not a valid archive: {error}", hint="run it again"
-            ) from error

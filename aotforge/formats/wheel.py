@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aotforge.errors import ContainerError, ReleaseError
-from aotforge.formats.zip_archive import open_zip, read_member, write_zip
+from aotforge.formats.zip_archive import read_zip_member, write_zip, zip_members
 
 _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
 ATTENTION = "aotforge-attention"
@@ -107,16 +107,15 @@ def record_bytes(members: Mapping[str, bytes], own: str) -> bytes:
 
 
 def read_wheel(path: Path) -> dict[str, bytes]:
-    """Every member of a wheel that is not trusted, by name, in proportion to the file. Raises ReleaseError."""
-    with _wheel_errors(path), open_zip(path) as archive:
-        return {info.filename: read_member(archive, info) for info in archive.infolist()}
+    """Every member of a wheel, by name. Raises ReleaseError."""
+    with _wheel_errors(path):
+        return {info.filename: data for info, data in zip_members(path)}
 
 
 def read_metadata(path: Path, name: WheelName) -> bytes:
-    """METADATA of a wheel that is not trusted, empty when there is none; nothing else is kept. Raises ReleaseError."""
-    with _wheel_errors(path), open_zip(path) as archive:
-        found = [info for info in archive.infolist() if info.filename == f"{name.info}/METADATA"]
-        return read_member(archive, found[0]) if found else b""
+    """METADATA of a wheel, empty when there is none. Raises ReleaseError."""
+    with _wheel_errors(path):
+        return read_zip_member(path, f"{name.info}/METADATA")
 
 
 @contextmanager

@@ -17,9 +17,11 @@ _ALLOWED_NEEDS = re.compile(r"^(libc|libm|libdl|libpthread|ld-linux-x86-64|libgc
 
 
 def build_runtime(request: LibraryRequest) -> LibraryBuild:
-    """The library for Linux, from the cache or built into it, and the operator library of the kernels' functions.
+    """The library for Linux, from the cache or built into it, and the operator library of the kernels'
+    functions.
 
-    Raises ToolchainError, RuntimeBuildError, ManifestError, RulesError, CacheError; in an executor LimitError and ExecutorError."""
+    Raises ToolchainError, RuntimeBuildError, ManifestError, RulesError, CacheError; in an executor LimitError
+    and ExecutorError."""
     tools = find_tools(request.environment) if request.rootfs is None else None
     soname = request.soname
     functions = function_sources(request.root / "kernels")
@@ -47,8 +49,8 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
 def check_library(path: Path, soname: str) -> str:
     """The newest glibc symbol version that the library needs, e.g. "2.35".
 
-    Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable stack or a
-    writable relocation table.
+    Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable stack
+    or a writable relocation table.
     """
     from aotforge.formats.shared_library import read_shared_library  # noqa: PLC0415 - pyelftools: 18 ms
 

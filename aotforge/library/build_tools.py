@@ -44,10 +44,12 @@ _MINGW_LIBRARIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own description.
+    """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own
+    description.
 
-    `identity` names everything of this machine that the library's bytes can depend on: versions of the programs, SHA-256 of the
-    static libraries and of glibc. `dlltool`: LLVM's, which writes import libraries for Windows.
+    `identity` names everything of this machine that the library's bytes can depend on: versions of the
+    programs, SHA-256 of the static libraries and of glibc. `dlltool`: LLVM's, which writes import libraries
+    for Windows.
     """
 
     cc: Path
@@ -77,8 +79,8 @@ def run_tool(
     folder: Path | None = None,
     hint: str = "install it again, then build again",
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end; compilers and linkers inherit little of `environment`. Raises ToolchainError when it does not start or
-    takes longer than `seconds`."""
+    """Runs a program to its end; compilers and linkers inherit little of `environment`. Raises ToolchainError
+    when it does not start or takes longer than `seconds`."""
     try:
         own = tool_environment(environment)
         return run_child(command, environment=own, cwd=folder, capture_output=True, timeout=seconds)
@@ -91,7 +93,8 @@ def run_tool(
 
 
 def find_program(what: str, names: Sequence[str], path: str, *, hint: str, beside: bool = False) -> Path:
-    """The first of `names` on `path`, or, with `beside`, next to the running Python. Raises ToolchainError."""
+    """The first of `names` on `path`, or, with `beside`, next to the running Python. Raises
+    ToolchainError."""
     for name in names:
         own = str(Path(sys.executable).parent) if beside else ""
         if found := shutil.which(name, path=path) or (own and shutil.which(name, path=own)):
@@ -104,8 +107,8 @@ def find_program(what: str, names: Sequence[str], path: str, *, hint: str, besid
 
 
 def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _LIBRARIES) -> Tools:
-    """CXX and CC if set; else g++ and gcc, else clang. `libraries` are those that the compiler links and whose bytes count.
-    Raises ToolchainError with the command that installs what is missing."""
+    """CXX and CC if set; else g++ and gcc, else clang. `libraries` are those that the compiler links and
+    whose bytes count. Raises ToolchainError with the command that installs what is missing."""
     path = environment.get("PATH", "")
     cxx = _compiler("C++ compiler", environment.get("CXX", ""), ("g++", "clang++", "c++"), path)
     cc = _compiler("C compiler", environment.get("CC", ""), _c_compilers(cxx), path)
@@ -175,10 +178,9 @@ def _first_line(what: str, tool: Path, flag: str, env: Mapping[str, str]) -> str
 
 
 def find_compiler(environment: Mapping[str, str], language: str = "CC") -> str:
-    """Path of the compiler for C ("CC") or C++ ("CXX"): AOTFORGE_MINGW_CC or _CXX if set. Raises ToolchainError."""
+    """Path of the compiler for C ("CC") or C++ ("CXX"). Raises ToolchainError."""
     stem = f"{MINGW_TARGET}-{'gcc' if language == 'CC' else 'g++'}"
-    chosen = environment.get(f"AOTFORGE_MINGW_{language}")
-    names = (chosen,) if chosen else (f"{stem}-posix", stem)
+    names = (f"{stem}-posix", stem)
     return str(find_program("compiler for Windows", names, environment.get("PATH", ""), hint=MINGW_INSTALL))
 
 
@@ -193,7 +195,7 @@ def cross_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_windows_tools(environment: Mapping[str, str]) -> Tools:
-    """mingw-w64's compilers (AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX if set) and dlltool. Raises ToolchainError with the command that
+    """mingw-w64's compilers and dlltool. Raises ToolchainError with the command that
     installs what is missing."""
     env = cross_environment(environment)
     dlltool = find_dlltool(environment)
@@ -202,7 +204,7 @@ def find_windows_tools(environment: Mapping[str, str]) -> Tools:
         raise ToolchainError(
             f"{env['CXX']} is not a compiler for {MINGW_TARGET}",
             cause=f"it is {tools.compiler}",
-            hint=f"unset AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX, or: {MINGW_INSTALL}",
+            hint=MINGW_INSTALL,
         )
     # its --version is the same for different builds
     digest = hashlib.sha256(dlltool.resolve().read_bytes()).hexdigest()

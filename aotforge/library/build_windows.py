@@ -1,11 +1,9 @@
 """Builds for Windows x86-64 with mingw-w64: the library and dl."""
 
-import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import output_lock, staged_folder
@@ -19,10 +17,10 @@ from aotforge.library.build_tools import (
     find_tools,
     find_windows_tools,
 )
-from aotforge.library.cmake_build import WORK, CMakeBuild, configure_and_build
+from aotforge.library.cmake_build import CMakeBuild, configure_and_build
 from aotforge.library.exports import exports_file
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests, inputs_key
-from aotforge.library.sources import DlManifest, dl_source
+from aotforge.run.step import WORK
 
 LIBRARY = "lib/aotriton_v2.dll"
 ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
@@ -34,29 +32,21 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
     root, tools = request.root, find_windows_tools(request.environment) if request.rootfs is None else None
 
     def install(staged: Path) -> dict[str, str]:
-        folder = staged / "work" / "dl"
-        dl = dl_source(root, cache=request.cache, folder=folder, environment=request.environment)
         build = CMakeBuild(
             name="runtime library for Windows",
             tools=tools,
-            folders={"AOTFORGE_DL_ORIGINAL": dl.original} if dl.original else {},
             settings={"CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/cmake/mingw.cmake"},
             compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
         )
         compiler = request.build(staged, build)
         check_dll(staged / "prefix" / LIBRARY, exported_names(root, request.api_level))
-        if dl.licence is not None:
-            target = staged / "prefix" / "share" / "licenses" / "aotriton" / "LICENSE.dlfcn-win32"
-            target.parent.mkdir(parents=True)
-            shutil.copyfile(dl.licence, target)
         shutil.rmtree(staged / "work")
-        return {"compiler": compiler, "dl": dl.name}
+        return {"compiler": compiler}
 
     inputs = inputs_key(
         platform="win_amd64",
         level=request.api_level,
         manifest=request.manifest.model_dump(mode="json"),
-        dl=hashlib.sha256((root / "manifests" / "dl.yaml").read_bytes()).hexdigest(),
         sources=request.sources,
         tools=request.identity(tools.identity if tools else ()),
     )
@@ -70,7 +60,8 @@ def exported_names(root: Path, level: str) -> frozenset[str]:
 
 
 def check_dll(path: Path, exports: frozenset[str]) -> None:
-    """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, or missing hardening."""
+    """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, no
+    hardening."""
     try:
         data = path.read_bytes()
         module = read_module(data)
@@ -96,47 +87,25 @@ def check_dll(path: Path, exports: frozenset[str]) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DlBuild:
-    """lib/dl.dll, lib/dl.lib (linkers that target MSVC), lib/libdl.dll.a (GNU linkers), lib/libdl.a and include/dlfcn.h below
-    `folder`; `digests` are their SHA-256 by path there. `source` names the sources."""
+def build_dl(root: Path, *, output: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Builds dl into `output`, which is replaced in one step; an earlier build there survives any failure.
 
-    folder: Path
-    source: str
-    digests: tuple[tuple[str, str], ...]
-
-
-def build_dl(
-    root: Path,
-    *,
-    output: Path,
-    cache: Path,
-    environment: Mapping[str, str] | None = None,
-    manifest: DlManifest | None = None,
-) -> DlBuild:
-    """Builds into `output`, which is replaced in one step; an earlier build there survives any failure.
-
-    `manifest` replaces the repository's dl.yaml. Raises ToolchainError, RuntimeBuildError, ManifestError, OutputError.
+    It has lib/dl.dll, lib/dl.lib (linkers that target MSVC), lib/libdl.dll.a (GNU linkers), lib/libdl.a and
+    include/dlfcn.h; returns their SHA-256 by path. Raises ToolchainError, RuntimeBuildError, OutputError.
     """
     env = cross_environment(os.environ if environment is None else environment)
     tools = find_tools(env)
-    with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work:
-        folder = Path(work) / "original"
-        source = dl_source(root, cache=cache, folder=folder, environment=env, manifest=manifest)
-        with staged_folder(output, known="lib/dl.dll") as staged:
-            configure_and_build(
-                root / "runtime" / "dl",
-                Path(work) / "objects",
-                tools,
-                {
-                    "CMAKE_SYSTEM_NAME": "Windows",
-                    "CMAKE_SYSTEM_PROCESSOR": "x86_64",
-                    "AOTFORGE_DL_ORIGINAL": str(source.original or ""),
-                },
-                environment=env,
-                install=staged,
-            )
-            if source.licence is not None:
-                (staged / "licences").mkdir()
-                shutil.copyfile(source.licence, staged / "licences" / "dlfcn-win32.txt")
-    return DlBuild(folder=output, source=source.name, digests=tuple(file_digests(output).items()))
+    with (
+        output_lock(output),
+        tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work,
+        staged_folder(output, known="lib/dl.dll") as staged,
+    ):
+        configure_and_build(
+            root / "runtime" / "dl",
+            Path(work) / "objects",
+            tools,
+            {"CMAKE_SYSTEM_NAME": "Windows", "CMAKE_SYSTEM_PROCESSOR": "x86_64"},
+            environment=env,
+            install=staged,
+        )
+    return file_digests(output)

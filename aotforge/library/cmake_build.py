@@ -6,20 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotforge.base.child_processes import tool_environment
-from aotforge.base.files import output_errors
+from aotforge.base.files import discard, output_errors
+from aotforge.base.machine import GIB
 from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
-from aotforge.formats.tree import input_tree, unpack_outputs
+from aotforge.formats.tree import input_tree
 from aotforge.library.build_tools import Tools, run_tool
-from aotforge.sandbox.executors.choose import choose_executor
-from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.step import GIB, OutputTail, Step, StepLimits
-
-WORK = "{work}"
-"""Placeholder for the step's working directory in a command line."""
+from aotforge.run.choose import choose_runner
+from aotforge.run.step import WORK, ExecutionTarget, Step, StepLimits
 
 _SECONDS = 1800.0
 _BYTES_PER_JOB = 3 * GIB // 4
+_OUTPUT_TAIL = 1 << 20
 _COMPILER = "compiler.txt"
 _DESCRIBE = 'set -e\n{ "${CXX:-c++}" --version | head -n 1; "${CXX:-c++}" -dumpmachine; } > "$WORK/out/%s"\n'
 
@@ -33,7 +31,8 @@ def cmake_commands(
     jobs: int | None,
     install: str | None,
 ) -> list[list[str]]:
-    """Commands that configure, build and, with a prefix `install`, install. `settings` are cache variables."""
+    """Commands that configure, build and, with a prefix `install`, install. `settings` are cache
+    variables."""
     configure = [cmake, "-S", source, "-B", objects, "-G", "Ninja"]
     configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
     commands = [configure, [cmake, "--build", objects, *(["--parallel", str(jobs)] if jobs else [])]]
@@ -43,7 +42,8 @@ def cmake_commands(
 
 
 def shell_script(commands: list[list[str]]) -> str:
-    """The commands, one after the other, until one fails. `$WORK` replaces `{work}`, whatever characters its value has."""
+    """The commands, one after the other, until one fails. `$WORK` replaces `{work}`, whatever characters its
+    value has."""
 
     def quoted(word: str) -> str:
         return '"$WORK"'.join(shlex.quote(part) if part else "" for part in word.split(WORK)) or "''"
@@ -61,8 +61,8 @@ def configure_and_build(
     environment: Mapping[str, str],
     install: Path | None = None,
 ) -> None:
-    """Configures, builds and, with `install`, installs on this machine; the folders stay for the next build. Raises ToolchainError,
-    RuntimeBuildError with the end of the failed command's output."""
+    """Configures, builds and, with `install`, installs on this machine; the folders stay for the next build.
+    Raises ToolchainError, RuntimeBuildError with the end of the failed command's output."""
     commands = cmake_commands(
         cmake=str(tools.cmake),
         source=str(source),
@@ -79,9 +79,9 @@ def configure_and_build(
 
 @dataclass(frozen=True, kw_only=True)
 class CMakeBuild:
-    """A build in an executor: `sources` are files by name below `{work}/in/source`; `folders` are copied too, by the CMake variable
-    that receives their path. `compilers` (CC, CXX) are added to the environment of a rootfs. Without a rootfs, `tools` of this
-    machine build in the caller's `environment`."""
+    """A build in an executor: `sources` are files by name below `{work}/in/source`; `folders` are copied too,
+    by the CMake variable that receives their path. `compilers` (CC, CXX) are added to the environment of a
+    rootfs. Without a rootfs, `tools` of this machine build in the caller's `environment`."""
 
     name: str
     sources: Mapping[str, Path] = field(default_factory=dict)
@@ -131,43 +131,42 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
 
     Raises RuntimeBuildError with the end of the output, LimitError, ExecutorError, OutputError.
     """
-    jobs = build.jobs or execution.executor.capacity().cpus
-    output = OutputTail()
+    jobs = build.jobs or execution.runner.capacity()[0]
+    output, folder = bytearray(), install.parent / f"{install.name}.outputs"
+
+    def on_output(_stream: str, data: bytes) -> None:
+        output.extend(data)
+        del output[:-_OUTPUT_TAIL]
+
     step = Step(
-        name=f"{build.name} ({execution.executor.name})",
+        name=f"{build.name} ({execution.runner.name})",
         command=("/bin/sh", "-c", build.script(jobs)),
         environment=build.variables(execution),
         inputs=build.inputs(),
-        outputs=("prefix",) if build.tools else ("prefix", _COMPILER),
+        outputs=folder,
+        on_output=on_output,
         limits=StepLimits(
             memory_bytes=2 * GIB + jobs * _BYTES_PER_JOB,
             processes=64 + 16 * jobs,
             seconds=_SECONDS,
-            scratch_bytes=2 * GIB,
         ),
     )
-    done = execution.executor.run(step, execution.rootfs, on_output=lambda _, data: output.add(data))
-    if done.status:
-        raise build_error(step.name, done.status, output.text(), kept=done.kept)
+    status = execution.runner.run(step, execution.rootfs)
+    if status:
+        raise build_error(step.name, status, output.decode("utf-8", "replace"))
     with output_errors(install):
-        folder = install.parent / f"{install.name}.outputs"
-        unpack_outputs(done.outputs, folder)
         (folder / "prefix").rename(install)
-        if build.tools is None:
-            compiler = " for ".join((folder / _COMPILER).read_text(encoding="utf-8").split("\n")[:2])
-            (folder / _COMPILER).unlink()
-        else:
-            compiler = build.tools.compiler
-        folder.rmdir()
-    return compiler
+        described = (folder / _COMPILER).read_text("utf-8") if build.tools is None else build.tools.compiler
+        discard(folder)
+    return " for ".join(described.split("\n")[:2])
 
 
 def local_execution(cache: Path) -> ExecutionTarget:
     """The local executor, after it removed what killed builds left."""
-    return ExecutionTarget(executor=choose_executor("local", cache=cache, observer=SILENT), rootfs=None)
+    return ExecutionTarget(runner=choose_runner("local", cache=cache, observer=SILENT), rootfs=None)
 
 
-def build_error(what: str, status: int, output: str, *, kept: str = "") -> RuntimeBuildError:
+def build_error(what: str, status: int, output: str) -> RuntimeBuildError:
     """The error for a failed build: its lines about errors, else its last ones."""
     lines = output.strip().splitlines()
     shown = [line for line in lines if "error" in line.lower()][:5] or lines[-5:]
@@ -175,5 +174,5 @@ def build_error(what: str, status: int, output: str, *, kept: str = "") -> Runti
     return RuntimeBuildError(
         "the runtime library did not build:\n  " + "\n  ".join(shown),
         cause=f"{what} exited with {status}",
-        hint=f"{hint}; to inspect it: {kept}" if kept else hint,
+        hint=hint,
     )

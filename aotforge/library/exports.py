@@ -1,7 +1,7 @@
 """Export table of the DLL: each symbol by mingw's and by MSVC's name.
 
-`python -m aotforge.library.exports` writes the table of every API level again after a change of compat/api_levels.yaml; a test does the same and
-compares. Needs clang.
+`python -m aotforge.library.exports` writes the table of every API level again after a change of
+compat/api_levels.yaml; a test does the same and compares. Needs clang.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import run_child, tool_environment
-from aotforge.base.yaml_reader import read_yaml
+from aotforge.base.manifest_reader import read_yaml
 from aotforge.errors import ToolchainError
 from aotforge.formats.api_level import feature_level
 
@@ -27,8 +27,10 @@ _MAKER = re.compile(r"^define [^\n]*@make_(\d+)\(.*?^}", re.MULTILINE | re.DOTAL
 _CALL = re.compile(rf"\bcall [^\n@]*{_SYMBOL}\(")
 _MEMBER = re.compile(r"^define [^\n]*@(_ZNK?8aotriton10TensorView\w+)\(", re.MULTILINE)
 _HEAD = """\
-; Exports of aotriton_v2.dll, written by `python -m aotforge.library.exports` from compat/api_levels.yaml: symbols as mingw mangles
-; them, then entry points by the names that MSVC gives them. Members of TensorView have no such: the compilers call those differently.
+; Exports of aotriton_v2.dll, written by `python -m aotforge.library.exports` from compat/api_levels.yaml: \
+symbols as mingw mangles
+; them, then entry points by the names that MSVC gives them. Members of TensorView have no such: the \
+compilers call those differently.
 LIBRARY aotriton_v2.dll
 EXPORTS
 """
@@ -40,7 +42,8 @@ def exports_file(level: str) -> Path:
 
 
 def exports_def(root: Path, level: str) -> str:
-    """The text of `exports_file` for a checkout and a feature level such as 0.13: `name` or `"MSVC's name" = symbol`.
+    """The text of `exports_file` for a checkout and a feature level such as 0.13: `name` or `"MSVC's name" =
+    symbol`.
 
     Raises ToolchainError without a clang that compiles the headers.
     """
@@ -51,7 +54,8 @@ def exports_def(root: Path, level: str) -> str:
     msvc = _compiled(root, unit, _MSVC, minor)
     mingw = _compiled(root, unit + _instances(facts), _MINGW, minor)
     symbols = dict(_entries(mingw))
-    # mingw has two symbols of a constructor, for a complete object and for a base; MSVC's callers expect the object as result
+    # mingw has two symbols of a constructor, for a complete object and for a base; MSVC's callers expect the
+    # object as result
     makers = {f"make_{i}": name for i, name in enumerate(classes)}
     plain = {*symbols.values(), *_MEMBER.findall(mingw), "aotforge_cpu_threads", "aotforge_launch"}
     plain |= {symbols[maker].replace("C1E", "C2E") for maker in makers}

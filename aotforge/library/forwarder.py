@@ -1,7 +1,7 @@
 """Forwarder: a Windows module under another name that forwards every export to the library.
 
-Windows loaders do not follow symlinks to one module: a copy under a second name would be loaded a second time, with
-globals of its own. With a forwarder, both names share the library's one state.
+Windows loaders do not follow symlinks to one module: a copy under a second name would be loaded a second
+time, with globals of its own. With a forwarder, both names share the library's one state.
 """
 
 import os
@@ -23,7 +23,8 @@ _LINK_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Forwarder:
-    """`module` is `<name>.dll`, `msvc` its import library `<name>.lib`, `gnu` `lib<name>.dll.a`; `names` are the forwarded exports."""
+    """`module` is `<name>.dll`, `msvc` its import library `<name>.lib`, `gnu` `lib<name>.dll.a`; `names` are
+    the forwarded exports."""
 
     module: Path
     msvc: Path
@@ -34,8 +35,8 @@ class Forwarder:
 def forwarder_definition(name: str, target: str, symbols: Sequence[Export]) -> str:
     """The module-definition file of `name` (a .dll), which forwards `symbols` to the module `target`.
 
-    Raises UnsupportedError for a module name with further dots, which would end the module's name in "module.symbol", for the
-    target's own name, and for symbols without a name.
+    Raises UnsupportedError for a module name with further dots, which would end the module's name in
+    "module.symbol", for the target's own name, and for symbols without a name.
     """
     for module in (name, target):
         if not _MODULE.fullmatch(module):
@@ -58,7 +59,8 @@ def forwarder_definition(name: str, target: str, symbols: Sequence[Export]) -> s
 def build_forwarder(
     library: Path, *, name: str, output: Path, environment: Mapping[str, str] | None = None
 ) -> Forwarder:
-    """Writes `name` (a .dll) with its two import libraries into `output`; it forwards everything that `library` exports.
+    """Writes `name` (a .dll) with its two import libraries into `output`; it forwards everything that
+    `library` exports.
 
     The bytes depend on names only. Raises ToolchainError, RuntimeBuildError, UnsupportedError, OutputError.
     """

@@ -22,8 +22,8 @@ _VALUE = re.compile(r"X\(op, (\w+), (\w+)\)")
 def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
     """Compare every operator that the library serves itself with the plans' operator of that name.
 
-    A plan may lack some: a profile need not have kernels for all. Raises InterfaceError naming the operator, both hashes
-    and both files.
+    A plan may lack some: a profile need not have kernels for all. Raises InterfaceError naming the operator,
+    both hashes and both files.
     """
     definition = root / DEFINITION
     library = library_operators(definition)
@@ -41,8 +41,8 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
 
 
 def library_operators(definition: Path) -> dict[str, Operator]:
-    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for another
-    file."""
+    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for
+    another file."""
     try:
         text = definition.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:

@@ -11,20 +11,16 @@ from pathlib import Path
 
 from aotforge.base.cache_folder import LIBRARIES, STAMP
 from aotforge.base.cache_trust import check_cache_name
-from aotforge.base.files import staged_folder
+from aotforge.base.files import errors_as, staged_folder, waiting_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive
+from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
-from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.owner import cache_errors
-from aotforge.sandbox.executors.step import RootFS
-from aotforge.sandbox.rootfs.cache_files import file_lock
+from aotforge.run.step import ExecutionTarget, RootFS
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
 _FORMAT = 2
@@ -37,13 +33,14 @@ _BOUNDS = TarFacts(sha256="", size=2**30, members=10_000)
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryBuild:
-    """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the shared library in it,
+    """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the
+    shared library in it,
     `digests` are the SHA-256 of all files by path there.
 
-    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change a
-    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for Linux needs
-    (e.g. "2.35"), `dl` names the sources of dl.dll for Windows. `fresh` is False when an earlier build
-    had the same inputs.
+    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything
+    that can change a file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol
+    version that a library for Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same
+    inputs.
     """
 
     prefix: Path
@@ -54,7 +51,6 @@ class LibraryBuild:
     fresh: bool
     compiler: str
     glibc: str = ""
-    dl: str = ""
 
     @property
     def soname(self) -> str:
@@ -71,9 +67,9 @@ class LibraryBuild:
 class LibraryRequest:
     """A build of `root`/runtime in `cache` at the API level `level` (default: the manifest's).
 
-    With a rootfs in `execution`, its tools build the library, and its digest is their identity; else this machine's. `environment`
-    (default: the process') gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored, because bytes must not
-    depend on them.
+    With a rootfs in `execution`, its tools build the library, and its digest is their identity; else this
+    machine's. `environment` (default: the process') gives PATH, CXX, CC and AOTFORGE_SOURCES; compiler
+    flags in it are ignored, because bytes must not depend on them.
     """
 
     root: Path
@@ -115,7 +111,8 @@ class LibraryRequest:
         return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
 
     def build(self, staged: Path, build: CMakeBuild) -> str:
-        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the compiler's description."""
+        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the
+        compiler's description."""
         zstd = unpack_zstd(
             self.manifest.zstd,
             cache=self.cache,
@@ -138,8 +135,8 @@ class LibraryRequest:
         return build_in_executor(self.execution or local_execution(self.cache), complete, staged / "prefix")
 
     def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
-        """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's prefix/ and returns the
-        notes. Processes may share the cache."""
+        """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's
+        prefix/ and returns the notes. Processes may share the cache."""
         folder = self.cache / LIBRARIES / inputs
 
         def found(*, fresh: bool) -> LibraryBuild | None:
@@ -166,7 +163,11 @@ class LibraryRequest:
             self._offer(inputs, folder)
             return done
         # the kernel releases the lock of a killed build
-        with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
+        hint = f"free some space in {self.cache}, or choose another folder with --cache; then build again"
+        with (
+            errors_as(CacheError, self.cache, hint=hint),
+            waiting_lock(folder.parent / f"{folder.name}.build"),
+        ):
             if (done := found(fresh=False)) is not None:
                 return done
             if self._fetch(inputs, folder):
@@ -190,7 +191,7 @@ class LibraryRequest:
             return False
         try:
             with staged_folder(folder) as staged:
-                read_archive([data], FolderSink(root=staged), bounds=_BOUNDS, top=None)
+                read_archive([data], FolderWriter(root=staged), bounds=_BOUNDS)
         except UnsafeArchiveError as error:
             self.shared.reject(_KIND, inputs, str(error))
             return False

@@ -1,7 +1,7 @@
 """Generated sources of the operator library: header, tables and exports, from the families' functions.
 
-As a program, `python -m aotforge.library.operator_functions KERNELS FOLDER` writes them into FOLDER, which exists; it needs nothing
-but the standard library.
+As a program, `python -m aotforge.library.operator_functions KERNELS FOLDER` writes them into FOLDER, which
+exists; it needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("launch", "ops", "tensor", "device", "type", "value")
 """First words of names that `aotforge_<name>` has in other headers."""
 _KEYWORDS = frozenset({
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto",
-    "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
-    "typedef", "union", "unsigned", "void", "volatile", "while", "and", "class", "new", "not", "or", "this", "stream",
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+        "extern", "float", "for", "goto",
+    "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static",
+        "struct", "switch",
+    "typedef", "union", "unsigned", "void", "volatile", "while", "and", "class", "new", "not", "or", "this",
+        "stream",
 })  # fmt: skip
 """Words of C and C++ that a parameter must not have, and the last parameter of every function."""
 _MOST_PARAMETERS, _MOST_AXES, _MOST_CORES, _MOST_VALUES, _MOST_OPTIONS = 8, 8, 4, 128, 64
@@ -80,7 +83,7 @@ def _check_names(found: Iterable[tuple[Function, Mapping[str, Operator], Path]])
         if not _IDENTIFIER.fullmatch(function.name) or function.name.split("_")[0] in _RESERVED:
             raise RulesError(
                 f"{file}: function {function.name!r} is not a valid name",
-                cause=f"C knows it as aotforge_{function.name}; its first word is none of {', '.join(_RESERVED)}",
+                cause=f"C knows it as aotforge_{function.name}; its first word is not {', '.join(_RESERVED)}",
                 hint="use lower-case letters, digits and single underscores",
             )
         if function.name in known:
@@ -204,7 +207,8 @@ def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
 
 
 def _stride_masks(function: Function, form: Form, operator: Operator) -> Iterator[str]:
-    """Initializers of the axes, by parameter, whose strides are values of the operator: batch axes, then core axes."""
+    """Initializers of the axes, by parameter, whose strides are values of the operator: batch axes, then core
+    axes."""
     names = {value.name for value in operator.values}
     batch, core = [0] * len(function.parameters), [0] * len(function.parameters)
     for place, parameter in _tensors(function):
@@ -215,7 +219,8 @@ def _stride_masks(function: Function, form: Form, operator: Operator) -> Iterato
 
 
 _DLPACK: Mapping[str, tuple[int, int]] = {
-    "i8": (0, 8), "i16": (0, 16), "i32": (0, 32), "i64": (0, 64), "u8": (1, 8), "u16": (1, 16), "u32": (1, 32), "u64": (1, 64),
+    "i8": (0, 8), "i16": (0, 16), "i32": (0, 32), "i64": (0, 64), "u8": (1, 8), "u16": (1, 16),
+        "u32": (1, 32), "u64": (1, 64),
     "fp16": (2, 16), "fp32": (2, 32), "fp64": (2, 64), "bf16": (4, 16), "i1": (6, 8),
 }  # fmt: skip
 """DLPack's type code and bits of an element type."""
@@ -342,12 +347,17 @@ def _exports(functions: Iterable[Function]) -> str:
 
 
 _HEADER = """\
-/* Functions of the operator library (find_package(aotforge_ops), target aotforge::ops). C and C++. Generated from kernels/.
+/* Functions of the operator library (find_package(aotforge_ops), target aotforge::ops). C and C++. \
+Generated from kernels/.
  *
- * Each queues its work on `stream`: a hipStream_t, CUstream or cudaStream_t of the tensors' device, null for the default stream of the
- * current device. 0: queued, or there is nothing to compute. Else nothing was launched, and aotforge_ops_error() has the reason; the number
- * is that of hipError_t and CUresult: 1 (InvalidValue) an argument is not valid; 101 (InvalidDevice) a tensor is on another device;
- * 209 (NoBinaryForGpu) no image pack has the device's arch; 303 (SharedObjectInitFailed) the driver is not installed; 801
+ * Each queues its work on `stream`: a hipStream_t, CUstream or cudaStream_t of the tensors' device, null \
+for the default stream of the
+ * current device. 0: queued, or there is nothing to compute. Else nothing was launched, and \
+aotforge_ops_error() has the reason; the number
+ * is that of hipError_t and CUresult: 1 (InvalidValue) an argument is not valid; 101 (InvalidDevice) a \
+tensor is on another device;
+ * 209 (NoBinaryForGpu) no image pack has the device's arch; 303 (SharedObjectInitFailed) the driver is not \
+installed; 801
  * (NotSupported) the installed images do not serve the call. Others as in docs/runtime.md. */
 #ifndef AOTFORGE_OPS_H
 #define AOTFORGE_OPS_H
@@ -367,7 +377,8 @@ extern "C" {{
 """
 
 _SOURCE = """\
-// Functions of the operator library: tables and entry points. Generated from kernels/ by aotforge/library/operator_functions.py.
+// Functions of the operator library: tables and entry points. Generated from kernels/ by \
+aotforge/library/operator_functions.py.
 #include <aotforge/ops.h>
 
 #include "ops/call.h"

@@ -49,7 +49,8 @@ def _bounds(kind: Kind, low: int | None, high: int | None) -> tuple[int, int]:
 
 
 class Cursor:
-    """Reads `data` from front to back. Every read past the end raises PackError with the file's name and the offset."""
+    """Reads `data` from front to back. Every read past the end raises PackError with the file's name and the
+    offset."""
 
     def __init__(self, data: bytes, *, file: str, start: int = 0) -> None:
         self._data = data
@@ -87,7 +88,8 @@ class Cursor:
     def items(
         self, kind: Kind, what: str, read: Callable[[], T], low: int = 0, high: int | None = None
     ) -> tuple[T, ...]:
-        """A count and that number of items; memory grows with what has been read, so no count can request more than the file has."""
+        """A count and that number of items; memory grows with what has been read, so no count can request
+        more than the file has."""
         return tuple(read() for _ in range(self.integer(kind, what, low, high)))
 
     def end(self) -> None:
@@ -102,7 +104,8 @@ class Cursor:
 
 
 class Writer:
-    """Appends integers and strings. A value that does not fit its field raises PackError and is never wrapped around."""
+    """Appends integers and strings. A value that does not fit its field raises PackError and is never wrapped
+    around."""
 
     def __init__(self, *, file: str) -> None:
         self._parts = bytearray()
@@ -150,14 +153,16 @@ class Writer:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a pack: its name in errors, its size in bytes, and the function that reads `size` bytes from `offset`."""
+    """A file of a pack: its name in errors, its size in bytes, and the function that reads `size` bytes from
+    `offset`."""
 
     name: str
     size: int
     _read: Callable[[int, int], bytes]
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`. Raises PackError, before anything is allocated, if the file is shorter."""
+        """Exactly `size` bytes from `offset`. Raises PackError, before anything is allocated, if the file is
+        shorter."""
         data = self._read(offset, size) if offset + size <= self.size else b""
         if len(data) != size:
             raise damaged(self.name, f"ends before byte {offset + size}")
@@ -170,7 +175,8 @@ def bytes_source(name: str, data: bytes) -> Source:
 
 
 def file_source(path: Path) -> Source:
-    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is not a regular file."""
+    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is not
+    a regular file."""
 
     def read(offset: int, size: int) -> bytes:
         try:

@@ -62,7 +62,8 @@ def _check_jobs(plan: Plan) -> None:
 def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
     """The number of scratch pointers that follow the planned parameters in the image's kernel arguments.
 
-    The runtime lays parameters out in order with natural alignment. Raises PackError when the code object expects another layout.
+    The runtime lays parameters out in order with natural alignment. Raises PackError when the code object
+    expects another layout.
     """
     planned, found = len(kernel.parameters), len(image.arguments)
     if found < planned:

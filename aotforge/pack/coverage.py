@@ -26,8 +26,8 @@ _NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class FirstCall:
-    """The largest first call of a kernel on an arch, in bytes: files `read` (container's index, dictionary, image), and what is `decoded`
-    of them (dictionary, image); `image` alone is what the driver loads."""
+    """The largest first call of a kernel on an arch, in bytes: files `read` (container's index, dictionary,
+    image), and what is `decoded` of them (dictionary, image); `image` alone is what the driver loads."""
 
     read: int
     decoded: int
@@ -36,9 +36,11 @@ class FirstCall:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCoverage:
-    """What a kernel serves on an arch: numbers of each key, and how many combinations of them have an image of their own.
+    """What a kernel serves on an arch: numbers of each key, and how many combinations of them have an image
+    of their own.
 
-    `general`: numbers of the keys whose combinations have a general image, which serves what the others do not.
+    `general`: numbers of the keys whose combinations have a general image, which serves what the others do
+    not.
     """
 
     kernel: str
@@ -75,7 +77,8 @@ def _words(keys: Iterable[tuple[str, tuple[int, ...]]]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PackCoverage:
-    """What a pack serves. `bytes` of its files; `first_bytes` are read once per process, by whatever call is the first."""
+    """What a pack serves. `bytes` of its files; `first_bytes` are read once per process, by whatever call is
+    the first."""
 
     pack: str
     archs: tuple[str, ...]

@@ -44,7 +44,8 @@ KINDS: tuple[Literal["multiple", "range"], ...] = ("multiple", "range")
 
 
 def encode_dispatch(table: DispatchTable, *, file: str) -> bytes:
-    """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a bound is exceeded."""
+    """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a
+    bound is exceeded."""
     out = Writer(file=file)
     for arch in out.items("u16", table.archs, "the arch count", 1, ARCH_LIMIT):
         out.string(arch, "arch")
@@ -108,7 +109,8 @@ def _write_kernel(
 
 
 def _predicate_lists(kernel: DispatchKernel) -> dict[tuple[Predicate, ...], int]:
-    """Number of each list of predicates, in the order of their first choices: hundreds of choices have one of a few."""
+    """Number of each list of predicates, in the order of their first choices: hundreds of choices have one of
+    a few."""
     lists = (choice.predicates for functional in kernel.functionals for choice in functional.choices)
     return {predicates: number for number, predicates in enumerate(dict.fromkeys(lists))}
 

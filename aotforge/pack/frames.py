@@ -1,9 +1,10 @@
 """Compression of a container: its dictionary, and zstd frames of one image each.
 
-The dictionary holds the parts of images that help most to compress the others. Maximum coverage, greedily: an image is a sequence of
-shingles (windows of 8 bytes at 4-byte steps, as instructions are 4 or 8 bytes), cut into chunks. Each step takes the chunk whose
-shingles, as far as no chosen chunk has them, occur in most other images. A chosen chunk costs little: it is stored once, in the
-dictionary, and its own image becomes a reference to it.
+The dictionary holds the parts of images that help most to compress the others. Maximum coverage, greedily: an
+image is a sequence of shingles (windows of 8 bytes at 4-byte steps, as instructions are 4 or 8 bytes), cut
+into chunks. Each step takes the chunk whose shingles, as far as no chosen chunk has them, occur in most other
+images. A chosen chunk costs little: it is stored once, in the dictionary, and its own image becomes a
+reference to it.
 """
 
 import heapq
@@ -49,7 +50,8 @@ def choose_dictionary(images: Sequence[bytes], limit: int) -> bytes:
     def gain(place: tuple[int, int]) -> int:
         return sum(uncovered.get(shingle, 0) for shingle in {*_shingles(chunks[place])})
 
-    # gains only fall, so a gain that is still the greatest after looking again is the greatest of all; with its place, also in ties
+    # gains only fall, so a gain that is still the greatest after looking again is the greatest of all; with
+    # its place, also in ties
     heap = [(-gain(place), place) for place in chunks]
     heapq.heapify(heap)
     chosen = []
@@ -110,7 +112,8 @@ class Encoder:
 def encode_frames(dictionary: bytes, compressor: Compressor, images: Sequence[bytes]) -> list[bytes]:
     """A frame for every image, in their order, compressed on all CPUs if there are many images.
 
-    zstd runs outside Python's lock, each thread has an encoder of its own, and a frame depends on its image and the dictionary only.
+    zstd runs outside Python's lock, each thread has an encoder of its own, and a frame depends on its image
+    and the dictionary only.
     """
     largest = max(map(len, images))
     threads = max(1, min(len(os.sched_getaffinity(0)), len(images) // _IMAGES_PER_THREAD))

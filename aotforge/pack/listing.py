@@ -66,7 +66,7 @@ def cat_image(path: Path, digest: str) -> bytes:
         raise UnknownNameError(
             f"{path} has {len(found)} images whose SHA-256 starts with {digest!r}"
             + (f": {several}" if found else ""),
-            hint="`./dev images.ls` lists the SHA-256 of every image; an unambiguous beginning will do",
+            hint="`./dev images` lists the SHA-256 of every image; an unambiguous beginning will do",
         )
     return opened.image(*next(iter(found.values())))
 

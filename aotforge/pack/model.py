@@ -19,8 +19,8 @@ FORMAT = 1
 class Compressor(Manifest):
     """Compression of containers, set in manifests/release.yaml.
 
-    `level` is zstd's (1 to 22), `dictionary_bytes` the largest decoded size of a container's dictionary: the runtime
-    decodes and verifies it before a container's first image, so it adds to the first launch's time.
+    `level` is zstd's (1 to 22), `dictionary_bytes` the largest decoded size of a container's dictionary: the
+    runtime decodes and verifies it before a container's first image, so it adds to the first launch's time.
     """
 
     level: Annotated[int, Field(ge=1, le=22)] = 19
@@ -37,7 +37,8 @@ class ImagePack:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEntry:
-    """A container's index entry: SHA-256 of the image; its frame at `offset`, `stored` bytes long, decodes to `size` bytes."""
+    """A container's index entry: SHA-256 of the image; its frame at `offset`, `stored` bytes long, decodes to
+    `size` bytes."""
 
     digest: bytes
     offset: int
@@ -67,7 +68,8 @@ class DispatchContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchChoice:
-    """An image for a functional: its number in the container's index, `threads` per workgroup, grid axes x first."""
+    """An image for a functional: its number in the container's index, `threads` per workgroup, grid axes x
+    first."""
 
     image: int
     symbol: str
@@ -88,7 +90,8 @@ class DispatchFunctional:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchKernel:
-    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg order."""
+    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg
+    order."""
 
     name: str
     operator: str
@@ -114,7 +117,7 @@ class DispatchTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedImage:
-    """One row of `images.ls`: an image and one call that it serves; sizes in bytes.
+    """One row of `images`: an image and one call that it serves; sizes in bytes.
 
     `tried` counts from 0 among the functional's choices, `key` are (operator value, number) pairs.
     """

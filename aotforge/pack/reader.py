@@ -12,12 +12,12 @@ from aotforge.pack.dispatch import decode_dispatch
 from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, DispatchTable, ImagePack
 from aotforge.pack.signature import SIZE_LIMIT as SIGNATURE_LIMIT
 from aotforge.pack.signature import Signature, decode_signature
-from aotforge.targets.backends import BACKENDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPack:
-    """A pack whose signature, dispatch data and container indexes have been read and agree; no image has been read yet."""
+    """A pack whose signature, dispatch data and container indexes have been read and agree, its images not
+    yet."""
 
     name: str
     signature: Signature
@@ -26,18 +26,14 @@ class OpenPack:
     sources: Mapping[str, Source]
 
     def image(self, container: str, number: int) -> bytes:
-        """One image, verified; reads the container's dictionary and that image's frame only. Raises PackError."""
+        """One image, verified; reads the container's dictionary and that image's frame only. Raises
+        PackError."""
         source, index = self.sources[container], self.indexes[container]
-        image = read_image(source, index.images[number], read_dictionary(source, index))
-        _check_loaded(source.name, image)
-        return image
+        return read_image(source, index.images[number], read_dictionary(source, index))
 
     def images(self, container: str) -> dict[bytes, bytes]:
         """Every image of a container by digest, verified. Raises PackError."""
-        images = read_images(self.sources[container], self.indexes[container])
-        for image in images.values():
-            _check_loaded(self.sources[container].name, image)
-        return images
+        return read_images(self.sources[container], self.indexes[container])
 
     def check_images(self) -> None:
         """Decodes and verifies every image. Raises PackError."""
@@ -45,20 +41,9 @@ class OpenPack:
             self.images(container)
 
 
-def _check_loaded(container: str, image: bytes) -> None:
-    """Raises PackError for an image of which a GPU would load other code than the verifier reads, or that prints: its format would
-    reach the verifier's C library."""
-    try:
-        for backend in BACKENDS.values():
-            backend.check_loaded(image)
-            if backend.makes_host_calls(image):
-                raise ValueError("it prints or asserts, which no image of a pack does")
-    except ValueError as error:
-        raise damaged(container, f"image {hashlib.sha256(image).hexdigest()}: {error}") from error
-
-
 def open_pack(path: Path) -> OpenPack:
-    """Opens the pack in a directory; images are read later, one by one. Raises PackError naming file and reason."""
+    """Opens the pack in a directory; images are read later, one by one. Raises PackError naming file and
+    reason."""
     try:
         present = [entry.name for entry in path.iterdir()]
     except OSError as error:

@@ -11,7 +11,8 @@ from aotforge.plan.model import Plan, PlannedFunctional, PlannedKernel
 
 
 def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | None = None) -> None:
-    """Decodes every image and compares the pack with its plan in both directions. Raises PackError at the first difference.
+    """Decodes every image and compares the pack with its plan in both directions. Raises PackError at the
+    first difference.
 
     With `images`, every choice must also hold exactly the bytes that its compile job made.
     """
@@ -33,7 +34,8 @@ def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | No
 
 
 def compare_dispatch(opened: OpenPack, plan: Plan) -> None:
-    """Compares everything by which calls are dispatched, in both directions, whatever the images. Raises PackError at the first difference."""
+    """Compares everything by which calls are dispatched, in both directions, whatever the images. Raises
+    PackError at the first difference."""
     operators = {o.name: o.interface_hash() for o in plan.operators}
     packed = opened.signature.operators
     for name in sorted(packed.keys() | operators.keys()):

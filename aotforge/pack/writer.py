@@ -37,7 +37,8 @@ def write_pack(
 
     The plan is the contract: PackError when an image is missing or not planned, when an operator lacks a
     step, when a code object takes other arguments than the plan passes, or when a bound of the format is
-    exceeded. `release` is recorded in `__signature__`. Equal input gives equal bytes in any order of `images`.
+    exceeded. `release` is recorded in `__signature__`. Equal input gives equal bytes in any order of
+    `images`.
     """
     compressor = compressor or Compressor()
     by_key = _by_key(plan, images)

@@ -1,7 +1,7 @@
 """Records of builds in the cache folder: stages, jobs, verdicts and their times.
 
-`<cache>/builds/<started>-<id>.json` is written when a build begins, every few seconds and when it ends. A running build holds a lock
-on its record, so one that was killed is recognised.
+`<cache>/builds/<started>-<id>.json` is written when a build begins, every few seconds and when it ends. A
+running build holds a lock on its record, so one that was killed is recognised.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class Stage:
 
 @dataclass(kw_only=True)
 class TimedJob:
-    """A job that was compiled, or an image that was executed. `began`: seconds after the build's begin, by the time at which the result
-    was received; None in records of earlier versions."""
+    """A job that was compiled, or an image that was executed. `began`: seconds after the build's begin."""
 
     label: str
     seconds: float
@@ -60,10 +59,10 @@ class TimedJob:
 
 @dataclass(kw_only=True)
 class BuildRecord:
-    """A build. `state`: running, finished, failed, interrupted, or killed. Times are seconds since 1970; `cpu_seconds` are of the
-    build and of its processes that have ended.
+    """A build. `state`: running, finished, failed, interrupted, or killed. Times are seconds since 1970.
 
-    `cached` and `known` are images and verdicts of caches, `shared` images that another build compiled meanwhile.
+    `cpu_seconds` are of the build and of its processes that have ended. `cached` and `known` are images and
+    verdicts of caches, `shared` images that another build compiled.
     """
 
     name: str
@@ -95,7 +94,8 @@ class BuildRecord:
     def line(self) -> str:
         """One line for people."""
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
-        images = f"{len(self.compiled)} compiled, {self.cached} cached; {len(self.executed)} executed, {self.known} known"
+        images = f"{len(self.compiled)} compiled, {self.cached} cached"
+        images += f"; {len(self.executed)} executed, {self.known} known"
         stage = (
             f"; {self.stages[-1].name} {self.done}/{self.total}"
             if self.state == "running" and self.stages
@@ -106,8 +106,10 @@ class BuildRecord:
 
 
 class RecordingObserver:
-    """Passes a build's events on and keeps them in its record, whose file is made with the first stage: what is refused before that leaves
-    nothing behind. A folder that cannot be written is not an error."""
+    """Passes a build's events on and keeps them in its record, whose file is made with the first stage.
+
+    A folder that cannot be written is not an error.
+    """
 
     def __init__(self, observer: BuildObserver, record: BuildRecord, file: Path) -> None:
         self._observer, self._record, self._file = observer, record, file
@@ -188,7 +190,7 @@ class RecordingObserver:
             self._write()
 
     def _write(self) -> None:
-        """In place of the earlier text: the lock is on the file, and half a text is only read from a killed build."""
+        """In place: the lock is on the file, and half a text is only read from a killed build."""
         began = self._written = time.monotonic()
         if self._lock is None or self._lock < 0:
             return
@@ -243,7 +245,7 @@ def _locked(file: Path) -> int:
 
 
 def _read(path: Path) -> BuildRecord | None:
-    """None for a record that is removed now, or of another format, or that a killed build has written in part."""
+    """None for a record that is removed, of another format, or written in part by a killed build."""
     try:
         with open_regular(path) as file:
             running = _is_locked(file.fileno())

@@ -1,4 +1,4 @@
-"""The build of a release, from rules to tarballs, and what it shares with a merge of shards."""
+"""The build of a release, from rules to tarballs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from aotforge.pipeline.images import (
     plans_verifier_digest,
     require_executors,
 )
-from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.requests import BuildRequest, PartRequest, ToolsRequest, WindowsRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.gates import archs_without_gate
 from aotforge.plan.model import Plan
@@ -42,29 +42,38 @@ from aotforge.release.existing_release import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
-from aotforge.sandbox.executors.choose import choose_execution_targets
-from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTargets
-from aotforge.sandbox.executors.step import KERNELS, RUNTIME
+from aotforge.release.model import AssembledRelease, PackInput, load_release_manifest, member_time
+from aotforge.run.choose import choose_execution_targets
+from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
 from aotforge.verify.verdict import VerifyEvent
 
-
-@dataclass(frozen=True, kw_only=True)
-class Package:
-    """The release in another format, with the names of its variants."""
-
-    format: str
-    folder: Path
-    variants: tuple[str, ...]
+_TO_LANES = "to lanes of registers"
+"""The end of `image_set.spills` without scratch."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AssembledReport:
-    """A release in its folder, with the plans of its packs."""
+class BuildReport:
+    """A release in its folder, with the plans of its packs.
+
+    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed`
+    on the virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh`).
+    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root
+    filesystems: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics.
+    """
 
     plans: tuple[Plan, ...]
-    release: Release
-    package: Package | None = None
+    release: AssembledRelease
+    compiled: int = 0
+    cached: int = 0
+    shared: int = 0
+    executed: int = 0
+    known: int = 0
+    damaged: tuple[str, ...] = ()
+    shared_cache: tuple[str, ...] = ()
+    spills: tuple[str, ...] = ()
+    executor: str
+    roots: tuple[tuple[str, str], ...]
+    compiler: str
 
     @property
     def images(self) -> int:
@@ -79,6 +88,17 @@ class AssembledReport:
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
+        same = (
+            "compiled",
+            "cached",
+            "shared",
+            "shared_cache",
+            "executed",
+            "known",
+            "damaged",
+            "spills",
+            "executor",
+        )
         return {
             "release": release.name,
             "folder": str(release.folder),
@@ -91,16 +111,9 @@ class AssembledReport:
             "development": release.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
-            **(
-                {"package": {**vars(self.package), "folder": str(self.package.folder)}}
-                if self.package
-                else {}
-            ),
+            **{name: getattr(self, name) for name in same},
+            "roots": dict(self.roots),
         }
-
-    def made(self) -> list[str]:
-        """Lines on how a new release was made."""
-        return []
 
     def lines(self) -> list[str]:
         """Lines of text."""
@@ -109,11 +122,7 @@ class AssembledReport:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
             size = sum(file.size for file in release.files) / 1e6
-            lines = [*self.made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
-        if self.package:
-            lines.append(
-                f"{self.package.format} in {self.package.folder}: {', '.join(self.package.variants)}"
-            )
+            lines = [*self._made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
         reasons = [f"development build: {reason}" for reason in release.development]
         if reasons:
             platform = parse_manylinux(release.platform.tag)
@@ -121,6 +130,25 @@ class AssembledReport:
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
         use = pytorch_use(self.plans, feature_level(level_of(release.name)))
         return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder, self.plans), *use]
+
+    def _made(self) -> list[str]:
+        """Lines on how a new release was made."""
+        shared = f", {self.shared} compiled by another build" if self.shared else ""
+        lines = [
+            f"{self.images} images of {', '.join(self.packs)}: "
+            f"{self.compiled} compiled, {self.cached} from the cache{shared}"
+        ]
+        if self.release.verified:
+            lines.append(f"all verified: {self.executed} executed, {self.known} known before")
+        lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
+        lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
+        moved = sum(text.endswith(_TO_LANES) for text in self.spills)
+        if moved:
+            lines.append(
+                f"{moved} images spill scalar registers to lanes of other registers, not to memory; "
+                "--json lists them"
+            )
+        return lines
 
 
 def _left_out(plans: Sequence[Plan]) -> list[str]:
@@ -135,7 +163,7 @@ def _left_out(plans: Sequence[Plan]) -> list[str]:
 
 
 def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
-    """A line on whether `check_gpu` succeeds, which PyTorch calls first; for archs of AOTriton's interface. `gate`: the API level's."""
+    """A line on whether `check_gpu` of API level `gate` succeeds, which PyTorch calls first."""
     known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
     lacking = archs_without_gate((served for plan in plans for served in plan.gates), known, gate)
     if not known:
@@ -159,7 +187,7 @@ def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
         return [f"next: ./dev coverage {release}"]  # nothing that a demo of attention or PyTorch could use
     return [
         f"next: ./dev demo --arch {plans[0].archs[0]} --release {release}",
-        f"      ./dev release.dropin --release {release} --pytorch-lib TORCH/LIB",
+        f"      ./dev dropin --release {release} --pytorch-lib TORCH/LIB",
     ]
 
 
@@ -168,66 +196,6 @@ def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:
     return [
         {name: getattr(file, name) for name in ("name", "size", "sha256", "tar_sha256")} for file in files
     ]
-
-
-_TO_LANES = "to lanes of registers"
-"""The end of `image_set.spills` without scratch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildReport(AssembledReport):
-    """A build. Numbers of images: `compiled`, `cached`, `shared` (compiled by another build meanwhile), `executed` on the
-    virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
-
-    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
-    were used: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics of shared caches.
-    """
-
-    compiled: int = 0
-    cached: int = 0
-    shared: int = 0
-    executed: int = 0
-    known: int = 0
-    damaged: tuple[str, ...] = ()
-    shared_cache: tuple[str, ...] = ()
-    spills: tuple[str, ...] = ()
-    executor: str
-    roots: tuple[tuple[str, str], ...]
-    compiler: str
-
-    def fields(self) -> dict[str, object]:
-        """JSON values."""
-        names = (
-            "compiled",
-            "cached",
-            "shared",
-            "shared_cache",
-            "executed",
-            "known",
-            "damaged",
-            "spills",
-            "executor",
-        )
-        counts = {name: getattr(self, name) for name in names}
-        return {**super().fields(), **counts, "roots": dict(self.roots)}
-
-    def made(self) -> list[str]:
-        """Lines on how a new release was made."""
-        shared = f", {self.shared} compiled by another build" if self.shared else ""
-        lines = [
-            f"{self.images} images of {', '.join(self.packs)}: "
-            f"{self.compiled} compiled, {self.cached} from the cache{shared}"
-        ]
-        if self.release.verified:
-            lines.append(f"all verified: {self.executed} executed, {self.known} known before")
-        lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
-        lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
-        moved = sum(text.endswith(_TO_LANES) for text in self.spills)
-        if moved:
-            lines.append(
-                f"{moved} images spill scalar registers to lanes of other registers, not to memory; --json lists them"
-            )
-        return lines
 
 
 class EventCounter:
@@ -263,9 +231,9 @@ class EventCounter:
 class ReleaseDraft:
     """A release that can be made: everything that can be refused before something slow begins was checked.
 
-    `manifest` is that of the request's API level, `images` that of image packs, which are the same at every level.
+    `manifest` is that of the API level, `images` that of image packs, which are the same at every level.
 
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
+    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, InterfaceError.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
@@ -289,11 +257,11 @@ class ReleaseDraft:
             prefix,
             epoch=self.epoch,
             licence=self.licence,
-            architectures=planned_architectures(self.request.root, self.plans),
-            verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
+            architectures=planned_architectures(self.request.checkout.architectures, self.plans),
+            verifier=plans_verifier_digest(self.request.checkout, self.plans) if verified else "",
         )
 
-    def find(self, prefix: Path) -> Release | None:
+    def find(self, prefix: Path) -> AssembledRelease | None:
         """The release that was made from the same inputs before."""
         if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
@@ -304,7 +272,7 @@ class ReleaseDraft:
         )
         return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
 
-    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> AssembledRelease:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
         return assemble_release(
             self.manifest,
@@ -319,8 +287,7 @@ class ReleaseDraft:
 
 
 def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
-    """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
-    complete."""
+    """Library, images, verdicts, packs, tarballs, which replace an earlier release. Raises AotforgeError."""
     draft = ReleaseDraft(request, observer=observer)
     notes: list[str] = []
 
@@ -334,7 +301,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         try:
             collect(request.cache, int(request.cache_limit * 2**30))
         except OutputError as error:  # the release is complete
-            note(f"the cache folder stays above --cache-limit: {error.what}")
+            note(f"the cache folder stays above cache-limit: {error.what}")
     return replace(report, shared_cache=tuple(notes))
 
 
@@ -353,7 +320,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         packs = []
         with (
             Cache(request.cache, shared) as cache,
-            cluster_of(request, shared, observer.note) as cluster,
+            cluster_of(request, observer.note) as cluster,
         ):
             builder = ImageBuilder(
                 request=request,
@@ -390,7 +357,7 @@ def build_library(
 
 
 def library_request(
-    request: BuildRequest, execution: ExecutionTarget, shared: SharedObjects = NOT_SHARED
+    request: BuildRequest | WindowsRequest, execution: ExecutionTarget, shared: SharedObjects = NOT_SHARED
 ) -> LibraryRequest:
     """The library of a build, compiled in `execution`."""
     return LibraryRequest(
@@ -404,21 +371,20 @@ def library_request(
     )
 
 
-def execution_targets(request: BuildRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
+def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
     """The request's executor with the root filesystems `roots`. Raises ExecutorError, ContainerError."""
     return choose_execution_targets(
         request.executor,
         request.root,
         roots=roots,
         cache=request.cache,
-        keep=request.keep,
         environment=request.environment,
         observer=observer,
     )
 
 
 def resolve_targets(
-    request: BuildRequest, roots: Sequence[str], *, observer: Observer
+    request: BuildRequest | PartRequest, roots: Sequence[str], *, observer: Observer
 ) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
     """The executor with `roots`, and one plan per pack for the compiler there.
 

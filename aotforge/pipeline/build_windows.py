@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.memory_sink import MemorySink
 from aotforge.formats.sums import SUMS, sums_bytes
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
@@ -22,12 +20,13 @@ from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
-from aotforge.pipeline.requests import BuildRequest
-from aotforge.release.layout import TOP, check_names
+from aotforge.pipeline.requests import WindowsRequest
+from aotforge.plan.checkout import Checkout
+from aotforge.release.layout import TOP, read_release_archive
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 from aotforge.release.wheels import write_windows_wheel
-from aotforge.sandbox.executors.step import WINDOWS
+from aotforge.run.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
 _NOTES = f"{TOP}/share/doc/aotriton/windows.txt"
@@ -37,7 +36,7 @@ _LISTED = (".zip", ".whl")
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """The zip file and the wheel of a build. `contents` is the SHA-256 of its list of members (`digest_members`).
+    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members (`digest_members`).
 
     `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
     """
@@ -65,7 +64,6 @@ class WindowsReport:
             "contents_sha256": self.contents,
             "fresh": self.fresh,
             "compiler": self.runtime.compiler,
-            "dl": self.runtime.dl,
             "images": [{"name": name, "size": size} for name, size in self.images],
         }
 
@@ -73,14 +71,14 @@ class WindowsReport:
         """Lines of text."""
         file = f"{self.size:>12,}  {self.file}" if self.fresh else f"{self.file} is up to date"
         images = [f"{size:>12,}  of it: lib/aotriton.images/{name}" for name, size in self.images]
-        hint = "without images: ./dev build --platform windows --images TARBALL-OR-RELEASE adds them"
+        hint = "without images: ./dev build.windows --images TARBALL-OR-RELEASE adds them"
         return [file, *(images or [hint]), f"{self.wheel.stat().st_size:>12,}  {self.wheel}"]
 
 
-def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport:
+def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
     """The library for Windows as a zip file, with the images of `request.images`, unchanged.
 
-    The default output is releases/dist/windows. Raises AotforgeError; an earlier file stays until the new one is complete.
+    The default output is releases/dist/windows; an earlier file stays until then. Raises AotforgeError.
     """
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     epoch = member_time(manifest, request.environment)
@@ -97,7 +95,7 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
         path = folder / str(name)
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        wheel = _wheel(folder, request.root, manifest, members, epoch)
+        wheel = _wheel(folder, request.checkout, manifest, members, epoch)
         fresh, sha256 = _put(path, members, epoch)
     return WindowsReport(
         release=manifest.name,
@@ -121,7 +119,7 @@ def _members(
     own = resources.files("aotforge.release")
     found = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}
     notes = own.joinpath("windows_notes.txt").read_text(encoding="utf-8")
-    found[_NOTES] = notes.replace("@release@", manifest.name).replace("@dl@", runtime.dl).encode()
+    found[_NOTES] = notes.replace("@release@", manifest.name).encode()
     found[f"{_LICENCES}/LICENSE"] = (root / "LICENSE").read_bytes()
     for name in ("zstd", "mingw-w64"):
         found[f"{_LICENCES}/LICENSE.{name}"] = own.joinpath(f"licences/{name}.txt").read_bytes()
@@ -131,11 +129,11 @@ def _members(
 
 
 def _wheel(
-    folder: Path, root: Path, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
+    folder: Path, checkout: Checkout, manifest: ReleaseManifest, members: Mapping[str, bytes], epoch: int
 ) -> Path:
     """Writes the library's wheel beside the zip: for the images of any arch."""
     archs: dict[str, list[str]] = {}
-    for arch, architecture in load_architectures(root / "manifests").amd.items():
+    for arch, architecture in checkout.architectures.amd.items():
         archs.setdefault(architecture.pack, []).append(arch)
     files = {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
     with output_errors(folder), tempfile.TemporaryDirectory(prefix=".aotforge-wheel-", dir=folder) as work:
@@ -144,7 +142,7 @@ def _wheel(
 
 
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
-    """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file and wheel in it."""
+    """Whether `path` is new, and its SHA-256. SHA256SUMS lists every zip file and wheel of the folder."""
     with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
@@ -161,8 +159,8 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
     return fresh, sha256
 
 
-def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
-    """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
+def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
+    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
@@ -179,7 +177,7 @@ def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
 def read_packs(source: Path) -> tuple[ImagePack, ...]:
     """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError."""
     if (source / SUMS).is_file():
-        return tuple(released.pack for released in read_release(source))
+        return tuple(released.pack for released in Release.open(source).packs())
     if (source / DISPATCH_FILE).is_file():
         return (read_pack(source.resolve()),)
     if source.is_file():
@@ -192,17 +190,17 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
 
 
 def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
-    sink = MemorySink(below=_IMAGES.removeprefix(f"{TOP}/") + "/")
+    packs: dict[str, dict[str, bytes]] = {}
+
+    def keep(entry: Entry) -> None:
+        path = entry.path
+        if entry.content is not None and f"{TOP}/{path.parent.parent}" == _IMAGES:
+            packs.setdefault(path.parent.name, {})[path.name] = entry.content.read()
+
     try:
-        check = check_names(source.name)
-        read_archive(file_chunks(source), sink, top=TOP, on_entry=check)
+        read_release_archive(source.name, source, keep)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
-    packs: dict[str, dict[str, bytes]] = {}
-    for name, data in sink.files.items():
-        pack, _, file = name.partition("/")
-        if file and "/" not in file:
-            packs.setdefault(pack, {})[file] = data
     if not packs:
         raise ReleaseError(
             f"{source} has no images",
@@ -219,7 +217,7 @@ def _check_interface(root: Path, pack: ImagePack) -> None:
         ours = served.get(operator.name)
         if ours is not None and ours.interface() != operator.interface():
             raise InterfaceError(
-                f"operator {operator.name}: {pack.name} was built for another interface than that of {root / DEFINITION}",
+                f"operator {operator.name}: {pack.name} has another interface than {root / DEFINITION}",
                 cause="the images were built from another commit of this repository",
                 hint="build them again: ./dev build --arch ...",
             )

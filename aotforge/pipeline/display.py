@@ -21,7 +21,7 @@ class BuildObserver(Observer, Protocol):
 
 
 class BuildDisplay(ExitStack):
-    """Shows stages, compile events and verdicts of a build on stderr; nothing when `quiet`, JSON lines when `events`."""
+    """Shows stages, compile events and verdicts on stderr; nothing when `quiet`, JSON lines when `events`."""
 
     def __init__(self, *, quiet: bool, events: bool = False) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Checks that images of a release are byte for byte what assembler and linker make of their texts.
 
-The emulator compares machine code with the text; what it does not read (segments, parts of the descriptor, metadata)
-decides on a GPU, too. Texts are assembled in workers: `python -m aotforge.pipeline.image_texts FD PARENT`.
+The emulator compares machine code with the text; what it does not read (segments, parts of the descriptor,
+metadata) decides on a GPU, too. Workers (`python -m aotforge.pipeline.image_texts FD PARENT`) assemble texts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECONDS = 120.0
 
 
 def check_texts(tasks: Sequence[ImageTask], *, jobs: int | None = None) -> None:
-    """Raises ReleaseError for an image of the virtual GPU's archs that its text does not make, ToolchainError."""
+    """Raises ReleaseError for an image of an emulated arch that its text does not make, ToolchainError."""
     emulated = [task for task in tasks if backend_of_arch(task.arch).executed_by == "virtual GPU"]
     if not emulated:
         return
@@ -50,7 +50,7 @@ def _check(pool: WorkerPool, task: ImageTask) -> None:
 def _fault(pool: WorkerPool, task: ImageTask) -> str:
     """Why the text does not give the image, '' when it does. Raises ToolchainError."""
     try:
-        answer: str | AotforgeError = pool.ask((task.arch, task.asm))
+        answer: str | AotforgeError = pool.request((task.arch, task.asm))
     except WorkerEnded as ended:
         return f"the assembler {ended.reason}" + (f": {ended.output}" if ended.output else "")
     if isinstance(answer, DecodeError):

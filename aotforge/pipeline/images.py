@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.architectures import Architecture, load_architectures
+from aotforge.base.architectures import Architecture, Architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
@@ -18,7 +18,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import PackError, VerifyError
+from aotforge.errors import PackError, UsageError, VerifyError
 from aotforge.library.interface import check_interfaces
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.pack.reader import open_files
@@ -27,25 +27,24 @@ from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ImagesRequest, PacksRequest
 from aotforge.pipeline.shared_cache import SharedVerdicts, cluster_of, shared_objects
-from aotforge.plan.families import load_families
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
-from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.run.step import ExecutionTarget
 from aotforge.targets.backends import BACKENDS, is_native, unexecutable
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
 
 if TYPE_CHECKING:
-    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
+    from aotforge.pipeline.cluster import Cluster
     from aotforge.verify.report import VerifyReport  # numpy: 80 ms of a no-op build
 
 
-def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def by_pack(architectures: Architectures, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Archs grouped by their image packs, in the packs' order. Raises ManifestError, UnknownNameError."""
-    architectures = load_architectures(root / "manifests")
     packs: dict[str, list[str]] = {}
     for arch in archs:
         packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
@@ -58,31 +57,32 @@ def make_plans(
     only: Only | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> tuple[Plan, ...]:
-    """One plan per image pack, in the packs' order. Raises what `plan_project` raises."""
+    """One plan per image pack, in the packs' order. Raises UsageError, and as `plan_project`."""
+    if not request.archs:
+        raise UsageError("--arch is missing", hint="--arch gfx908, or several: --arch gfx908,MI300X")
     return tuple(
-        plan_project(request.root, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
-        for archs in by_pack(request.root, request.archs)
+        plan_project(request.checkout, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
+        for archs in by_pack(request.checkout.architectures, request.archs)
     )
 
 
-def planned_architectures(root: Path, plans: Sequence[Plan]) -> dict[str, Architecture]:
-    """Properties of the plans' archs, by arch. Raises ManifestError."""
-    known = load_architectures(root / "manifests").architectures
-    return {arch: known[arch] for plan in plans for arch in plan.archs}
+def planned_architectures(known: Architectures, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    """Properties of the plans' archs, by arch."""
+    return {arch: known.architectures[arch] for plan in plans for arch in plan.archs}
 
 
-def plans_verifier_digest(kernels: Path, plans: Sequence[Plan]) -> str:
-    """SHA-256 of everything that decides the verdicts on the plans' images: virtual GPU, cases, references."""
+def plans_verifier_digest(checkout: Checkout, plans: Sequence[Plan]) -> str:
+    """SHA-256 of what decides the verdicts on the plans' images: virtual GPU, cases, references."""
     wanted = {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
-    folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
+    folders = {loaded.folder for loaded in checkout.families if loaded.family.name in wanted}
     return verifier_digest(
-        kernels, folders, natively=any(is_native(arch) for plan in plans for arch in plan.archs)
+        checkout.kernels, folders, natively=any(is_native(arch) for plan in plans for arch in plan.archs)
     )
 
 
 def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
-    """Checks that images of every arch can be executed here and that interpreters can be compiled; other archs pass with `unexecuted`.
+    """Checks that images of every arch can be executed here; other archs pass with `unexecuted`.
 
     Raises VerifyError, ToolchainError.
     """
@@ -101,7 +101,8 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
     unknown = {arch: reason for arch, reason in reasons.items() if reason and not unexecuted}
     if unknown:
         raise VerifyError(
-            f"images for {', '.join(unknown)} cannot be verified: {'; '.join(dict.fromkeys(unknown.values()))}",
+            f"images for {', '.join(unknown)} cannot be verified: "
+            + "; ".join(dict.fromkeys(unknown.values())),
             cause=f"the emulator implements {', '.join(emulated)}",
             hint="omit the arch, or make a development build: --unexecuted, which names it, or --no-verify",
         )
@@ -113,7 +114,7 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
 class ImageBuilder:
     """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine.
 
-    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts; `cluster` runs the jobs, None for this machine.
+    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts; `cluster` runs jobs.
     """
 
     request: ImagesRequest
@@ -122,7 +123,7 @@ class ImageBuilder:
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     device: bool = False
     shared: SharedObjects = NOT_SHARED
-    cluster: ClusterEngine | None = None
+    cluster: Cluster | None = None
 
     def compile(self, plan: Plan, cache: Cache) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
@@ -130,7 +131,7 @@ class ImageBuilder:
         return compile_plan(
             plan,
             kernels_root=self.request.kernels,
-            architectures=load_architectures(self.request.root / "manifests"),
+            architectures=self.request.checkout.architectures,
             cache=cache,
             jobs=self.request.jobs,
             limits=self.limits,
@@ -141,7 +142,7 @@ class ImageBuilder:
 
     def verify(self, plan: Plan, images: ImageSet) -> VerifyReport:
         """A verdict on every image. Raises what `verify_images` raises."""
-        from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+        from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms
 
         self.observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
         verdicts = None
@@ -150,28 +151,27 @@ class ImageBuilder:
                 plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
             )
             verdicts.fetch()
-        architectures = load_architectures(self.request.root / "manifests")
+        architectures = self.request.checkout.architectures
         if self.cluster:
-            return self.cluster.verify(
-                plan, images, architectures=architectures, observer=self.observer, device=self.device
+            report = self.cluster.verify(plan, images, architectures, self.observer, device=self.device)
+        else:
+            report = verify_images(
+                plan,
+                images,
+                kernels_root=self.request.kernels,
+                cache=self.request.cache,
+                architectures=architectures,
+                jobs=self.request.jobs,
+                on_event=self.observer.verdict,
+                on_stage=self.observer.stage,
+                device=self.device,
             )
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=self.request.kernels,
-            cache=self.request.cache,
-            architectures=architectures,
-            jobs=self.request.jobs,
-            on_event=self.observer.verdict,
-            on_stage=self.observer.stage,
-            device=self.device,
-        )
         if verdicts:
             verdicts.offer()
         return report
 
     def offer(self, plan: Plan, cache: Cache) -> None:
-        """Offers images and verdicts of a release that exists to the shared places, if the cache folder has all images of the plan."""
+        """Offers images and verdicts of a release that exists to the shared places, if the cache has all."""
         wanted = any(self.shared.wants(KIND, job.key) for job in plan.jobs)
         if wanted and all(cache.has(job.key) for job in plan.jobs):
             images = self.compile(plan, cache)
@@ -180,7 +180,7 @@ class ImageBuilder:
             ).offer()
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
-        """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError for an image that fails."""
+        """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError."""
         images = self.compile(plan, cache)
         if not verify or not is_executed(plan):
             return images, {}
@@ -254,7 +254,7 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
         files: dict[str, bytes] = {}
         with (
             Cache(request.cache, shared) as cache,
-            cluster_of(request, shared, observer.note) as cluster,
+            cluster_of(request, observer.note) as cluster,
         ):
             builder = ImageBuilder(
                 request=request, observer=observer, limits=limits, shared=shared, cluster=cluster

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
@@ -21,13 +19,13 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import (
-    MANIFEST,
     BuildTools,
     Origin,
     load_release_manifest,
     member_time,
 )
 from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
+from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key
 from aotforge.release.wheels import build_package, make_wheels
 
@@ -86,8 +84,8 @@ class ReleaseReport:
 def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
     """Everything up to a folder that can be published.
 
-    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated check; then
-    nothing is recorded.
+    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated
+    check; then nothing is recorded.
     """
     root = request.root
     # a missing key is reported at once instead of after an hour
@@ -95,13 +93,12 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
     built = build(
-        request.build(request.archs or load_architectures(root / "manifests").emulated),
+        request.build(request.archs or request.checkout.architectures.emulated),
         observer=observer,
     )
     if built.release.development and not request.development:
         raise _development(built)
-    library = replace(request.build(()), profile=None, platform="windows")
-    windows = build_windows(library, observer=observer) if request.windows else None
+    windows = build_windows(request.windows_library(), observer=observer) if request.windows else None
     extra = [windows.file] if windows else []
     roots = sorted({*built.roots, *(windows.roots if windows else ())})
     zstd = load_runtime_manifest(root / "manifests").zstd
@@ -187,7 +184,6 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
         cache=request.cache,
         jobs=request.jobs,
         development=request.development,
-        own=True,
     )
     require_ok(report)
     return report
@@ -195,8 +191,5 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
 
 def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
     """The record of the release in `folder`, and of the archives `extra`."""
-    manifest = json.loads((folder / MANIFEST).read_bytes())
-    tars = read_sums(folder / TAR_SUMS)
-    return make_record(
-        origin, manifest=manifest, tars=tars | {path.name: sha256_file(path) for path in extra}
-    )
+    tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
+    return make_record(origin, contents=Release.open(folder).contents, tars=tars)

@@ -17,18 +17,17 @@ from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.compare import archive_digest, compare_archives
-from aotforge.release.listed_files import is_release_file
 from aotforge.release.record import Record, differing_archives, load_record
+from aotforge.release.release import is_release_file
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")
-_KEPT = {"AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"}
+_KEPT = {"AOTFORGE_SOURCES", "AOTFORGE_PYTHON"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """The compared archives by name, and the number of images that were compiled, all from source. `published`: a folder with the same
-    archives, none where none was given."""
+    """The compared archives by name, and the number of compiled images. `published`: folder of the same."""
 
     release: str
     commit: str
@@ -52,8 +51,8 @@ class Reproduction:
 def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
     """Builds the release again and compares.
 
-    Raises ReproduceError when an archive differs, explained if the released files are available, when these differ, or when an image
-    was not compiled; ToolchainError, UnknownNameError and what the build raises.
+    Raises ReproduceError when an archive differs, explained if the released files are available, or when an
+    image was not compiled; ToolchainError, UnknownNameError and what the build raises.
     """
     record = load_record(request.root / "releases", request.release)
     if request.work:
@@ -90,7 +89,7 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
 
 
 def _make_empty(folder: Path) -> None:
-    """Makes a folder that must be empty: an older build in it would be taken as this one. Raises OutputError."""
+    """Makes a folder, which must be empty: an older build would be taken as this one. Raises OutputError."""
     with output_errors(folder):
         make_folders(folder)
         if any(folder.iterdir()):
@@ -116,11 +115,10 @@ def _clone(root: Path, commit: str, target: Path) -> None:
 def _build(
     request: ReproduceRequest, record: Record, platform: str, checkout: Path, output: Path
 ) -> dict[str, Any]:
-    linux = ["--arch", ",".join(record.archs), "--profile", record.profile]
-    command = [str(checkout / "dev"), "build", "--json", "--output", str(output)]
-    command += ["--version", record.release]
+    linux = ["build", "--arch", ",".join(record.archs), "--profile", record.profile]
+    command = [str(checkout / "dev"), *(linux if platform == "linux" else [f"build.{platform}"])]
+    command += ["--json", "--output", str(output), "--version", record.release]
     command += ["--cache", str(checkout.with_name("cache")), "--executor", record.executor]
-    command += linux if platform == "linux" else ["--platform", platform]
     given = {
         name: value
         for name, value in request.environment.items()
@@ -192,8 +190,7 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
 
 
 def _check_published(folder: Path, record: Record) -> None:
-    """Raises ReproduceError unless a folder has the recorded archives, and else only files of other kinds that releases have; OutputError
-    when it cannot be read."""
+    """Raises ReproduceError unless the only archives in a folder are the recorded ones; OutputError."""
     with output_errors(folder):
         paths = sorted(folder.iterdir())
     expected, lines = dict(record.tars), []

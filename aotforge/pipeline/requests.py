@@ -1,129 +1,144 @@
-"""Requests of the pipeline's programs. An annotated field is a flag of its tasks, with this help."""
+"""Requests of the pipeline's tasks. An annotated field is a flag of its tasks, with this help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-Archs = Annotated[tuple[str, ...], "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
+from aotforge.plan.checkout import Checkout
+
+Archs = Annotated[
+    tuple[str, ...],
+    "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs",
+]
 ONLY = "families, kernels or operators, e.g. flash, flash.bwd_dq or attn_bwd; several are separated by commas"
 Executor = Annotated[
     str,
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
     "that works",
 ]
-Keep = Annotated[bool, "keep a container whose step failed, and print how to enter it"]
+CACHE_TO = "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder"
+SETTING = "setting"
+"""Marks a field that is a key of aotforge.toml and no flag."""
+Version = Annotated[
+    str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
+]
 _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesRequest:
-    """Images of a profile for `archs`, which may need several image packs.
-
-    `root` is the checkout, `jobs` bounds worker processes (None: the machine decides).
-    """
+class Request:
+    """Every request: the checkout `root`, the cache, and the caller's `environment`."""
 
     root: Path
-    archs: Archs = ()
-    profile: Annotated[
-        str | None, "what to build: smoke, quick, core (the default) or full; see manifests/profiles.yaml"
-    ] = None
-    cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
+    cache: Annotated[Path, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
     ] = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def checkout(self) -> Checkout:
+        """The checkout's manifests and rules, for every stage of the task."""
+        return Checkout(self.root)
 
     @property
     def kernels(self) -> Path:
         """Folder of the kernel families."""
-        return self.root / "kernels"
+        return self.checkout.kernels
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesRequest(Request):
+    """Images of a profile for `archs`, which may need several image packs."""
+
+    archs: Archs = ()
+    profile: Annotated[
+        str | None, "smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRequest(ImagesRequest):
-    """Images that shared caches may have (docs/shared-cache.md); none by default.
-
-    `environment` is the caller's (AOTFORGE_CACHE_..., SOURCE_DATE_EPOCH, PATH).
-    """
+    """Images that shared caches may have (docs/scale.md) and a cluster may make; none by default."""
 
     cache_from: Annotated[
         str | None,
-        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder (default: AOTFORGE_CACHE_FROM)",
+        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder "
+        "(default: AOTFORGE_CACHE_FROM)",
     ] = None
     cache_to: Annotated[
         str | None,
-        "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder (default: AOTFORGE_CACHE_TO)",
+        CACHE_TO,
+        SETTING,
     ] = None
     cache_root: Annotated[
         Path | None,
-        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT)",
+        "root of trust of the cache to read from, a file",
+        SETTING,
     ] = None
     cache_keys: Annotated[
         Path | None,
-        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or "
-        "AOTFORGE_CACHE_KEY_TARGETS)",
+        "folder of the keys of the cache to write to",
+        SETTING,
     ] = None
     cache_limit: Annotated[
         float,
-        "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is written; "
-        "what was not used for longest is removed",
+        "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is "
+        "written; what was not used for longest is removed",
+        SETTING,
     ] = 20.0
-    engine: Annotated[
-        str,
-        "where images are compiled and verified: local (the default), or dask, on the workers of a Dask cluster "
-        "(docs/scale.md); dask needs --scheduler and --cache-to",
-    ] = "local"
-    scheduler: Annotated[str | None, "for --engine dask: tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"] = (
-        None
-    )
-    trust_network: Annotated[
-        bool,
-        "for --engine dask: also use tcp://HOST:PORT, without encryption and certificates; every user of the network and of "
-        "the cluster's machines can execute code as you",
-    ] = False
-    worker_minutes: Annotated[
-        float, "for --engine dask: minutes to wait while the cluster has no worker that can be used"
-    ] = 10.0
-    environment: Mapping[str, str] = field(default_factory=dict)
+    scheduler: Annotated[
+        str | None,
+        "Dask scheduler whose workers compile and verify, tls://HOST:PORT (docs/scale.md)",
+        SETTING,
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildRequest(CachedRequest):
-    """A release, the library for Windows, a shard, or a release merged from shards."""
+class ToolsRequest(Request):
+    """Compilers in an executor."""
+
+    executor: Executor = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRequest(CachedRequest, ToolsRequest):
+    """A part of a build's images, compiled and verified into the caches."""
+
+    part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
+    cache_to: Annotated[str | None, CACHE_TO] = None
+    only: Annotated[tuple[str, ...], ONLY] = ()
+    verify: Annotated[bool, "execute every image on the virtual GPU"] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest(CachedRequest, ToolsRequest):
+    """A release for Linux."""
 
     only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
-    version: Annotated[
-        str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
-    ] = None
+    version: Version = None
     output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (
         None
     )
-    platform: Annotated[
-        str, "linux, or windows: the library alone as a zip file, and with --images images built on Linux"
-    ] = "linux"
-    images: Annotated[
-        tuple[Path, ...],
-        "for --platform windows: image tarballs, pack folders or release folders, separated by commas",
-    ] = ()
     verify: Annotated[
         bool, "execute every image on the virtual GPU; without it the release is a development build"
     ] = True
     unexecuted: Annotated[
         bool, "pack images that no virtual GPU executes (NVIDIA): a development build that lists them"
     ] = False
-    format: Annotated[
-        str,
-        "release, or hf-kernel: also the operator library as a package for Hugging Face's kernels, beside the release "
-        "(docs/operator-library.md)",
-    ] = "release"
-    executor: Executor = "local"
-    keep: Keep = False
-    shard: Annotated[
-        str | None, "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file"
-    ] = None
-    gather: Annotated[
-        Path | None, "merge the shards in this folder into the release; nothing is compiled or executed"
-    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsRequest(ToolsRequest):
+    """The library for Windows as a zip file and a wheel, with images that were built on Linux."""
+
+    version: Version = None
+    output: Annotated[Path | None, _OUTPUT.format("/windows")] = None
+    images: Annotated[
+        tuple[Path, ...], "image tarballs, pack folders or release folders, separated by commas"
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +153,7 @@ class PacksRequest(CachedRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest(CachedRequest):
-    """Images of `archs` and `profile`, or those in the folder `release`, where `archs` selects from its archs."""
+    """Images of `archs` and `profile`, or those of the folder `release`, from which `archs` selects."""
 
     only: Annotated[tuple[str, ...], ONLY] = ()
     release: Annotated[
@@ -146,10 +161,6 @@ class VerifyRequest(CachedRequest):
     ] = None
     device: Annotated[
         bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
-    ] = False
-    unsandboxed: Annotated[
-        bool,
-        "execute images of a release of others as this user where they have no sandbox: for processors, on a GPU",
     ] = False
 
 
@@ -177,7 +188,6 @@ class ReleaseRequest(ImagesRequest):
     ] = False
     dry_run: Annotated[bool, "with --to: list what would be sent"] = False
     output: Annotated[Path | None, _OUTPUT.format("/finished")] = None
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, archs: tuple[str, ...]) -> BuildRequest:
         """The build of the Linux release for `archs`."""
@@ -185,6 +195,17 @@ class ReleaseRequest(ImagesRequest):
             root=self.root,
             archs=archs,
             profile=self.profile,
+            cache=self.cache,
+            jobs=self.jobs,
+            version=self.version,
+            executor=self.executor,
+            environment=self.environment,
+        )
+
+    def windows_library(self) -> WindowsRequest:
+        """The build of the library for Windows."""
+        return WindowsRequest(
+            root=self.root,
             cache=self.cache,
             jobs=self.jobs,
             version=self.version,
@@ -213,17 +234,7 @@ class ReproduceRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CiRequest:
-    """Jobs of continuous integration; what is not given comes from manifests/ci.yaml. `shards` fixes their number per pack."""
+class CiRequest(ImagesRequest):
+    """Jobs of continuous integration that compile parts of a build."""
 
-    root: Path
-    changed_since: Annotated[
-        str | None, "a git revision: only jobs that the difference from it can affect"
-    ] = None
-    archs: Annotated[
-        tuple[str, ...],
-        "arch or product, e.g. gfx908 or MI100; several are separated by commas (default: manifests/ci.yaml)",
-    ] = ()
-    profile: Annotated[str | None, "what is built (default: manifests/ci.yaml)"] = None
-    shards: Annotated[int | None, "shards per image pack (default: as many as the estimate needs)"] = None
-    executor: Annotated[str | None, "where things are compiled (default: manifests/ci.yaml)"] = None
+    minutes: Annotated[float, "minutes that a job may take, by the estimate"] = 5.0

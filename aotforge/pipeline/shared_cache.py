@@ -1,4 +1,4 @@
-"""Shared caches of a build: opened from its request; verdicts that come from them and go to them."""
+"""Shared caches and cluster of a request; verdicts that come from shared caches and go to them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
 from aotforge.compile.model import KernelImage
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import UnsupportedError
 from aotforge.pipeline.requests import CachedRequest
 from aotforge.plan.model import JobKey, Plan
 
-if TYPE_CHECKING:
-    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
+FROM_VARIABLE = "AOTFORGE_CACHE_FROM"
 
-ENGINES = ("local", "dask")
-FROM_VARIABLE, TO_VARIABLE = "AOTFORGE_CACHE_FROM", "AOTFORGE_CACHE_TO"
+if TYPE_CHECKING:
+    from aotforge.pipeline.cluster import Cluster
 
 
 @contextmanager
@@ -28,10 +27,10 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
     Raises PublishError without the keys of the place to write to, TrustError without a valid root of trust.
     """
     source = request.cache_from or request.environment.get(FROM_VARIABLE)
-    target = request.cache_to or request.environment.get(TO_VARIABLE)
+    target = request.cache_to
     if request.cache_limit < 0:
         raise UnsupportedError(
-            f"--cache-limit {request.cache_limit:g} is not a valid size", hint="--cache-limit 20, in GiB"
+            f"cache-limit = {request.cache_limit:g} is not a valid size", hint="cache-limit = 20, in GiB"
         )
     if not source and not target:
         yield NOT_SHARED
@@ -45,37 +44,25 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
         root=str(request.cache_root) if request.cache_root else None,
         keys=request.cache_keys,
         limit=int(request.cache_limit * 2**30),
-        environment=request.environment,
     )
     with open_shared_cache(places, note) as shared:
         yield shared
 
 
 @contextmanager
-def cluster_of(
-    request: CachedRequest, shared: SharedObjects, note: Callable[[str], None]
-) -> Iterator[ClusterEngine | None]:
-    """The cluster of the request's engine; None for this machine. It is connected when the first job is sent.
-
-    Raises UnknownNameError for an unknown engine, and what `open_cluster` raises.
-    """
-    if request.engine == "local":
+def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster | None]:
+    """The request's cluster, connected when the first job is sent; None for this machine. Raises as `open_cluster`."""
+    if not request.scheduler:
         yield None
         return
-    if request.engine not in ENGINES:
-        raise UnknownNameError(
-            f"unknown engine {request.engine!r}",
-            cause=suggest(request.engine, ENGINES),
-            hint="--engine local",
-        )
-    from aotforge.pipeline.cluster.engine import open_cluster  # noqa: PLC0415 - TUF, as above
+    from aotforge.pipeline.cluster import open_cluster  # noqa: PLC0415 - not for builds on one machine
 
-    with open_cluster(request, shared, note) as cluster:
+    with open_cluster(request.scheduler, request, note) as cluster:
         yield cluster
 
 
 class SharedVerdicts:
-    """Files of the verdict store that belong to a plan's images, between the cache folder and shared places."""
+    """Verdicts on a plan's images, between the cache folder and shared places."""
 
     def __init__(
         self,
@@ -86,15 +73,19 @@ class SharedVerdicts:
         cache: Path,
         shared: SharedObjects,
     ) -> None:
-        from aotforge.verify.verdict_store import VERSION, verdict_key  # noqa: PLC0415 - numpy: 80 ms of a no-op build
-        from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+        from aotforge.verify.verdict_store import VERSION, verdict_key  # noqa: PLC0415 - numpy: 80 ms
+        from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms
 
         self._tasks = {verdict_key(task): task for task in image_tasks(plan, images, kernels)}
         self._cache = cache
         self._shared = shared
         self._objects = ObjectCache(
-            cache=cache, kind=f"verdicts-{VERSION}", parse=lambda data, key: data, write=write_atomic, shared=shared
-        )  # fmt: skip
+            cache=cache,
+            kind=f"verdicts-{VERSION}",
+            parse=lambda data, key: data,
+            write=write_atomic,
+            shared=shared,
+        )
 
     def fetch(self) -> None:
         """Puts verdicts that the folder lacks into it. Raises CacheError, OutputError."""

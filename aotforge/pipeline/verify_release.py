@@ -18,13 +18,13 @@ from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
-from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.release.release import Release, ReleasedPack
 from aotforge.rules import GENERAL_SUFFIX
-from aotforge.sandbox.release_programs import check_consent, is_own_release
 from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.toolchain.triton import Toolchain
 from aotforge.verify.interpreter.dispatch import Use, rungs_below
@@ -59,8 +59,6 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             on_event=observer.verdict,
             on_stage=observer.stage,
             device=request.device,
-            own=is_own_release(request.release, request.root),
-            unsandboxed=request.unsandboxed,
         )
     if not request.archs:
         raise UnsupportedError(
@@ -70,7 +68,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
     plans = make_plans(request, only=Only(request.only))
     with (
         shared_objects(request, observer.note) as shared,
-        cluster_of(request, shared, observer.note) as cluster,
+        cluster_of(request, observer.note) as cluster,
     ):
         builder = ImageBuilder(
             request=request, observer=observer, device=request.device, shared=shared, cluster=cluster
@@ -91,31 +89,20 @@ def verify_release(
     on_event: OnEvent | None = None,
     on_stage: Callable[[str], None] | None = None,
     device: bool = False,
-    own: bool = False,
-    unsandboxed: bool = False,
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
-    Images for processors, and on a `device`, are executed if the release is this checkout's `own`, or `unsandboxed`; verdicts of others
-    are not stored: what executed them could be under their control. Raises ReleaseError
+    Raises ReleaseError
     for an archive that is missing, altered or damaged and for an arch that no pack has, PackError, RulesError for a kernel family that
-    this checkout does not have, ExecutorError as `check_consent`, and what `verify_tasks` raises.
+    this checkout does not have, and what `verify_tasks` raises.
     """
     wanted = frozenset(archs)
-    packs = [(released, open_files(released.pack)) for released in read_release(folder)]
+    packs = [(released, open_files(released.pack)) for released in Release.open(folder).packs()]
     if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
         raise ReleaseError(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
             hint=f"./dev verify --release {quote(str(folder))} without --arch",
         )
-    served = {arch for _, opened in packs for arch in opened.signature.archs}
-    if any(map(is_native, wanted or served)):
-        check_consent(
-            f"the images for processors of {folder.name}",
-            own=own, unsandboxed=unsandboxed, otherwise="--arch with the other archs",
-        )  # fmt: skip
-    if device:
-        check_consent(f"the images of {folder.name}", own=own, unsandboxed=unsandboxed)
     selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:
@@ -140,7 +127,6 @@ def verify_release(
                     on_event=on_event,
                     on_stage=on_stage,
                     device=device,
-                    keep=own,
                 )
             )
     return joined_report(reports)
@@ -149,7 +135,7 @@ def verify_release(
 def check_listed(released: ReleasedPack, opened: OpenPack) -> None:
     """Checks that MANIFEST.json lists exactly the pack's images. Raises ReleaseError."""
     held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
-    if released.listed is not None and (odd := sorted(held ^ released.listed)):
+    if odd := sorted(held ^ released.listed):
         raise ReleaseError(
             f"MANIFEST.json and {opened.name} hold different images: {odd[0]} is in one of them only",
             cause="they are of different builds",
@@ -221,7 +207,7 @@ def check_dispatch(opened: OpenPack, root: Path) -> None:
     names = [kernel.name for kernel in opened.dispatch.kernels] if profile != signature.profile else []
     try:
         plan = plan_project(
-            root, archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
+            Checkout(root), archs=signature.archs, profile=profile, only=Only(names), toolchain=_any_toolchain
         )
         compare_dispatch(opened, plan)
     except (PackError, UnknownNameError, UnsupportedError) as error:

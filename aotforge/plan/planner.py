@@ -2,23 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from aotforge.base.architectures import (
-    Architectures,
-    Profile,
-    Profiles,
-    check_archs,
-    load_architectures,
-    load_profiles,
-)
-from aotforge.base.hazards import Hazards, load_hazards
+from aotforge.base.architectures import Architectures, Profile, Profiles, check_archs
+from aotforge.base.hazards import Hazards
 from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.checks import check_family, check_kernel, check_source, check_steps
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.context import KernelContext, RulesLocation, read_signature
 from aotforge.plan.expand import expand_kernel, left_out
-from aotforge.plan.families import LoadedFamily, load_families
+from aotforge.plan.families import LoadedFamily
 from aotforge.plan.gates import served_gates
 from aotforge.plan.model import CompileJob, JobKey, LeftOut, Plan, PlannedKernel, json_digest
 from aotforge.plan.selection import ONLY_SUFFIX, Only, check_profiles, keep_of
@@ -27,38 +20,34 @@ from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 
 
 def plan_project(
-    root: Path,
+    checkout: Checkout,
     *,
     archs: Sequence[str],
     profile: str | None = None,
     only: Only | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> Plan:
-    """The plan of the project in `root` for one pack, from its kernels/, manifests/ and requirements/build.in.
+    """The plan of the checkout for one pack, from its kernels/, manifests/ and requirements/build.in.
 
     `only` selects kernels; the plan is then not complete. `toolchain` returns the compiler for the pinned version of
     Triton: this machine's, or a container's.
 
     Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
-    manifests = root / "manifests"
-    architectures = load_architectures(manifests)
-    profiles = load_profiles(manifests)
     # before the families are loaded: a misspelt name is reported at once
-    select_archs(architectures, archs)
-    select_profile(profiles, profile)
-    families = load_families(root / "kernels")
-    check_profiles(profiles, families, manifests / "profiles.yaml")
+    select_archs(checkout.architectures, archs)
+    select_profile(checkout.profiles, profile)
+    check_profiles(checkout.profiles, checkout.families, checkout.manifests / "profiles.yaml")
     return make_plan(
-        families,
-        SourceTree(root=root / "kernels"),
+        checkout.families,
+        SourceTree(root=checkout.kernels),
         archs=archs,
-        architectures=architectures,
-        profiles=profiles,
+        architectures=checkout.architectures,
+        profiles=checkout.profiles,
         profile=profile,
         only=only,
-        toolchain=toolchain(pinned_triton(root / "requirements" / "build.in")),
-        hazards=load_hazards(manifests),
+        toolchain=toolchain(pinned_triton(checkout.root / "requirements" / "build.in")),
+        hazards=checkout.hazards,
     )
 
 

@@ -2,8 +2,8 @@
 
 import fcntl
 import hashlib
+from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO
 
 from aotforge.base.files import make_folders, output_errors
 from aotforge.errors import TrustError
@@ -17,7 +17,8 @@ def fetch_file(
 ) -> Path:
     """The path of `name`'s bytes, in `folder` under their SHA-256. A download that was killed is resumed.
 
-    Raises TrustError when the store has other bytes, StoreError, OutputError when the folder cannot be written.
+    Raises TrustError when the store has other bytes, StoreError, OutputError when the folder cannot be
+    written.
     """
     path = folder / file.sha256
     partial = path.with_name(f"{path.name}.part")
@@ -55,7 +56,7 @@ def _is_downloaded(path: Path, sha256: str) -> bool:
         return False  # the download that replaces it reports what is wrong with the folder
 
 
-def _complete(reader: Reader, name: str, file: IndexedFile, part: BinaryIO, on_bytes: OnBytes) -> bool:
+def _complete(reader: Reader, name: str, file: IndexedFile, part: BufferedRandom, on_bytes: OnBytes) -> bool:
     """Downloads what `part` lacks; True when its bytes are the file's."""
     part.seek(0)
     digest = hashlib.file_digest(part, "sha256")

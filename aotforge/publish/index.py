@@ -1,25 +1,26 @@
 """The index as a TUF targets role (TUF specification 1.0, section 4.5), and its values.
 
-A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of an archive, and `release` of a
-SHA256SUMS, whose presence makes a release.
+A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of an archive, and `release`
+of a SHA256SUMS, whose presence makes a release.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, TypeAdapter
 from tuf.api.metadata import TargetFile, Targets
 
 from aotforge.errors import TrustError
+from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS
-from aotforge.formats.untrusted_tar import TarFacts
+from aotforge.formats.tar_reader import TarFacts
 
 FOLDER = "tuf"
 """Folder of the signed index in a store."""
 
-RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -30,9 +31,9 @@ _Count = Annotated[int, Field(ge=0)]
 class IndexedFile:
     """A file of a release: bytes, SHA-256 (hexadecimal), and `tar` of a .tar.gz."""
 
-    name: str
-    size: int
-    sha256: str
+    name: Annotated[str, Field(pattern=FILE_NAME)]
+    size: _Count
+    sha256: _Sha256
     tar: TarFacts | None = None
 
 
@@ -48,7 +49,7 @@ class Yank:
 class IndexedRelease:
     """A published release. `published` is ISO 8601, UTC; `development`: reasons against its use."""
 
-    name: str
+    name: Annotated[str, Field(pattern=RELEASE_NAME)]
     files: tuple[IndexedFile, ...]
     published: str
     verified: bool
@@ -98,8 +99,8 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRelease:
-    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which names all
-    the others, first, SHA256SUMS last."""
+    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which
+    names all the others, first, SHA256SUMS last."""
 
     name: str
     folder: Path
@@ -110,15 +111,13 @@ class LocalRelease:
 
 @dataclass(kw_only=True)
 class UploadStats:
-    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the same bytes.
-    Seconds are wall time; `bytes_sent` and `bytes_read` the bytes in each direction."""
+    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the
+    same bytes; `bytes_sent` and `bytes_read` the bytes in each direction."""
 
     sent: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     bytes_read: int = 0
-    seconds_sending: float = 0.0
-    seconds_reading: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -143,68 +142,39 @@ class Publication(UploadStats):
             return [*(f"would send {name}" for name in self.sent), summary]
         return [
             f"{self.release} is at {self.url}, index {self.index_version}: "
-            f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
-            f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed",
+            f"sent {self.bytes_sent} bytes, read back {self.bytes_read} bytes; "
+            f"{len(self.found)} files existed",
         ]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)  # later versions may add fields
-
-
-class _Tar(_Model):
-    sha256: _Sha256
-    size: _Count
-    members: _Count
-
-
-class _Release(_Model):
-    format: Literal[1]
-    published: str
-    verified: bool
-    development: tuple[str, ...] = ()
-    yanked: Yank | None = None
-
-
-class _Custom(_Model):
-    tar: _Tar | None = None
-    release: _Release | None = None
-
-
-class _Target(_Model):
-    path: Annotated[str, Field(pattern=f"^{RELEASE_NAME[1:-1]}/{FILE_NAME[1:-1]}$")]
-    length: _Count
-    sha256: _Sha256
-    custom: _Custom
+_RELEASE = TypeAdapter(IndexedRelease)
+_FORMAT = 1
 
 
 def read_index(targets: Targets) -> Index:
     """The index of a targets role. Raises TrustError for content that is signed but not valid."""
-    files: dict[str, list[IndexedFile]] = {}
-    releases: dict[str, _Release] = {}
-    for target in map(_target, targets.targets.values()):
-        release, _, name = target.path.partition("/")
-        tar = TarFacts(**dict(target.custom.tar)) if target.custom.tar else None
-        file = IndexedFile(name=name, size=target.length, sha256=target.sha256, tar=tar)
-        files.setdefault(release, []).append(file)
-        if name == SUMS and target.custom.release:
-            releases[release] = target.custom.release
-    indexed = []
-    for name, custom in sorted(releases.items()):
-        fields = {key: value for key, value in custom if key != "format"}
-        listed = tuple(sorted(files[name], key=lambda file: file.name))
-        indexed.append(IndexedRelease(name=name, files=listed, **fields))
-    return Index(version=targets.version, releases=tuple(indexed))
+    files: dict[str, list[dict[str, Any]]] = {}
+    described: dict[str, Mapping[str, Any]] = {}
+    for path, target in sorted(targets.targets.items()):
+        (release, _, name), custom = path.partition("/"), target.custom or {}
+        sha256, tar = target.hashes.get("sha256"), custom.get("tar")
+        files.setdefault(release, []).append(
+            {"name": name, "size": target.length, "sha256": sha256, "tar": tar}
+        )
+        if name == SUMS and "release" in custom:
+            described[release] = custom["release"]
+    releases = tuple(_release(name, files[name], fields) for name, fields in described.items())
+    return Index(version=targets.version, releases=releases)
 
 
-def _target(target: TargetFile) -> _Target:
-    fields = {"path": target.path, "length": target.length, "sha256": target.hashes.get("sha256", "")}
+def _release(name: str, files: list[dict[str, Any]], fields: Mapping[str, Any]) -> IndexedRelease:
     try:
-        return _Target.model_validate({**fields, "custom": target.custom or {}})
-    except ValidationError as error:
-        first = error.errors()[0]
+        if fields["format"] != _FORMAT:
+            raise ValueError(f"its format is {fields['format']!r}, not {_FORMAT}")
+        return _RELEASE.validate_python({**fields, "name": name, "files": files})
+    except (ValueError, KeyError, TypeError) as error:
         raise TrustError(
-            f"the index entry of {target.path!r} is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            f"the index entry of {name!r} is not valid: {error}",
             cause="it was signed by another program, or by a later version of this one",
             hint="update aotforge, or inform the publisher",
         ) from None
@@ -218,8 +188,9 @@ def index_targets(index: Index) -> dict[str, TargetFile]:
             path = f"{release.name}/{file.name}"
             custom: dict[str, Any] = {"tar": asdict(file.tar)} if file.tar else {}
             if file.name == SUMS:
-                described = _Release.model_validate({**vars(release), "format": 1})
-                custom["release"] = described.model_dump(mode="json", exclude_none=True)
+                fields = {key: value for key, value in asdict(release).items() if value is not None}
+                custom["release"] = {"format": _FORMAT, **fields}
+                del custom["release"]["name"], custom["release"]["files"]
             more = {"custom": custom} if custom else {}
             targets[path] = TargetFile(file.size, {"sha256": file.sha256}, path, more)
     return targets

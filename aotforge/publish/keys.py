@@ -1,7 +1,7 @@
 """Ed25519 signing keys of an index, and the roots that name them.
 
-A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of valid keys.
-Private keys never enter a repository or a store; readers get the newest root.
+A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of
+valid keys. Private keys never enter a repository or a store; readers get the newest root.
 """
 
 import os
@@ -54,12 +54,8 @@ class KeySet:
                 raise PublishError(
                     f"{count} of our keys count for {role!r} by root {root.version}, {threshold} are needed",
                     cause="the key is missing, or was replaced by a rotation",
-                    hint=f"name the folder with the keys (--keys, {FOLDER_VARIABLE}) or set {_variable(role)}",
+                    hint=f"name the folder of keys (--keys, {FOLDER_VARIABLE})",
                 )
-
-
-def _variable(role: str) -> str:
-    return f"AOTFORGE_KEY_{role.upper()}"
 
 
 def verify(kind: type[S], data: bytes, delegator: Root | None = None) -> Metadata[S]:
@@ -101,25 +97,18 @@ def next_root(old: Metadata[Root], data: bytes, where: str) -> Metadata[Root]:
 
 
 def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
-    """Keys from a folder (the argument, else AOTFORGE_KEYS), else from AOTFORGE_KEY_<ROLE> (PEM text) with the root in
-    the file AOTFORGE_ROOT. Raises PublishError, TrustError."""
-    if folder is None and FOLDER_VARIABLE in environment:
-        if "\n" in environment[FOLDER_VARIABLE]:  # a key, which must not be shown
-            hint = f"PEM text belongs in {_variable('targets')} etc."
-            raise PublishError(f"{FOLDER_VARIABLE} names no folder", hint=hint)
-        folder = Path(environment[FOLDER_VARIABLE])
-    if folder is not None:
-        return _from_folder(folder)
-    texts = {role: text for role in ROLES if (text := environment.get(_variable(role), ""))}
-    if not texts or ROOT_VARIABLE not in environment:
+    """Keys and roots of a folder: the argument, else AOTFORGE_KEYS. Raises PublishError, TrustError."""
+    named = environment.get(FOLDER_VARIABLE, "")
+    if "\n" in named:  # a key, which must not be shown
+        hint = f"{FOLDER_VARIABLE}=FOLDER with the keys as files"
+        raise PublishError(f"{FOLDER_VARIABLE} names no folder", hint=hint)
+    if folder is None and not named:
         raise PublishError(
             "there are no keys to sign the index with",
-            cause=f"neither --keys, {FOLDER_VARIABLE}, nor AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP "
-            f"with {ROOT_VARIABLE} are set",
+            cause=f"neither --keys nor {FOLDER_VARIABLE} is set",
             hint="`./dev release.keys --create FOLDER` makes new ones",
         )
-    signers = {role: (_signer(text.encode(), _variable(role)),) for role, text in texts.items()}
-    return KeySet(roots=(_read(Path(environment[ROOT_VARIABLE])),), signers=signers)
+    return _from_folder(folder or Path(named))
 
 
 def create_keys(
@@ -149,7 +138,8 @@ def create_keys(
 
 
 def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
-    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the new one.
+    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the
+    new one.
 
     The old key stays in the folder: until readers have the new root, the index is signed with both.
     Raises PublishError.

@@ -5,12 +5,13 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from tuf.api.metadata import Metadata, Timestamp
+
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import PublishError, UnknownNameError, suggest
-from aotforge.formats.untrusted_file import parse_json
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, Publication, Yank
-from aotforge.publish.keys import KeySet
+from aotforge.publish.keys import KeySet, metadata_errors
 from aotforge.publish.repository import LIMIT, TIMESTAMP, change_index, put_or_compare
 from aotforge.publish.stores.store import Reader, Store
 from aotforge.publish.trust import TrustedIndex
@@ -60,8 +61,8 @@ def mirror(
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
-    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same keys. One who trusts an older
-    root than the one before ours cannot read the copy.
+    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same
+    keys.
 
     Existing objects are read and compared. Raises PublishError, TrustError.
     """
@@ -83,35 +84,22 @@ def mirror(
     return done
 
 
-def _version(timestamp: bytes, where: str) -> int:
-    try:
-        version = parse_json(timestamp)["signed"]["version"]
-        if type(version) is not int:
-            raise ValueError(version)
-        return version
-    except (ValueError, KeyError, TypeError):
-        raise PublishError(
-            f"{where} is not a valid timestamp",
-            cause="another file was put there",
-            hint="remove it, then mirror again",
-        ) from None
-
-
 def _check_not_newer(store: Store, trusted: TrustedIndex) -> str | None:
-    """The token of the mirror's timestamp. Raises PublishError for a newer index, which must not be rolled back."""
-    found = store.load(TIMESTAMP, limit=LIMIT)
+    """The token of the mirror's timestamp. Raises PublishError for a newer index: it is never rolled back."""
+    found, ours = store.load(TIMESTAMP, limit=LIMIT), trusted.metadata[TIMESTAMP]
     if found is None:
         return None
-    data, token = found
-    copied = trusted.metadata[TIMESTAMP]
-    version, ours = _version(data, f"{store.url}/{TIMESTAMP}"), _version(copied, "the source's")
-    if version > ours or (version == ours and data != copied):
+    with metadata_errors(
+        f"{store.url}/{TIMESTAMP} is not a valid timestamp", hint="remove it, then mirror again"
+    ):
+        theirs, own = (Metadata[Timestamp].from_bytes(data).signed.version for data in (found[0], ours))
+    if theirs > own or (theirs == own and found[0] != ours):
         raise PublishError(
-            f"{store.url} has index {version}, the source has {ours}",
+            f"{store.url} has index {theirs}, the source has {own}",
             cause="source and mirror were mixed up, or the mirror is also published to directly",
             hint="mirror in the other direction, or to another place",
         )
-    return token
+    return found[1]
 
 
 def _number(name: str) -> int:
@@ -119,7 +107,7 @@ def _number(name: str) -> int:
 
 
 def _copy_index(trusted: TrustedIndex, store: Store) -> None:
-    """Roots from the trusted one on, then the rest, timestamp last: an older root of the source could name any keys."""
+    """Roots from the trusted one on, then the rest, timestamp last."""
     roots = sorted((name for name in trusted.metadata if ".root." in name), key=_number)
     others = [name for name in trusted.metadata if name not in {TIMESTAMP, *roots}]
     for name in (*roots, *others):

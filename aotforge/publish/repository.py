@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Targets, Timestamp
+from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets, Timestamp
 from tuf.repository import Repository
 
 from aotforge.errors import PublishError, TrustError
@@ -19,11 +19,8 @@ from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
-SIGNED_AT = "aotforge-signed-at"
-"""An additional field of the timestamp role: time of signing (ISO 8601, UTC), for clients whose clock is behind."""
-
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
-"""Validity of the signed index; publishing or `release.renew` signs it again."""
+"""Validity of the signed index; publishing or `release.publish --renew` signs it again."""
 
 LIMIT = 16 * 1024 * 1024
 _CHANGED = "it was changed, or signed by other keys than the root names"
@@ -79,7 +76,7 @@ class StoreRepository(Repository):
                 f"the index at {self._store.url} is signed by a key that your newest root replaces",
                 cause="the key for targets was rotated since; its holder may have added or changed entries",
                 hint="compare the entries (`./dev release.list --json`) with your records; then `./dev "
-                "release.renew` signs them with the new key, and `./dev release.yank` marks foreign ones",
+                "release.publish --renew` signs them with the new key, and `./dev release.yank` marks unknown ones",
             )
 
     def write(self, index: Index) -> None:
@@ -95,7 +92,9 @@ class StoreRepository(Repository):
     def open(self, role: str) -> Metadata[Any]:
         """The metadata of a role; version 0 in a new store, which `close` increments."""
         if role not in self._metadata:
-            made = {"targets": Targets, "snapshot": lambda: Snapshot(meta={}), "timestamp": Timestamp}[role]()
+            made: Signed = {"targets": Targets(), "snapshot": Snapshot(meta={}), "timestamp": Timestamp()}[
+                role
+            ]
             made.version = 0
             if isinstance(made, Timestamp):
                 made.snapshot_meta.version = 0
@@ -108,7 +107,6 @@ class StoreRepository(Repository):
         md.signed.expires = self._now + timedelta(days=DAYS[role])
         if role == Timestamp.type:
             md.signed.version += 1
-            md.signed.unrecognized_fields[SIGNED_AT] = self._now.isoformat()
             self._store.compare_and_swap(TIMESTAMP, self._sign(md), token=self._token)
             return
         for _ in range(1000):

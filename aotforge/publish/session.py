@@ -65,15 +65,17 @@ def open_index(
         raise InstallError(
             f"{reader.url} is the folder of one release, not a place of published releases",
             cause="an installation checks the publisher's signed index, which a build does not have",
-            hint=f"./dev release.dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or publish it: "
-            f"./dev release.publish {quote(reader.url)} --to PLACE",
+            hint=f"./dev dropin --release {quote(reader.url)} --pytorch-lib TORCH/LIB, or "
+            "publish it: "
+            f"./dev release.publish --folder {quote(reader.url)} --to PLACE",
         )
     anchor = trusted_root(root, checkout, environment)
     return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)
 
 
 def open_store(url: str) -> Store:
-    """A place to publish to, without contacting it. Raises StoreError for an address that cannot be published to."""
+    """A place to publish to, without contacting it. Raises StoreError for an address that cannot be
+    published to."""
     if url.startswith("s3://"):
         return _s3(url, anonymous=False)
     if url.startswith(("http://", "https://")):
@@ -106,7 +108,7 @@ def _folder(url: str) -> Path:
 
 def _s3(url: str, *, anonymous: bool) -> Store:
     try:
-        from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes a third of a second to import
+        from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes 0.3 s
     except ModuleNotFoundError as error:  # the wheel does not require it
         raise StoreError(
             ErrorKind.REFUSED,

@@ -1,6 +1,7 @@
 """The signed index as clients read it: TUF's client workflow (section 5), by python-tuf.
 
-Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a rollback.
+Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a
+rollback.
 """
 
 import hashlib
@@ -8,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -23,20 +24,18 @@ from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
 from aotforge.publish.index import FOLDER, Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
-from aotforge.publish.repository import LIMIT, SIGNED_AT, TIMESTAMP
-from aotforge.publish.stores.reading import read_metadata
+from aotforge.publish.repository import LIMIT, TIMESTAMP
+from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import ErrorKind, OnBytes, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")
 """The project's own root of trust in a checkout, once it has published something."""
 
 _CONFIG = UpdaterConfig(targets_max_length=LIMIT, snapshot_max_length=LIMIT, prefix_targets_with_hash=False)
-_SKEW = timedelta(days=1)
-_TIME = "%Y-%m-%d %H:%M UTC"
 _MIRROR = "nothing was installed; use another mirror, and inform the publisher"
 _ORIGINAL = "use the original place, or have the mirror brought up to date"
 _EXPIRED = "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead"
-_RENEW = "check the clock; the publisher signs again with `./dev release.renew`"
+_RENEW = "check the clock; the publisher signs again with `./dev release.publish --renew `"
 _DISTRUSTED = (
     (tuf.DownloadLengthMismatchError, "a file of the index is longer than its signer stated", _MIRROR),
     (tuf.ExpiredMetadataError, _EXPIRED, _RENEW),
@@ -64,7 +63,8 @@ def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str
         raise TrustError(
             "there is no root of trust to check the index with",
             cause=f"{COMMITTED_ROOT} is missing: this checkout has published nothing",
-            hint=f"get root.json from the publisher by a way that you trust, then --root FILE or {ROOT_VARIABLE}=FILE",
+            hint="get root.json from the publisher by a way that you trust, then --root FILE or "
+            f"{ROOT_VARIABLE}=FILE",
         ) from None
     read_root(data, str(path))
     return data
@@ -85,7 +85,8 @@ def trusted_index(
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> TrustedIndex:
-    """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified metadata.
+    """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified
+    metadata.
 
     Raises TrustError; StoreError when the place cannot be read, or is too slow.
     """
@@ -94,7 +95,6 @@ def trusted_index(
     with output_errors(folder), waiting_lock(folder), _trust_errors(reader, fetcher):
         url = f"{reader.url}/{FOLDER}/"
         Updater(str(folder), url, fetcher=fetcher, config=_CONFIG, bootstrap=root).refresh()
-        _check_clock(folder / "timestamp.json", reader)
         return _read_verified(folder)
 
 
@@ -124,27 +124,16 @@ class _Fetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         name = url[len(self._reader.url) + 1 :]
-        pieces = self._pieces(name)
-        first = next(pieces)  # errors must be raised here, before the caller begins to read
-        return (piece for part in ([first], pieces) for piece in part)
-
-    def _pieces(self, name: str) -> Iterator[bytes]:
-        started = False
-        self._on_bytes(0)
         try:
-            for piece in read_metadata(self._reader, name):
-                started = True
-                self._on_bytes(len(piece))
-                yield piece
-            if not started:
-                yield b""
+            data = read_small(self._reader, name, limit=LIMIT)
         except StoreError as error:
-            # the newest root is found by requesting one too many; buckets without list permission answer that with 403
-            probed = not started and name.endswith(".root.json")
-            if probed and error.kind in {ErrorKind.MISSING, ErrorKind.DENIED}:
+            # the newest root is found by requesting one too many; buckets that cannot be listed answer 403
+            if name.endswith(".root.json") and error.kind in {ErrorKind.MISSING, ErrorKind.DENIED}:
                 raise tuf.DownloadHTTPError(error.what, 404) from None
             self.error = error
             raise tuf.DownloadError(error.what) from None
+        self._on_bytes(len(data))
+        return iter([data])
 
 
 @contextmanager
@@ -156,26 +145,6 @@ def _trust_errors(reader: Reader, fetcher: _Fetcher) -> Iterator[None]:
         if isinstance(error, tuf.DownloadError) and not isinstance(error, tuf.DownloadLengthMismatchError):
             raise fetcher.error or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
         cause, hint = next(found for kind, *found in _DISTRUSTED if isinstance(error, kind))
-        now = datetime.now(UTC).strftime(_TIME)
-        raise _distrust(reader, str(error), cause.format(now=now), hint) from None
-
-
-def _distrust(reader: Reader, what: str, cause: str, hint: str) -> TrustError:
-    return TrustError(f"the index at {reader.url} cannot be trusted: {what}", cause=cause, hint=hint)
-
-
-def _check_clock(timestamp: Path, reader: Reader) -> None:
-    """Compares the clock with the verified timestamp: with a clock that is behind, an expired index would look valid."""
-    signed = json.loads(timestamp.read_bytes())["signed"].get(SIGNED_AT)
-    try:
-        made = datetime.fromisoformat(signed) if signed else None
-    except (TypeError, ValueError):
-        made = None
-    now = datetime.now(UTC)
-    if made and made - now > _SKEW:
-        raise _distrust(
-            reader,
-            f"it was signed on {made.strftime(_TIME)}, which is in the future",
-            f"this machine's clock shows {now.strftime(_TIME)} and is behind",
-            "set the clock, then run the same command again",
-        )
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        what = f"the index at {reader.url} cannot be trusted: {error}"
+        raise TrustError(what, cause=cause.format(now=now), hint=hint) from None

@@ -1,7 +1,6 @@
 """Publication of a release: check locally, upload and read back every file, change the index."""
 
 import hashlib
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,11 +29,12 @@ def publish_release(
     allow_development: bool = False,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
-    """Publishes the release in `folder`. Repeating it changes nothing; an interrupted publication is completed.
+    """Publishes the release in `folder`. Repeating it changes nothing; an interrupted publication is
+    completed.
 
-    Readers see the release with its index, after every byte was read back and compared. `dry_run` writes nothing.
-    Raises PublishError when the store refuses or holds other bytes under the release's names, TrustError when the
-    index in the store belongs to other keys.
+    Readers see the release with its index, after every byte was read back and compared. `dry_run` writes
+    nothing. Raises PublishError when the store refuses or holds other bytes under the release's names,
+    TrustError when the index in the store belongs to other keys.
     """
     total = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
     checking = byte_counter(on_progress, "checking", total)
@@ -47,7 +47,6 @@ def publish_release(
         keys.require(repository.root())
         repository.check_not_revoked()
         _check_published(repository.index, release)
-        _check_unrelated(store, release)
         publication = Publication(
             release=release.name,
             url=store.url,
@@ -89,7 +88,6 @@ def upload_object(
 
     Raises PublishError for other bytes; StoreError.
     """
-    started = time.monotonic()
     try:
         if sent := store.size(name) is None:
             if content is None:
@@ -105,7 +103,6 @@ def upload_object(
         sent = False
     (stats.sent if sent else stats.found).append(name)
     stats.bytes_sent += file.size if sent else 0
-    middle = time.monotonic()
     digest, size = hashlib.sha256(), 0
     for chunk in store.read(name):
         digest.update(chunk)
@@ -114,8 +111,6 @@ def upload_object(
         if size > file.size:
             break
     stats.bytes_read += size
-    stats.seconds_sending += middle - started
-    stats.seconds_reading += time.monotonic() - middle
     if (size, digest.hexdigest()) == (file.size, file.sha256):
         return
     if not sent:
@@ -130,7 +125,7 @@ def upload_object(
 def _other_bytes(store: Store, name: str) -> PublishError:
     return PublishError(
         f"{store.url}/{name} exists with other bytes",
-        cause="another release was published, or begun, under this name; published objects are never replaced",
+        cause="another release was published, or begun, under this name; objects are never replaced",
         hint=_NEW_REVISION,
     )
 
@@ -145,22 +140,6 @@ def _check_published(index: Index, release: LocalRelease) -> None:
                 cause="it was built again with other inputs, or files were added",
                 hint=f"{_NEW_REVISION}; published objects are never replaced",
             )
-        if (published.verified, published.development) != (release.verified, release.development):
-            raise PublishError(
-                f"{release.name} is published with other marks than its manifest has",
-                cause="another holder of the online keys changed its entry in the index",
-                hint="compare the index with a mirror; rotate the keys if they were stolen",
-            )
-
-
-def _check_unrelated(store: Store, release: LocalRelease) -> None:
-    ours = {f"{release.name}/{file.name}" for file in release.files}
-    if unrelated := sorted(set(store.names(f"{release.name}/")) - ours):
-        raise PublishError(
-            f"{store.url}/{unrelated[0]} does not belong to this release",
-            cause="publication of another build of it was begun there",
-            hint="remove what does not belong, or publish a new revision",
-        )
 
 
 def _iso(time: datetime) -> str:

@@ -13,14 +13,15 @@ from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
+from aotforge.release.contents import list_contents
 from aotforge.release.existing_release import check_not_verified, check_replaceable, find_release, write_stamp
-from aotforge.release.layout import assembly_tree, images_tree, manifest_json, runtime_tree
+from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import (
     MANIFEST,
+    AssembledRelease,
     ImageRecord,
     PackInput,
     PlatformTag,
-    Release,
     ReleaseFile,
     ReleaseManifest,
 )
@@ -40,7 +41,7 @@ def assemble_release(
     epoch: int,
     inputs: str,
     unverified: bool = False,
-) -> Release:
+) -> AssembledRelease:
     """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it up to date.
 
     The folder is staged, read back, compared and moved into place in one step. `inputs` is `inputs_digest` of the
@@ -63,10 +64,10 @@ def assemble_release(
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
             tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
-            document = manifest_json(manifest.name, packs, platform.tag, development, tars)
-            sums = _write_sums(staged, document, tars)
+            contents_file = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
+            sums = _write_sums(staged, contents_file, tars)
             _for_distinct(contents, lambda name: check_tar_gz(staged / name, contents[name], digests[name]))
-            release = Release(
+            release = AssembledRelease(
                 name=manifest.name,
                 folder=folder,
                 files=tuple(

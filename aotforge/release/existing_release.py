@@ -24,7 +24,8 @@ from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
-from aotforge.release.model import MANIFEST, Release, ReleaseManifest
+from aotforge.release.contents import parse_contents
+from aotforge.release.model import MANIFEST, AssembledRelease, ReleaseManifest
 
 _FORMAT = 2
 
@@ -63,7 +64,7 @@ def inputs_digest(
     return digest.hexdigest()
 
 
-def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Release | None:
+def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
     """The release in `output` when it was made of exactly these inputs and every file still has its digest, else None."""
     folder = output / manifest.name
     try:
@@ -83,7 +84,7 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
     return release
 
 
-def write_stamp(release: Release, inputs: str) -> None:
+def write_stamp(release: AssembledRelease, inputs: str) -> None:
     """Records the digest of the inputs that `release` was made of."""
     fields = asdict(release)
     del fields["folder"], fields["fresh"]
@@ -95,12 +96,12 @@ def _stamp(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.stamp.json"
 
 
-def _read_stamp(folder: Path) -> tuple[str, Release]:
+def _read_stamp(folder: Path) -> tuple[str, AssembledRelease]:
     """Digest of the inputs, which covers the format, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
     with open_regular(_stamp(folder)) as file:
         stamp = parse_json(file.read())
     fields = stamp["release"] | {"folder": folder, "fresh": False}
-    return stamp["inputs"], TypeAdapter(Release).validate_python(fields)
+    return stamp["inputs"], TypeAdapter(AssembledRelease).validate_python(fields)
 
 
 def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:
@@ -146,8 +147,8 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = parse_json(read_regular(folder / MANIFEST))["verified"] is True
-    except (OSError, ValueError, KeyError, TypeError):
+        verified = parse_contents(read_regular(folder / MANIFEST)).verified
+    except (OSError, ValueError):
         return  # no release there, or one that cannot pass for verified
     if verified:
         raise OutputError(

@@ -8,17 +8,15 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder, write_atomic
-from aotforge.errors import ReleaseError, SignatureError
+from aotforge.errors import SignatureError
 from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
 from aotforge.release.coverage_document import coverage_document
-from aotforge.release.listed_files import FETCH, check_digests, check_listed_files
 from aotforge.release.model import (
     COVERAGE,
-    MANIFEST,
     PROVENANCE,
     RELEASE_JSON,
     SBOM,
@@ -27,8 +25,8 @@ from aotforge.release.model import (
     Origin,
     ReleaseFile,
 )
-from aotforge.release.reader import read_release
-from aotforge.release.release_json import check_described_files, load_release_json, release_json_bytes
+from aotforge.release.release import FETCH, Release
+from aotforge.release.release_json import describe_release
 from aotforge.release.signing import (
     check_sums,
     open_statement,
@@ -64,12 +62,9 @@ def finalize_release(
     SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`, called with
     the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
     """
-    sums = read_sums(build / SUMS)
-    check_digests(build, sums, hint="build again: ./dev build")
-    manifest = parse_json(read_regular(build / MANIFEST))
-    if not isinstance(manifest, dict):
-        raise ReleaseError(f"{build / MANIFEST} is not a valid manifest")
-    archives = [build / name for name in sorted(sums) if name != TAR_SUMS]
+    made = Release.open(build)
+    made.check_files()
+    archives = [build / name for name in sorted(made.sums) if name != TAR_SUMS]
     tars = read_sums(build / TAR_SUMS)
     folder = output / origin.release
     with output_lock(folder), staged_folder(folder) as staged, output_errors(staged):
@@ -79,10 +74,13 @@ def finalize_release(
         zips = {path.name: sha256_file(path) for path in extra if path.suffix == ".zip"}
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
-        packs = read_release(build)
+        packs = made.packs()
+        resources = {one.pack.name: one.resources for one in packs}
         write_atomic(staged / COVERAGE, coverage_document(origin.release, [one.pack for one in packs]))
-        document = release_json_bytes(origin, plans=plans, packs=packs, manifest=manifest, files=described)
-        write_atomic(staged / RELEASE_JSON, document)
+        description = describe_release(
+            origin, plans=plans, resources=resources, contents=made.contents, files=described
+        )
+        write_atomic(staged / RELEASE_JSON, description.encoded())
         write_atomic(staged / SUMS, sums_bytes({path.name: sha256_file(path) for path in staged.iterdir()}))
         files = tuple(_described(path, tars, origin) for path in sorted(staged.iterdir()))
         if key is not None:
@@ -96,33 +94,36 @@ def finalize_release(
     return FinalizedRelease(folder=folder, files=files, signed=key is not None, fresh=fresh)
 
 
-def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple[str, ...]:
+def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> Release:
     """Compares every file with SHA256SUMS and, with `key`, the sums with signature and provenance statement.
 
-    Returns the file names. Raises ReleaseError, SignatureError.
+    Raises ReleaseError, SignatureError.
     """
-    sums = check_listed_files(folder)
-    if RELEASE_JSON in sums:
-        check_described_files(folder, load_release_json(folder), sums)
+    release = Release.open(folder)
+    release.check_files()
     if key is not None:
-        _check_signatures(folder, sums, key)
-    return tuple(sums)
+        _check_signatures(release, key)
+    return release
 
 
-def _check_signatures(folder: Path, sums: Mapping[str, str], key: Ed25519PublicKey) -> None:
-    for name in (SIGNATURE, PROVENANCE, SIGSTORE):
-        if not (folder / name).is_file():
+def _check_signatures(release: Release, key: Ed25519PublicKey) -> None:
+    folder, files = release.folder, {}
+    for name in (SUMS, SIGNATURE, PROVENANCE, SIGSTORE):
+        try:
+            files[name] = read_regular(folder / name)
+        except OSError as error:
             cause = "the release was not signed, or the file was lost"
-            raise SignatureError(f"{folder} has no {name}", cause=cause, hint=FETCH)
-    check_sums(read_regular(folder / SUMS), read_regular(folder / SIGNATURE), key)
-    statement = parse_json(open_statement(read_regular(folder / PROVENANCE), key))
+            raise SignatureError(f"{folder} has no {name}", cause=cause, hint=FETCH) from error
+    check_sums(files[SUMS], files[SIGNATURE], key)
+    statement = parse_json(open_statement(files[PROVENANCE], key))
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
-    if subjects != dict(sums) | {SUMS: sha256_file(folder / SUMS)}:
+    cause = "files of two releases were mixed"
+    if subjects != dict(release.sums) | {SUMS: release.digest}:
         what = f"{folder / PROVENANCE} lists different files than {SUMS}"
-        raise SignatureError(what, cause="files of two releases were mixed", hint=FETCH)
-    if read_regular(folder / SIGSTORE) != sigstore_bundle(read_regular(folder / PROVENANCE), key):
+        raise SignatureError(what, cause=cause, hint=FETCH)
+    if files[SIGSTORE] != sigstore_bundle(files[PROVENANCE], key):
         what = f"{folder / SIGSTORE} is not the bundle of {PROVENANCE} and this key"
-        raise SignatureError(what, cause="files of two releases were mixed", hint=FETCH)
+        raise SignatureError(what, cause=cause, hint=FETCH)
 
 
 def _described(path: Path, tars: Mapping[str, str], origin: Origin) -> ReleaseFile:

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
 from aotforge.errors import ReleaseError
-from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.model import ReleaseManifest
-from aotforge.release.reader import read_release
-from aotforge.release.wheels import LICENCES, read_runtime
+from aotforge.release.release import Release
+from aotforge.release.wheels import LICENCES
 from aotforge.rules import Function, Option, OptionalInput
 from aotforge.targets.backend import Backend
 from aotforge.targets.backends import backend_of_arch
@@ -52,13 +51,14 @@ def write_hf_kernel(
     functions: Sequence[Function],
     folder: Path,
 ) -> tuple[str, ...]:
-    """Replaces `folder` by the package of the release in `build`, checked. Returns the names of its variants.
+    """Replaces `folder` by the package of the release in `build`. Returns the names of its variants.
 
     `packs`: archs of each image pack. Equal releases give equal bytes. Raises ReleaseError, OutputError.
     """
-    runtime, platform = read_runtime(build)
-    images = {one.pack.name: one.pack.files for one in read_release(build, packs=packs)}
-    variants = list(hf_variants(manifest, packs, functions, runtime, images, platform))
+    release = Release.open(build)
+    images = {one.pack.name: one.pack.files for one in release.packs(packs)}
+    runtime = release.files(release.runtime)
+    variants = list(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
     with output_lock(folder), staged_folder(folder) as staged:
         written: dict[bytes, Path] = {}
         for variant in variants:
@@ -71,7 +71,6 @@ def write_hf_kernel(
                     else:
                         path.write_bytes(data)
                         written[data] = path
-        check_hf_kernel(staged)
     return tuple(variant.name for variant in variants)
 
 
@@ -126,7 +125,7 @@ def _unusable(what: str) -> ReleaseError:
     return ReleaseError(
         what,
         cause="the release was made from other kernels, or no family declares a function",
-        hint="build it again: ./dev build --arch gfx908 --format hf-kernel",
+        hint="build it again: ./dev build --arch gfx908",
     )
 
 
@@ -148,26 +147,6 @@ def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]
 
 def _digest(data: bytes) -> str:
     return base64.b64encode(hashlib.sha256(data).digest()).decode("ascii")
-
-
-def check_hf_kernel(folder: Path) -> None:
-    """Compares all files of the package's variants with their digests. Raises ReleaseError naming the first that differs."""
-    variants = sorted((folder / "build").iterdir())
-    for variant in variants:
-        listed = parse_json(read_regular(variant / METADATA))["digest"]["files"]
-        present = {path.relative_to(variant).as_posix() for path in variant.rglob("*") if not path.is_dir()}
-        different = sorted((present - {METADATA}) ^ set(listed))
-        different += [
-            name
-            for name in sorted(listed)
-            if name in present and _digest(read_regular(variant / name)) != listed[name]
-        ]
-        if different:
-            raise ReleaseError(
-                f"{variant / different[0]} is not the file that {METADATA} lists",
-                cause="it was altered, added or removed",
-                hint="make the package again: ./dev build --format hf-kernel",
-            )
 
 
 def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:

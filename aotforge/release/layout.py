@@ -1,13 +1,10 @@
-"""Content of a release: members of each tarball, `resources.json`, `MANIFEST.json`.
+"""Content of a release: members of each tarball, `resources.json`.
 
 Members are below the one top folder that PyTorch's CMake expects.
 """
 
-import json
-import math
 import re
-import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -16,11 +13,19 @@ from aotforge.base.files import read_bytes
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Link, Member
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.untrusted_tar import UnsafeArchiveError
-from aotforge.pack.reader import open_files
+from aotforge.formats.tar_reader import (
+    LIMITS,
+    ArchiveFacts,
+    Entry,
+    TarFacts,
+    UnsafeArchiveError,
+    Visit,
+    read_archive,
+    skip,
+)
+from aotforge.release.contents import FORMAT, image_rows, json_document
 from aotforge.release.model import ImageRecord, PackInput
 
-FORMAT = 1
 TOP = "aotriton"
 DEVELOPMENT_NAME = "libaotriton_v2.so"
 _LICENCES = "share/licenses/aotriton"
@@ -46,20 +51,29 @@ _FILES = {
 """Its other files."""
 
 
-def check_names(file: str) -> Callable[[tarfile.TarInfo], None]:
-    """For `read_archive`: raises UnsafeArchiveError for an entry that the release's archive named `file` does not have.
+def read_release_archive(
+    name: str,
+    source: Path | Iterable[bytes],
+    visit: Visit = skip,
+    *,
+    bounds: TarFacts = LIMITS,
+    on_bytes: Callable[[int], None] | None = None,
+) -> ArchiveFacts:
+    """As `read_archive`, of entries that a release's archive called `name` has. Raises OSError, UnsafeArchiveError.
 
     A pack in another pack's archive would be installed and served, and neither verified nor listed.
     """
-    archive = parse_artifact_name(file)
+    archive = parse_artifact_name(name)
 
-    def check(info: tarfile.TarInfo) -> None:
+    def check(entry: Entry) -> None:
+        info = entry.info
         if archive and (
             violation := entry_violation(archive, info.name, folder=info.isdir(), link=info.issym())
         ):
             raise UnsafeArchiveError(violation)
+        visit(entry)
 
-    return check
+    return read_archive(source, check, top=TOP, bounds=bounds, on_bytes=on_bytes)
 
 
 def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, link: bool = False) -> str:
@@ -119,7 +133,7 @@ def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images.ls` shows it, and `resources.json`."""
+    """Assembly text of every image, named by the image's SHA-256 as `images` shows it, and `resources.json`."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))
@@ -145,69 +159,8 @@ def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
     `labels` and `jobs` (job keys) correspond; several when compile jobs gave the same image with the same resources.
     Units are those of `aotforge.compile.Resources`. Images are sorted by their first label.
     """
-    rows = _rows((record, {"digest": record.digest, **asdict(record.resources)}) for record in records)
-    return _encoded({"format": FORMAT, "pack": pack, "images": rows})
-
-
-def manifest_json(
-    release: str,
-    packs: Sequence[PackInput],
-    platform: str,
-    development: Sequence[str],
-    tars: Mapping[str, str],
-) -> bytes:
-    """What a release consists of; equal arguments give equal bytes, which hold neither time nor machine.
-
-    `{"format": 1, "release": ..., "verified": ..., "development": [...], "platform": ..., "tarballs": {name: SHA-256 of the tar},
-    "packs": [{"name": ..., "profile": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., "verdict": {...}}]}]}`.
-    `verdict` is null for an image that was not executed; else `outcome`, the names of its `cases`, `runs` (launches),
-    `worst` (largest error as a share of the allowed one, see docs/verification.md; null when infinite) and `tools`, the
-    verifier's SHA-256.
-    """
-    manifest = {
-        "format": FORMAT,
-        "release": release,
-        "verified": all(record.passed for one in packs for record in one.records),
-        "development": list(development),
-        "platform": platform,
-        "tarballs": dict(sorted(tars.items())),
-        "packs": [
-            {
-                "name": one.pack.name,
-                "profile": open_files(one.pack).signature.profile,
-                "images": _rows((r, {"digest": r.digest, "verdict": _verdict(r)}) for r in one.records),
-            }
-            for one in packs
-        ],
-    }
-    return _encoded(manifest)
-
-
-def _verdict(record: ImageRecord) -> dict[str, object] | None:
-    verdict = record.verdict
-    if verdict is None or verdict.digest != record.digest:
-        return None
-    return {
-        "outcome": verdict.outcome,
-        "cases": verdict.cases,
-        "runs": verdict.runs,
-        # processors differ far behind the second decimal
-        "worst": round(verdict.worst, 2) if math.isfinite(verdict.worst) else None,
-        "tools": verdict.verifier_digest,
-    }
-
-
-def _rows(records: Iterable[tuple[ImageRecord, dict[str, object]]]) -> list[dict[str, object]]:
-    """One row per image and its fields, with all of its jobs."""
-    jobs: dict[str, list[tuple[str, str]]] = {}
-    for record, fields in records:
-        jobs.setdefault(json.dumps(fields), []).append((record.label, record.key))
-    rows: list[dict[str, object]] = []
-    for fields_json in sorted(jobs, key=lambda text: (min(jobs[text]), text)):
-        labels, keys = zip(*sorted(jobs[fields_json]), strict=True)
-        rows.append({"labels": labels, "jobs": keys, **json.loads(fields_json)})
-    return rows
-
-
-def _encoded(value: object) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode("ascii")
+    rows = [
+        {"labels": labels, "jobs": jobs, "digest": digest, **asdict(found)}
+        for labels, jobs, (digest, found) in image_rows(records, lambda one: (one.digest, one.resources))
+    ]
+    return json_document({"format": FORMAT, "pack": pack, "images": rows})

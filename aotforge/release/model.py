@@ -183,7 +183,7 @@ class ReleaseFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class AssembledRelease:
     """An assembled release folder. `development`: why it must not be published, empty when it may. `verified`: every
     image has passed. `fresh` is False when an earlier build had already made exactly this."""
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from aotforge.base.files import write_atomic
 from aotforge.base.git import run_git
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ReleaseError, UnknownNameError, listed, suggest
+from aotforge.release.contents import ReleaseContents, ReleasedImage
 from aotforge.release.model import Origin
 
 NO_COMMIT = "0" * 40
@@ -47,15 +48,15 @@ class Record(Manifest):
     tars: dict[str, Sha256]
 
 
-def make_record(origin: Origin, *, manifest: Mapping[str, Any], tars: Mapping[str, str]) -> Record:
-    """The record of a finalised release. `manifest` is its MANIFEST.json, `tars` the lines of SHA256SUMS.uncompressed."""
+def make_record(origin: Origin, *, contents: ReleaseContents, tars: Mapping[str, str]) -> Record:
+    """The record of a finalised release. `contents` is its MANIFEST.json, `tars` the lines of SHA256SUMS.uncompressed."""
     tools = origin.tools
     fields = {
         "schema": 1, "release": origin.release, "commit": origin.commit, "archs": origin.archs, "profile": origin.profile,
         "platforms": origin.platforms, "executor": tools.executor, "roots": dict(tools.roots), "epoch": origin.epoch,
         "python": tools.python, "triton": tools.toolchain.triton_version, "triton_files": tools.toolchain.triton_digest,
         "compiler": tools.compiler,
-        "packs": {pack["name"]: _pack(pack["images"]) for pack in manifest["packs"]},
+        "packs": {pack.name: _pack(pack.images) for pack in contents.packs},
         "tars": dict(sorted(_archives(tars).items())),
     }  # fmt: skip
     return Record.model_validate(fields)
@@ -65,8 +66,8 @@ def _archives(tars: Mapping[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in tars.items() if name.endswith((".tar", ".zip"))}
 
 
-def _pack(images: Iterable[Mapping[str, Any]]) -> dict[str, object]:
-    lines = sorted(f"{key} {image['digest']}\n" for image in images for key in image["jobs"])
+def _pack(images: Iterable[ReleasedImage]) -> dict[str, object]:
+    lines = sorted(f"{key} {image.digest}\n" for image in images for key in image.jobs)
     return {"jobs": len(lines), "images": hashlib.sha256("".join(lines).encode("ascii")).hexdigest()}
 
 

@@ -1,80 +1,153 @@
-"""`release.json`: the machine-readable description of a release.
-
-    {"format": 1, "release": ..., "origin": {...}, "files": [{"name", "size", "sha256", "tar_sha256", "compressor"}],
-     "toolchain": {...}, "packs": [{"name", "archs", "profile", "images": [
-        {"digest", "resources": {...}, "verdict": {...}, "jobs": [{"key", "label", "inputs": {...}}]}]}]}
-
-`inputs` are the fields that a job's key hashes (`aotforge.plan.model.CompileJob`), without the shared toolchain.
-"""
+"""`release.json`: everything about every image and file of a release, for programs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
-from aotforge.formats.sums import SUMS, TAR_SUMS
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.release.listed_files import FETCH
-from aotforge.release.model import COVERAGE, RELEASE_JSON, SBOM, Origin, ReleaseFile
-from aotforge.release.reader import ReleasedPack
+from aotforge.release.contents import PackContents, Part, ReleaseContents, ReleasedVerdict, Text
+from aotforge.release.model import Origin, ReleaseFile
+from aotforge.toolchain.triton import Toolchain
 
-FORMAT = 1
-DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
-"""Files that are made after those that release.json describes."""
 _NOT_IN_KEY = {"key", "label", "toolchain", "spills"}
 
 
-def release_json_bytes(
+class DescribedJob(Part):
+    """A compile job. `inputs` are the fields that its key hashes (`CompileJob`), without the shared toolchain."""
+
+    key: Text
+    label: Text
+    inputs: dict[str, Any]
+
+
+class DescribedImage(Part):
+    """An image with all compile jobs that made it."""
+
+    digest: Text
+    resources: Resources
+    verdict: ReleasedVerdict | None
+    jobs: tuple[DescribedJob, ...]
+
+    @property
+    def outcome(self) -> str:
+        """The verdict's."""
+        return self.verdict.outcome if self.verdict else "not executed"
+
+
+class DescribedPack(Part):
+    """An image pack; name and archs are in links and commands of the page of releases."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    archs: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9_-]+$")], ...], Field(min_length=1)]
+    profile: Text
+    images: tuple[DescribedImage, ...]
+
+    @property
+    def passed(self) -> int:
+        """Images that passed on the virtual GPU."""
+        return sum(image.outcome == "passed" for image in self.images)
+
+    @property
+    def runs(self) -> int:
+        """Launches there."""
+        return sum(image.verdict.runs for image in self.images if image.verdict)
+
+    @property
+    def spilling(self) -> int:
+        """Images that spill registers."""
+        return sum(image.resources.spilled_registers > 0 for image in self.images)
+
+
+class DescribedTools(Part):
+    """`BuildTools` without the toolchain."""
+
+    python: Text
+    compiler: Text
+    zstd: tuple[Text, Text]
+    zlib: Text
+    executor: Text
+    roots: tuple[tuple[Text, Text], ...]
+
+
+class DescribedOrigin(Part):
+    """`Origin`."""
+
+    release: Text
+    commit: Text
+    archs: tuple[Text, ...]
+    profile: Text
+    platforms: tuple[Text, ...]
+    epoch: int
+    tools: DescribedTools
+
+
+class ReleaseDescription(Part):
+    """The document."""
+
+    format: Literal[1] = 1
+    release: Annotated[str, Field(pattern=RELEASE_NAME)]
+    origin: DescribedOrigin
+    toolchain: Toolchain
+    files: tuple[ReleaseFile, ...]
+    packs: Annotated[tuple[DescribedPack, ...], Field(min_length=1)]
+
+    def encoded(self) -> bytes:
+        """The file's bytes."""
+        return (json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def describe_release(
     origin: Origin,
     *,
     plans: Sequence[Plan],
-    packs: Iterable[ReleasedPack],
-    manifest: Mapping[str, Any],
+    resources: Mapping[str, Mapping[str, Resources]],
+    contents: ReleaseContents,
     files: Iterable[ReleaseFile],
-) -> bytes:
-    """The document; equal arguments give equal bytes. `manifest` is the release's MANIFEST.json.
+) -> ReleaseDescription:
+    """The description of a release. `resources` by pack and image digest.
 
-    Raises ReleaseError when plans, packs and manifest list different images.
+    Raises ReleaseError when plans, packs and contents list different images.
     """
-    resources = {one.pack.name: one.resources for one in packs}
-    rows = {pack["name"]: pack for pack in manifest["packs"]}
+    rows = {pack.name: pack for pack in contents.packs}
     if not set(rows) == set(resources) == {plan.pack for plan in plans}:
         planned = sorted(plan.pack for plan in plans)
         raise ReleaseError(f"plans are for {planned}, the release holds {sorted(rows)}")
     tools = asdict(origin.tools)
-    toolchain = tools.pop("toolchain")
-    document = {
-        "format": FORMAT,
-        "release": origin.release,
-        "origin": asdict(origin) | {"tools": tools},
-        "toolchain": toolchain,
-        "files": [asdict(file) for file in sorted(files, key=lambda file: file.name)],
-        "packs": [
-            {
-                "name": plan.pack,
-                "archs": plan.archs,
-                "profile": plan.profile,
-                "images": _images(plan, rows[plan.pack], resources[plan.pack]),
-            }
+    del tools["toolchain"]
+    return ReleaseDescription(
+        release=origin.release,
+        origin=DescribedOrigin(**asdict(origin) | {"tools": DescribedTools(**tools)}),
+        toolchain=origin.tools.toolchain,
+        files=tuple(sorted(files, key=lambda file: file.name)),
+        packs=tuple(
+            DescribedPack(
+                name=plan.pack,
+                archs=tuple(plan.archs),
+                profile=plan.profile,
+                images=tuple(_images(plan, rows[plan.pack], resources[plan.pack])),
+            )
             for plan in plans
-        ],
-    }
-    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("utf-8")
+        ),
+    )
 
 
-def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _images(plan: Plan, row: PackContents, resources: Mapping[str, Resources]) -> list[DescribedImage]:
     jobs = {job.key: job for job in plan.jobs}
     images = []
-    for image in row["images"]:
-        digest = image["digest"]
-        if not jobs.keys() >= set(image["jobs"]) or digest not in resources:
-            raise ReleaseError(f"{plan.pack}: image {digest} is not part of the plan, or has no resources")
-        made = [_job(jobs.pop(key)) for key in image["jobs"]]
-        described = {"digest": digest, "resources": asdict(resources[digest])}
-        images.append({**described, "verdict": image["verdict"], "jobs": made})
+    for image in row.images:
+        if not jobs.keys() >= set(image.jobs) or image.digest not in resources:
+            raise ReleaseError(
+                f"{plan.pack}: image {image.digest} is not part of the plan, or has no resources"
+            )
+        made = tuple(_job(jobs.pop(key)) for key in image.jobs)
+        found = resources[image.digest]
+        images.append(DescribedImage(digest=image.digest, resources=found, verdict=image.verdict, jobs=made))
     if jobs:
         raise ReleaseError(
             f"{plan.pack}: {next(iter(jobs.values())).label} is planned and not in the release"
@@ -82,37 +155,6 @@ def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) ->
     return images
 
 
-def _job(job: CompileJob) -> dict[str, Any]:
+def _job(job: CompileJob) -> DescribedJob:
     fields = {name: value for name, value in asdict(job).items() if name not in _NOT_IN_KEY}
-    return {"key": job.key, "label": job.label, "inputs": fields}
-
-
-def check_described_files(folder: Path, document: Mapping[str, Any], sums: Mapping[str, str]) -> None:
-    """The document has the files of the sums, with their digests. Raises ReleaseError."""
-    try:
-        described = {str(file["name"]): file["sha256"] for file in document["files"]}
-    except (KeyError, TypeError) as error:
-        raise ReleaseError(f"{folder / RELEASE_JSON} has no valid files", hint=FETCH) from error
-    if described != {name: digest for name, digest in sums.items() if name not in DESCRIBING}:
-        raise ReleaseError(
-            f"{folder / RELEASE_JSON} describes other files than {SUMS} lists",
-            cause="files of two releases were mixed",
-            hint=FETCH,
-        )
-
-
-def load_release_json(folder: Path) -> dict[str, Any]:
-    """release.json in `folder`. Raises ReleaseError when it is missing or not of this format."""
-    path = folder / RELEASE_JSON
-    try:
-        document = parse_json(read_regular(path))
-        if document["format"] != FORMAT:
-            raise ValueError(f"format {document['format']}, this program reads {FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReleaseError(
-            f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
-            cause="the folder holds no finished release, or one of another version of this program",
-            hint="name a folder that `./dev release` made",
-        ) from error
-    assert isinstance(document, dict)
-    return document
+    return DescribedJob(key=job.key, label=job.label, inputs=fields)

@@ -12,17 +12,13 @@ from pathlib import Path
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.api_level import level_of, library_version
-from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.library_alias import library_alias
-from aotforge.formats.memory_sink import MemorySink
-from aotforge.formats.sums import SUMS, read_sums
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
-from aotforge.formats.zip_archive import open_zip, read_member
+from aotforge.formats.zip_archive import zip_members
 from aotforge.release.attestations import wheel_sbom_json
-from aotforge.release.layout import TOP, check_names
+from aotforge.release.layout import TOP
 from aotforge.release.model import Origin, ReleaseManifest
-from aotforge.release.reader import read_release
+from aotforge.release.release import Release
 
 PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
@@ -67,8 +63,9 @@ def make_wheels(
 
     Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
     """
-    runtime, platform = read_runtime(build)
-    images = ((one.pack.name, one.pack.files) for one in read_release(build, packs=packs))
+    release = Release.open(build)
+    runtime, platform = release.files(release.runtime), release.runtime.platform
+    images = ((one.pack.name, one.pack.files) for one in release.packs(packs))
     return [
         _write(folder, content, origin)
         for content in wheel_contents(
@@ -179,34 +176,12 @@ def _write(folder: Path, content: WheelContent, origin: Origin) -> Path:
     return write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch)
 
 
-def read_runtime(build: Path) -> tuple[dict[str, bytes], str]:
-    """The files of the build's library archive, and its platform tag. Raises ReleaseError."""
-    sums = read_sums(build / SUMS)
-    found = [parsed for name in sums if (parsed := parse_artifact_name(name)) and parsed.kind == "runtime"]
-    if not found:
-        raise ReleaseError(
-            f"{build} has no archive of the library",
-            cause=f"{SUMS} names none",
-            hint="name the folder that `./dev build` printed",
-        )
-    path = build / str(found[0])
-    sink = MemorySink()
-    try:
-        check = check_names(path.name)
-        read_archive(file_chunks(path), sink, top=TOP, on_entry=check)
-    except (OSError, UnsafeArchiveError) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
-    return sink.files, found[0].platform
-
-
 def read_windows(path: Path) -> dict[str, bytes]:
     """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
     try:
-        with open_zip(path) as archive:
-            members = {info.filename: read_member(archive, info) for info in archive.infolist()}
+        return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
     except (OSError, zipfile.BadZipFile) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
-    return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
 
 
 def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture  # pydantic, which compile workers in a rootfs lack
 
 ExecutedBy = Literal["virtual GPU", "processor", "device"]
-"""What executes images in verification: the emulator, this machine's processor if it has the level, or a GPU that few machines have."""
+"""What executes images in verification: the emulator, this machine's processor if it has the level, or a GPU
+that few machines have."""
 
 SCRATCH_POINTERS = 2
 """Triton's global and profile scratch buffers: pointers after the parameters, null here."""
@@ -25,7 +26,8 @@ _SIZES = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class KernelArgument:
-    """One argument in a code object's metadata: offset in the parameter buffer and size in bytes, and its kind."""
+    """One argument in a code object's metadata: offset in the parameter buffer and size in bytes, and its
+    kind."""
 
     offset: int
     size: int
@@ -74,8 +76,8 @@ def check_no_paths(binary: bytes, paths: tuple[str, ...]) -> None:
 class CodeObjectStats:
     """Resource use as an image's metadata and Triton report it. Shared memory in bytes per workgroup.
 
-    `registers`: per lane; `accumulation_registers` and `scalar_registers` (AMD's AGPRs and SGPRs) are 0 where the vendor has none.
-    `scratch_bytes`: memory per lane that holds spilled registers.
+    `registers`: per lane; `accumulation_registers` and `scalar_registers` (AMD's AGPRs and SGPRs) are 0 where
+    the vendor has none. `scratch_bytes`: memory per lane that holds spilled registers.
     """
 
     registers: int
@@ -102,9 +104,10 @@ class CodeObject:
 class Backend(Protocol):
     """One vendor. Methods on images raise CodeObjectError for bytes that cannot be read.
 
-    `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage that gives the assembly
-    text (the last one gives the image), `options` those that a Setting may have. `framework`: the name of frameworks' builds for it.
-    `cuts_sums_off`: its matrix units cut sums of half-precision products off where others round them.
+    `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage
+    that gives the assembly text (the last one gives the image), `options` those that a Setting may have.
+    `framework`: the name of frameworks' builds for it. `cuts_sums_off`: its matrix units cut sums of
+    half-precision products off where others round them.
     """
 
     vendor: Vendor
@@ -126,7 +129,8 @@ class Backend(Protocol):
         """Raises ToolchainError when this installation of Triton lacks what the target needs."""
 
     def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
-        """While it lasts, passes of Triton's back end get another arch than the target's: pairs of a job's `aliases`.
+        """While it lasts, passes of Triton's back end get another arch than the target's: pairs of a job's
+        `aliases`.
 
         For worker processes: it loads Triton. Raises ToolchainError for a pass that Triton lacks.
         """
@@ -140,10 +144,8 @@ class Backend(Protocol):
     def check(
         self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
     ) -> None:
-        """Raises CodeObjectError for an image that does not fit its target, its parameters' types or Triton's metadata."""
-
-    def check_loaded(self, binary: bytes) -> None:
-        """Raises CodeObjectError for an image of this vendor of which a GPU would load other code than its readers see; others pass."""
+        """Raises CodeObjectError for an image that does not fit its target, its parameters' types or Triton's
+        metadata."""
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """Resource use."""
@@ -155,7 +157,8 @@ class Backend(Protocol):
         """The vendor's own options of a Setting with the values that a search for settings tries."""
 
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
-        """Labels of the frameworks' builds that images and library serve. `versions`: those that a release promises to AMD's users."""
+        """Labels of the frameworks' builds that images and library serve. `versions`: those that a release
+        promises to AMD's users."""
 
     def framework_arch(self, arch: str) -> str:
         """An arch as frameworks name it; '' where they name none."""

@@ -38,7 +38,8 @@ def is_native(arch: str) -> bool:
 
 
 def unexecutable(arch: str) -> str:
-    """Why this machine executes no images for an arch without a GPU; '' when it does. Raises UnknownNameError."""
+    """Why this machine executes no images for an arch without a GPU; '' when it does. Raises
+    UnknownNameError."""
     if is_native(arch):
         lacks = missing_flags(arch.removeprefix(PREFIX))
         return f"this processor lacks {lacks} of {arch}" if lacks else ""

@@ -17,7 +17,8 @@ _MODULES: Mapping[str, str] = {"amd": "amdgpu", "nvidia": "nvidia"}
 def installed_devices(
     environment: Mapping[str, str], library: str | None = None
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """The devices that drivers list, AMD's first, and why a vendor has none. `library`: another HIP library than the installed one."""
+    """The devices that drivers list, AMD's first, and why a vendor has none. `library`: another HIP library
+    than the installed one."""
     amd, no_hip = hip_devices(environment, library)
     nvidia, no_cuda = cuda_devices()
     return (*amd, *nvidia), tuple(reason for reason in (no_hip, no_cuda) if reason)
@@ -33,7 +34,8 @@ def find_device(arch: str) -> tuple[Device | None, str]:
 
 
 def driver_versions(vendor: str) -> tuple[str, ...]:
-    """The installed ROCm and the driver's kernel module, where they state a version: distributions' own modules do not."""
+    """The installed ROCm and the driver's kernel module, where they state a version: distributions' own
+    modules do not."""
     rocm, name = installed_rocm(os.environ) if vendor == "amd" else "", _MODULES.get(vendor, "")
     try:
         module = (Path("/sys/module") / name / "version").read_text(encoding="utf-8").strip()

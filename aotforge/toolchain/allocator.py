@@ -1,6 +1,7 @@
 """The allocator of compile workers (`native/heap.c`), loaded into a worker with LD_PRELOAD.
 
-It is freestanding C, so a library compiled on any x86-64 Linux serves every glibc: a container without a C compiler takes the host's.
+It is freestanding C, so a library compiled on any x86-64 Linux serves every glibc: a container without a C
+compiler takes the host's.
 """
 
 import ctypes
@@ -15,8 +16,10 @@ from vgpu.native_code import NativeCode, c_compiler
 _NATIVE = NativeCode("the compile workers' allocator", "allocator-1", "GNU C11 for x86-64 Linux")
 _SOURCE = Path(__file__).parent / "native" / "heap.c"
 _FLAGS = (
-    "-std=gnu11", "-O2", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-fno-stack-protector",
-    "-fvisibility=hidden", "-fPIC", "-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,--hash-style=both", "-Wl,-z,noexecstack",
+    "-std=gnu11", "-O2", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns",
+    "-fno-stack-protector",
+    "-fvisibility=hidden", "-fPIC", "-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,--hash-style=both",
+    "-Wl,-z,noexecstack",
 )  # fmt: skip
 """Nothing of the C library may be called: neither memset for a loop nor a guard against smashed stacks."""
 
@@ -25,13 +28,15 @@ _RANGES = 8
 
 
 def allocator_digest() -> str:
-    """SHA-256 of the allocator's source: part of every job's key, because LLVM lets addresses decide in places."""
+    """SHA-256 of the allocator's source: part of every job's key, because LLVM lets addresses decide in
+    places."""
     return hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
 
 
 @cache
 def build_allocator(folder: Path) -> Path:
-    """The library, compiled below the cache `folder` unless it is there; CC names the compiler. Raises ToolchainError, CacheError."""
+    """The library, compiled below the cache `folder` unless it is there; CC names the compiler. Raises
+    ToolchainError, CacheError."""
     command = [*c_compiler(), *_FLAGS]
 
     def build(made: Path) -> None:
@@ -43,8 +48,8 @@ def build_allocator(folder: Path) -> Path:
 def begin_heap() -> None:
     """Give the compiler's libraries, as loaded into this process, an empty heap.
 
-    Python, the C library and the loader keep the old one: what they request differs between their versions, and must not
-    move what LLVM requests. Raises ToolchainError in a process without the allocator.
+    Python, the C library and the loader keep the old one: what they request differs between their versions,
+    and must not move what LLVM requests. Raises ToolchainError in a process without the allocator.
     """
     try:
         begin = ctypes.CDLL(None).aotforge_heap_begin
@@ -52,7 +57,7 @@ def begin_heap() -> None:
         raise ToolchainError(
             "this process does not run with the compile workers' allocator",
             cause="LD_PRELOAD was lost, or the library could not be loaded",
-            hint="start workers through aotforge.compile, with a cache folder from which libraries can be loaded",
+            hint="start workers through aotforge.compile, with a cache that libraries can be loaded from",
         ) from None
     ranges = compiler_ranges(Path("/proc/self/maps").read_text(encoding="utf-8").splitlines())
     flat = [number for low, size in ranges for number in (low, size)]
@@ -62,7 +67,8 @@ def begin_heap() -> None:
 
 
 def compiler_ranges(maps: Iterable[str]) -> list[tuple[int, int]]:
-    """First address and bytes of each compiler library's code, from the lines of /proc/<pid>/maps (see proc(5)).
+    """First address and bytes of each compiler library's code, from the lines of /proc/<pid>/maps (see
+    proc(5)).
 
     Raises ToolchainError when there is none, or more than the allocator takes.
     """

@@ -16,8 +16,9 @@ _KINDS = {"bool": bool, "int": int, "str": str, "Optional[int]": int}
 class BackendOptions:
     """Options of one back end.
 
-    `source` is a path below Triton's package, `options_class` the class in it whose fields are the options. `not_code` are those that a
-    setting must not have, with the reason; `fields` those that are fields of a setting themselves. `maker` names the back end.
+    `source` is a path below Triton's package, `options_class` the class in it whose fields are the options.
+    `not_code` are those that a setting must not have, with the reason; `fields` those that are fields of a
+    setting themselves. `maker` names the back end.
     """
 
     maker: str
@@ -27,7 +28,8 @@ class BackendOptions:
     fields: tuple[str, ...]
 
     def names(self) -> dict[str, type]:
-        """Every option that changes an image and is not a field of a setting, with its type. Raises ToolchainError."""
+        """Every option that changes an image and is not a field of a setting, with its type. Raises
+        ToolchainError."""
         return {
             name: _KINDS[kind]
             for name, kind in _annotations(self.source, self.options_class).items()
@@ -35,9 +37,11 @@ class BackendOptions:
         }
 
     def refusal(self, name: str, value: object) -> tuple[str, str]:
-        """The cause and the next step why a setting cannot have this option; empty texts when it can. Raises ToolchainError.
+        """The cause and the next step why a setting cannot have this option; empty texts when it can. Raises
+        ToolchainError.
 
-        Without Triton it is not known: plans for another machine's compiler were checked there, and nothing is compiled here.
+        Without Triton it is not known: plans for another machine's compiler were checked there, and nothing
+        is compiled here.
         """
         if importlib.util.find_spec("triton") is None:
             return "", ""

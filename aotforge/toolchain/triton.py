@@ -31,15 +31,18 @@ _MAY_BE_MISSING = (
     "triton/instrumentation/",
     "triton/plugins/",
 )
-"""Parts of Triton that no AMD compilation loads (two thirds of its bytes): a container may leave them out and is the same compiler."""
+"""Parts of Triton that no AMD compilation loads (two thirds of its bytes): a container may leave them out and
+is the same compiler."""
 _INSTALL_HINT = "run ./dev again: it installs the pinned version"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in compiling.
+    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in
+    compiling.
 
-    `allocator`, the digest of the workers' malloc, takes part too: LLVM's optimiser orders some operands by address.
+    `allocator`, the digest of the workers' malloc, takes part too: LLVM's optimiser orders some operands by
+    address.
     """
 
     triton_version: str
@@ -62,7 +65,8 @@ def pinned_triton(requirements: Path) -> str:
 
 
 def read_toolchain(pinned: str) -> Toolchain:
-    """The installed Triton. Raises ToolchainError when it is missing, of another version, or altered since installation."""
+    """The installed Triton. Raises ToolchainError when it is missing, of another version, or altered since
+    installation."""
     try:
         distribution = importlib.metadata.distribution("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -88,8 +92,8 @@ def read_toolchain(pinned: str) -> Toolchain:
 def _files_digest(root: Path, record: str) -> str:
     """SHA-256 over the recorded digests of Triton's files, checked against what is there.
 
-    Python files are hashed; of the libraries (half a gigabyte) the size is compared, which an edit in place could
-    keep, but no upgrade or interrupted installation does.
+    Python files are hashed; of the libraries (half a gigabyte) the size is compared, which an edit in place
+    could keep, but no upgrade or interrupted installation does.
     """
     lines = []
     for name, digest, size in csv.reader(record.splitlines()):

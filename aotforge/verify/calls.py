@@ -27,7 +27,8 @@ Values = Mapping[str, int | float]
 
 
 class Total(Protocol):
-    """A sum over one axis, kept as an axis of 1: exact in the reference, in several orders for same-precision results."""
+    """A sum over one axis, kept as an axis of 1: exact in the reference, in several orders for same-precision
+    results."""
 
     def __call__(self, values: Array, axis: int = -1) -> Array:
         """The sums."""
@@ -50,8 +51,9 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Ar
 class Tensor:
     """A tensor of every call: names of sizes (or numbers) as its shape, and its type.
 
-    `dtype` may name a key of the functional in braces, as in "{dtype}". `strides` are operator values by axis; a tensor
-    with the stride of its rows is also tried with rows that do not follow each other. `draw` makes an input's numbers.
+    `dtype` may name a key of the functional in braces, as in "{dtype}". `strides` are operator values by
+    axis; a tensor with the stride of its rows is also tried with rows that do not follow each other. `draw`
+    makes an input's numbers.
     """
 
     shape: tuple[str | int, ...]
@@ -74,9 +76,9 @@ class Tensor:
 class Calls:
     """Calls of an operator: assign `cases`, `shaped` and `typical` (as SHAPE) to the names that cases.py has.
 
-    `compute` is the operator in numpy. `roundings` bounds the number of float32 roundings (float64 for fp64) that an
-    element of an output depends on, in units of `magnitude`, by default of the element itself: sums that cancel need
-    their terms' absolute values there. `scalars` are further operator values.
+    `compute` is the operator in numpy. `roundings` bounds the number of float32 roundings (float64 for fp64)
+    that an element of an output depends on, in units of `magnitude`, by default of the element itself: sums
+    that cancel need their terms' absolute values there. `scalars` are further operator values.
     """
 
     compute: Compute
@@ -154,7 +156,8 @@ class Calls:
                 yield name, Exact(value=np.asarray(exact[name]))
                 continue
             value = np.asarray(exact[name], dtype=np.float64)
-            # one rounding to the output's type and those of the computation; of fp64 also one of the reference
+            # one rounding to the output's type and those of the computation; of fp64 also one of the
+            # reference
             roundings = self.roundings(shape) + (1 if wide else 0)
             size = np.abs(np.asarray(sizes[name], dtype=np.float64))
             error = EPSILON[dtype] * np.abs(value) + roundings * EPSILON[step] * size + SMALLEST[dtype]

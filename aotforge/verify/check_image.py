@@ -1,7 +1,7 @@
 """Check of one image on all of its cases: executed and compared, in a worker process.
 
-The worker is `python -m aotforge.verify.check_image FD PARENT KERNELS_ROOT CACHE [LANES=INTERPRETER...]`, started by
-pool.py. It receives tasks and answers with verdicts or errors.
+The worker is `python -m aotforge.verify.check_image FD PARENT KERNELS_ROOT CACHE [LANES=INTERPRETER...]`,
+started by pool.py. It receives tasks and answers with verdicts or errors.
 """
 
 import math
@@ -17,9 +17,9 @@ from pathlib import Path
 from aotforge.base.workers import READY, open_connection
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison, Expected
-from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
+from aotforge.verify.executors import DeviceImage, EmulatedImage, ImageRunner, load_runner
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
+from aotforge.verify.invocation import Case, Invocation, LaunchCall, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
@@ -52,7 +52,8 @@ class Results:
     def add(self, output: str, found: Comparison, case: str) -> None:
         """Errors of one output of a launch."""
         new = OutputStats(
-            name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
+            name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error,
+                allowed=found.allowed, at=case
         )  # fmt: skip
         old = self.outputs.get(output, new)
         worse = new if new.tensor > old.tensor else old
@@ -86,7 +87,8 @@ class Results:
 
 
 def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
-    """Execute an image on every case that is dispatched to it. Errors of the image are in the verdict, not raised.
+    """Execute an image on every case that is dispatched to it. Errors of the image are in the verdict, not
+    raised.
 
     Raises RulesError when the cases cannot be loaded or lack values, ToolchainError, CacheError.
     """
@@ -95,17 +97,17 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     results, device = Results(), ""
     if cases is not None:
         try:
-            executor = load_executor(task, cache)
+            runner = load_runner(task, cache)
         except AotforgeError as error:
             results.add_error(error)
         else:
-            device = executor.device
-            results.failures += executor.findings()
+            device = runner.device
+            results.failures += runner.findings()
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 try:
                     with family_errors(kernels_root / task.folder):
-                        check_use(use, executor, cases(use.called, keys), results)
+                        check_use(use, runner, cases(use.called, keys), results)
                 except RulesError as error:
                     if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                         raise
@@ -133,13 +135,13 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     )
 
 
-def check_use(use: Use, executor: Executor, cases: Sequence[Case], results: Results) -> None:
+def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Results) -> None:
     """Adds the results of the cases that are dispatched to the use, on its image."""
     reached = False
     for number, case in enumerate(cases):
         if case.unless_reached and reached:
             continue
-        for run, label in enumerate(executor.runs):
+        for run, label in enumerate(runner.runs):
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None:
@@ -163,16 +165,17 @@ def check_use(use: Use, executor: Executor, cases: Sequence[Case], results: Resu
             try:
                 # the first run prints; the others print the same texts
                 prints = None if run else partial(results.add_print, case=case.name)
-                results.counts += executor.run(
-                    use, launch, invocation, number=run, seed=seed, on_print=prints
+                call = LaunchCall(
+                    use=use, launch=launch, invocation=invocation, number=run, seed=seed, on_print=prints
                 )
+                results.counts += runner.run(call)
             except AotforgeError as error:
                 results.faults += 1
                 results.add_error(error, f"{name} ({grid}): ")
-                if executor.device:  # after a fault a device executes nothing more for this process
+                if runner.device:  # after a fault a device executes nothing more for this process
                     return
                 continue
-            _compare(invocation, name, results, cuts_sums_off=executor.cuts_sums_off)
+            _compare(invocation, name, results, cuts_sums_off=runner.cuts_sums_off)
 
 
 def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_off: bool) -> None:

@@ -1,9 +1,11 @@
 """The verdict rule for one output: three conditions, met by correct images, not by planted faults.
 
-1. Its largest error against float64 is at most twice the largest error of the same computation in the same precision, done by
+1. Its largest error against float64 is at most twice the largest error of the same computation in the same
+precision, done by
    numpy in several orders of addition, plus one unit in the last place of the largest value.
 2. Each element is within the family's rounding analysis (`Bounded`).
-3. No tile is scaled by more than TILE_SCALE: one percent is within bfloat16's bound of a single element, but rounding to nearest
+3. No tile is scaled by more than TILE_SCALE: one percent is within bfloat16's bound of a single element, but
+rounding to nearest
    is unbiased, so that over a tile of a correct result it averages out.
 
 Integers and bool have no rounding: every element must be the reference's (`Exact`).
@@ -30,12 +32,13 @@ TILE_SCALE = 0.005
 TILE = 16
 """Rows and columns of a tile: the smallest that matrix instructions produce."""
 _SAME_PRECISION_TILE_LIMIT = 0.8
-"""Condition 3 skips tiles that the same-precision results scale by more than this share of TILE_SCALE: sums that cancel, or
-that depend on a single rounding."""
+"""Condition 3 skips tiles that the same-precision results scale by more than this share of TILE_SCALE: sums
+that cancel, or that depend on a single rounding."""
 
 
 def largest_error(actual: Float, value: Float) -> float:
-    """The largest absolute difference; infinite for not-a-number and wrong infinities. Arrays of one shape."""
+    """The largest absolute difference; infinite for not-a-number and wrong infinities. Arrays of one
+    shape."""
     with np.errstate(invalid="ignore"):
         distance = np.where(actual == value, 0.0, np.abs(actual - value))
     return float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max(initial=0.0))
@@ -58,10 +61,12 @@ class Bounded:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An output compared with its expectation, in multiples of what is allowed: all at most 1 in a correct one.
+    """An output compared with its expectation, in multiples of what is allowed: all at most 1 in a correct
+    one.
 
-    `actual` and `value` are the result and the reference. `elements`: error of each over its bound. `error`: the largest
-    error (absolute), `allowed`: its limit by condition 1. `tiles`: scaling over TILE_SCALE (0 for tiles that condition 3 skips).
+    `actual` and `value` are the result and the reference. `elements`: error of each over its bound. `error`:
+    the largest error (absolute), `allowed`: its limit by condition 1. `tiles`: scaling over TILE_SCALE (0 for
+    tiles that condition 3 skips).
     `exact`: every element that differs is an error, and there is no other condition.
     """
 
@@ -123,10 +128,11 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Expectation of an output of type `dtype`: reference with bounds, and the same computation in the same precision.
+    """Expectation of an output of type `dtype`: reference with bounds, and the same computation in the same
+    precision.
 
-    `cut_off`: more of the latter, whose sums are cut off instead of rounded (`Backend.cuts_sums_off`); None where an output has
-    no matrix product.
+    `cut_off`: more of the latter, whose sums are cut off instead of rounded (`Backend.cuts_sums_off`); None
+    where an output has no matrix product.
     """
 
     bounded: Bounded
@@ -136,7 +142,8 @@ class Expected:
 
     @cached_property
     def with_cut_off_sums(self) -> Expected:
-        """The expectation of hardware whose matrix units cut sums off: any of its other sums may be rounded."""
+        """The expectation of hardware whose matrix units cut sums off: any of its other sums may be
+        rounded."""
         if self.cut_off is None:
             return self
         return replace(self, same_precision=[*self.same_precision, *self.cut_off()], cut_off=None)
@@ -160,7 +167,8 @@ class Expected:
 
     @property
     def is_informative(self) -> bool:
-        """The reference has a finite number other than zero: an image that computes nothing may leave zeros, too."""
+        """The reference has a finite number other than zero: an image that computes nothing may leave zeros,
+        too."""
         value = self.bounded.value
         return bool((np.isfinite(value) & (value != 0)).any())
 
@@ -200,7 +208,8 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
-    """Expectation of an output of integers or bool: every element is that of `value`, an array of the output's shape."""
+    """Expectation of an output of integers or bool: every element is that of `value`, an array of the
+    output's shape."""
 
     value: Array
 

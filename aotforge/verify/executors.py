@@ -1,8 +1,9 @@
-"""Executors of one image: the virtual GPU, this machine's processor, or a device of it."""
+"""Runners of one image: the virtual GPU, this machine's processor, or a device of it."""
 
 from __future__ import annotations
 
 import ctypes
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,19 +15,18 @@ from aotforge.base.hazards import load_hazards
 from aotforge.errors import ExecutionError
 from aotforge.targets.backend import SCRATCH_POINTERS
 from aotforge.targets.backends import backend_of_arch
-from aotforge.targets.device_driver import Argument, Device, DeviceContext
+from aotforge.targets.device_driver import Argument, Device, DeviceContext, KernelCall
 from aotforge.targets.installed import find_device
 from aotforge.verify.hazards import find_hazards
-from aotforge.verify.interpreter.dispatch import Launch, Use
-from aotforge.verify.invocation import Invocation
+from aotforge.verify.invocation import Invocation, LaunchCall
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask
-from vgpu.emulator.host_calls import OnPrint
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator
 
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 _SEED = 0x5EED
+_WARM = 3  # launches before those that are timed: the first ones load code and raise the clock
 _ALIGNMENT = 256  # of device memory: what is aligned on the host is as aligned there
 _INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]] = {
     "i32": ctypes.c_int32,
@@ -35,8 +35,9 @@ _INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]]
 }
 
 
-class Executor(Protocol):
-    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the virtual GPU.
+class ImageRunner(Protocol):
+    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the
+    virtual GPU.
 
     `cuts_sums_off`: as in the arch's back end.
     """
@@ -48,21 +49,12 @@ class Executor(Protocol):
     def findings(self) -> list[str]:
         """Failures that reading the image shows."""
 
-    def run(
-        self,
-        use: Use,
-        launch: Launch,
-        invocation: Invocation,
-        *,
-        number: int,
-        seed: int,
-        on_print: OnPrint | None,
-    ) -> Counter[str]:
-        """Launch number `number` of a case. Returns wave-instructions by name. Raises AotforgeError for a fault."""
+    def run(self, call: LaunchCall) -> Counter[str]:
+        """One launch. Returns wave-instructions by name. Raises AotforgeError for a fault."""
 
 
-def load_executor(task: ImageTask, cache: Path) -> Executor:
-    """The executor of an image's arch. Raises AotforgeError for an image that cannot be loaded."""
+def load_runner(task: ImageTask, cache: Path) -> ImageRunner:
+    """The runner of an image's arch. Raises AotforgeError for an image that cannot be loaded."""
     executed_by = backend_of_arch(task.arch).executed_by
     if executed_by == "processor":
         return NativeImage(task)
@@ -83,82 +75,86 @@ class EmulatedImage:
         """Hazards of the arch in the machine code."""
         return list(find_hazards(self._program.listing, self._program.target, load_hazards(MANIFESTS)))
 
-    def run(
-        self,
-        use: Use,
-        launch: Launch,
-        invocation: Invocation,
-        *,
-        number: int,
-        seed: int,
-        on_print: OnPrint | None,
-    ) -> Counter[str]:
+    def run(self, call: LaunchCall) -> Counter[str]:
         """Wave-instructions by name."""
-        for tensor in invocation.inputs.values():
+        launch, source = call.launch, self._task.source
+        for tensor in call.invocation.inputs.values():
             tensor.storage.flags.writeable = False  # a store to an input is a fault at once
         report = self._program.launch(LaunchRequest(
-            grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(),
-            lds_bytes=self._task.resources.dynamic_shared_bytes, schedule=_SEED if number else None, seed=seed, limit=_LIMIT,
-            jobs=1, checks=True, source=self._task.source, on_print=on_print,
+            grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=call.invocation.memory(),
+            lds_bytes=self._task.resources.dynamic_shared_bytes, schedule=_SEED if call.number else None,
+            seed=call.seed, limit=_LIMIT, jobs=1, checks=True, source=source, on_print=call.on_print,
         ))  # fmt: skip
         return report.counts
 
 
 class DeviceImage:
-    """An image on a GPU of this machine, through its driver. Each case is launched twice: a race can show as a difference.
+    """An image on a GPU of this machine, through its driver. Each case is launched twice: a race can show as
+    a difference.
 
     Memory outside of tensors and their canaries is not checked.
     """
 
     runs: tuple[str, ...] = ("", ", second launch")
 
-    def __init__(self, task: ImageTask) -> None:
-        device, reason = find_device(task.arch)
-        if device is None:
+    def __init__(self, task: ImageTask, device: Device | None = None) -> None:
+        """On `device`, by default the first one of the arch.
+
+        Raises ExecutionError for an image that the driver refuses, CodeObjectError for one that cannot be
+        read.
+        """
+        found, reason = (device, "") if device else find_device(task.arch)
+        if found is None:
             raise ExecutionError(f"no device of {task.arch}: {reason}")
         backend = backend_of_arch(task.arch)
-        self.device, self.cuts_sums_off = str(device), backend.cuts_sums_off
+        self.device, self.cuts_sums_off = str(found), backend.cuts_sums_off
         self._resources = task.resources
-        self._context = _context(device)
+        self._context = DeviceContext(device) if device else _context(found)
         self._function = self._context.function(task.binary, backend.read(task.binary).symbol)
 
     def findings(self) -> list[str]:
         """None: the machine code is not read."""
         return []
 
-    def run(
-        self,
-        use: Use,
-        launch: Launch,
-        invocation: Invocation,
-        *,
-        number: int,
-        seed: int,
-        on_print: OnPrint | None,
-    ) -> Counter[str]:
-        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was changed."""
-        with self._on_device(invocation) as place:
-            self._start(use, launch, invocation, place)
-        changed = [name for name, tensor in invocation.inputs.items() if not tensor.unchanged()]
-        if changed:
-            raise ExecutionError(f"the input {changed[0]} was written")
+    def run(self, call: LaunchCall) -> Counter[str]:
+        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was
+        changed."""
+        self._checked(call, self._context.launch)
         return Counter()
 
-    def _start(self, use: Use, launch: Launch, invocation: Invocation, place: Callable[[int], int]) -> None:
-        """One launch, finished. `place`: addresses on the device by addresses here. Raises ExecutionError."""
-        arguments = [
-            _passed(p.type, value, place)
-            for p, value in zip(use.kernel.parameters, launch.arguments.values(), strict=True)
-        ]
-        arguments += [ctypes.c_uint64(0)] * SCRATCH_POINTERS
-        resources = self._resources
-        self._context.launch(
-            self._function, launch.grid, resources.threads, resources.dynamic_shared_bytes, arguments
+    def milliseconds(self, call: LaunchCall, repeat: int) -> float:
+        """The median time of `repeat` launches. Raises ExecutionError."""
+        times: list[float] = []
+        self._checked(
+            call, lambda kernel: times.extend(self._context.milliseconds(kernel, repeat=repeat + _WARM))
+        )
+        return statistics.median(times[_WARM:])
+
+    def _checked(self, call: LaunchCall, execute: Callable[[KernelCall], None]) -> None:
+        """Executes the call on tensors on the device. Raises ExecutionError, also when an input was
+        changed."""
+        with self._on_device(call.invocation) as place:
+            execute(self._kernel_call(call, place))
+        changed = [name for name, tensor in call.invocation.inputs.items() if not tensor.unchanged()]
+        if changed:
+            raise ExecutionError(f"the input {changed[0]} was written")
+
+    def _kernel_call(self, call: LaunchCall, place: Callable[[int], int]) -> KernelCall:
+        """As the driver takes it. `place`: addresses on the device by addresses here."""
+        values = zip(call.use.kernel.parameters, call.launch.arguments.values(), strict=True)
+        arguments = [_passed(parameter.type, value, place) for parameter, value in values]
+        return KernelCall(
+            function=self._function,
+            grid=call.launch.grid,
+            threads=self._resources.threads,
+            shared_bytes=self._resources.dynamic_shared_bytes,
+            arguments=(*arguments, *[ctypes.c_uint64(0)] * SCRATCH_POINTERS),
         )
 
     @contextmanager
     def _on_device(self, invocation: Invocation) -> Iterator[_Places]:
-        """Copies all tensors to the device, and back after a launch without errors; yields addresses there by address here."""
+        """Copies all tensors to the device, and back after a launch without errors; yields addresses there by
+        address here."""
         spans = [(low, high - low) for _, low, high, _ in invocation.memory().spans()]
         places = _Places()
         try:

@@ -4,9 +4,10 @@ The module has one function:
 
     def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]
 
-`kernel` is the kernel's name, of general images with GENERAL_SUFFIX (aotforge/rules.py). `keys` are the functional's numbers
-by operator value, e.g. {"dtype": 2, "width": 64}. Each image of the functional is executed on the cases that the plan
-dispatches to it. The list therefore needs aligned and unaligned tensors, and every range of a setting.
+`kernel` is the kernel's name, of general images with GENERAL_SUFFIX (aotforge/rules.py). `keys` are the
+functional's numbers by operator value, e.g. {"dtype": 2, "width": 64}. Each image of the functional is
+executed on the cases that the plan dispatches to it. The list therefore needs aligned and unaligned tensors,
+and every range of a setting.
 
 It may offer calls of any shape for measuring, `SHAPE` being the names with a typical call's numbers:
 
@@ -23,8 +24,10 @@ from types import ModuleType
 
 from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Exact, Expected
+from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.interpreter.family_module import family_module
 from aotforge.verify.tensors import Guarded
+from vgpu.emulator.host_calls import OnPrint
 from vgpu.memory import Memory
 
 
@@ -32,7 +35,8 @@ from vgpu.memory import Memory
 class Invocation:
     """New data of one launch.
 
-    `values`: the operator's values, addresses of the tensors included. `inputs` must not change, `outputs` start as canaries.
+    `values`: the operator's values, addresses of the tensors included. `inputs` must not change, `outputs`
+    start as canaries.
     `expected` computes reference, bounds and same-precision results of each output, in its tensor's shape.
     """
 
@@ -50,8 +54,8 @@ class Invocation:
 class Case:
     """A named call; `make` gives new tensors each time, with the same numbers in them.
 
-    `unless_reached`: only for images to which none of the cases before it without this mark is dispatched. It keeps calls that must
-    be large for the condition of one setting from the images of all others.
+    `unless_reached`: only for images to which none of the cases before it without this mark is dispatched. It
+    keeps calls that must be large for the condition of one setting from the images of all others.
     """
 
     name: str
@@ -59,12 +63,26 @@ class Case:
     unless_reached: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class LaunchCall:
+    """A launch of an image: a use of it, grid and arguments, the tensors. `number` counts launches of the
+    same case."""
+
+    use: Use
+    launch: Launch
+    invocation: Invocation
+    number: int = 0
+    seed: int = 0
+    on_print: OnPrint | None = None
+
+
 Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]
 Shaped = Callable[[str, Mapping[str, int], Mapping[str, int]], Case]
 
 
 def load_cases(root: Path, folder: str) -> Cases | None:
-    """The function `cases` of a family; None when it has no cases.py. Raises RulesError when the module is not valid."""
+    """The function `cases` of a family; None when it has no cases.py. Raises RulesError when the module is
+    not valid."""
     module = _module(root, folder)
     if module is None:
         return None
@@ -88,7 +106,8 @@ def require_cases(root: Path, folder: str) -> Cases:
 
 
 def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | None:
-    """Names of a family's shapes with typical values, and its function `shaped`; None without. Raises RulesError."""
+    """Names of a family's shapes with typical values, and its function `shaped`; None without. Raises
+    RulesError."""
     module = _module(root, folder)
     if module is None or not callable(getattr(module, "shaped", None)):
         return None
@@ -97,7 +116,8 @@ def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | N
 
 @contextmanager
 def family_errors(folder: Path) -> Iterator[None]:
-    """An exception of a family's code as RulesError with the innermost line in `folder`; errors of this program pass."""
+    """An exception of a family's code as RulesError with the innermost line in `folder`; errors of this
+    program pass."""
     try:
         yield
     except AotforgeError:

@@ -37,10 +37,11 @@ class Pool:
     def check(self, task: ImageTask) -> Verdict:
         """Have an image checked; a worker that crashes or exceeds the timeout makes a failed verdict.
 
-        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that does not start.
+        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that
+        does not start.
         """
         try:
-            answer: Verdict | AotforgeError = self._pool.ask(task)
+            answer: Verdict | AotforgeError = self._pool.request(task)
         except WorkerEnded as ended:
             if ended.hang:
                 return Verdict.failed(task, f"no verdict after {self._timeout:g} s")

@@ -55,7 +55,8 @@ class VerifyReport:
         }
 
     def fields(self) -> dict[str, Any]:
-        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions by class.
+        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions
+        by class.
 
         `approximated` has the reason by instruction.
         """
@@ -66,7 +67,8 @@ class VerifyReport:
         return finite(fields)  # type: ignore[no-any-return]
 
     def lines(self) -> list[str]:
-        """What images printed, a line per kernel with passed images, each failure once, and a line for all images."""
+        """What images printed, a line per kernel with passed images, each failure once, and a line for all
+        images."""
         totals = self.totals
         return [
             *self._printed_lines(),
@@ -120,8 +122,10 @@ class VerifyReport:
         from aotforge.base.html import render  # noqa: PLC0415 - jinja2: 50 ms of every build, for --html only
 
         return render(
-            "verify_report.html", report=self, totals=self.totals, unreached=UNREACHED, factor=SAME_PRECISION_FACTOR, tile_scale=TILE_SCALE,
-            classes={kind.value: kind.label for kind in InstructionClass}, colours=_COLOURS, ratio=lambda x: f"{x:.2f}" if math.isfinite(x) else "∞",
+            "verify_report.html", report=self, totals=self.totals, unreached=UNREACHED,
+                factor=SAME_PRECISION_FACTOR, tile_scale=TILE_SCALE,
+            classes={kind.value: kind.label for kind in InstructionClass}, colours=_COLOURS,
+                ratio=lambda x: f"{x:.2f}" if math.isfinite(x) else "∞",
         )  # fmt: skip
 
     def require_passed(self, *, described: bool = False) -> None:

@@ -80,11 +80,13 @@ class Layout:
 
 
 class Guarded:
-    """A tensor of any rank inside a larger buffer of canaries: reading one shows in the result, writing one in `intact`.
+    """A tensor of any rank inside a larger buffer of canaries: reading one shows in the result, writing one
+    in `intact`.
 
-    Canaries are NaN where the type has two of them, else numbers that differ from element to element. Those of outputs
-    differ from those of inputs, as NaN computed from inputs' canaries keeps their payload. `within` has the tensor's number of
-    axes and broadcasts to its shape; elements where it is false are canaries, too, and read as 0.
+    Canaries are NaN where the type has two of them, else numbers that differ from element to element. Those
+    of outputs differ from those of inputs, as NaN computed from inputs' canaries keeps their payload.
+    `within` has the tensor's number of axes and broadcasts to its shape; elements where it is false are
+    canaries, too, and read as 0.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Store of passed verdicts by content: one file per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-4/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
-verdicts are kept, so a failure is reproduced every time.
+Layout: `verdicts-4/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only
+passed verdicts are kept, so a failure is reproduced every time.
 """
 
 import hashlib
@@ -20,7 +20,8 @@ VERSION = 4
 
 def verdict_key(task: ImageTask) -> str:
     """SHA-256 of everything that can change a verdict."""
-    # dispatch decides which cases the image serves, whether it comes from a plan or a pack; other images have no part
+    # dispatch decides which cases the image serves, whether it comes from a plan or a pack; other images have
+    # no part
     uses = [
         (
             use.kernel.name,
@@ -49,7 +50,8 @@ def verdict_key(task: ImageTask) -> str:
 
 
 def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
-    """The stored verdict under the task's own label; None when it is missing, damaged or not readable. Raises CacheError."""
+    """The stored verdict under the task's own label; None when it is missing, damaged or not readable. Raises
+    CacheError."""
     try:
         head, _, body = _path(folder, key).read_bytes().partition(b"\n")
     except (FileNotFoundError, PermissionError):

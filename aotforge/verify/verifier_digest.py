@@ -19,13 +19,15 @@ _NO_DATA = {".py", ".pyc", ".md"}
 def family_verifier_digest(family: Path, *, natively: bool = False) -> str:
     """SHA-256 of the verifier's sources and of a family's cases with what they import (bounds, references).
 
-    The family's kernels and rules are left out: the image contains them. `natively`: of images that processors execute.
+    The family's kernels and rules are left out: the image contains them. `natively`: of images that
+    processors execute.
     """
     return _with_family(_sources(natively=natively), family)
 
 
 def verifier_digest(kernels_root: Path, folders: Iterable[str], *, natively: bool = False) -> str:
-    """SHA-256 of the verifier for several families, with numpy's version: its generators make the cases' numbers."""
+    """SHA-256 of the verifier for several families, with numpy's version: its generators make the cases'
+    numbers."""
     sources = _sources(natively=natively)
     parts = [_with_family(sources, kernels_root / folder) for folder in sorted(set(folders))]
     return hashlib.sha256("\n".join([version("numpy"), *parts]).encode()).hexdigest()
@@ -40,9 +42,9 @@ def _sources(*, natively: bool) -> str:
 def verifier_files(family: Path) -> tuple[str, ...]:
     """Names of a family's files that its `cases.py` needs, itself included, sorted; empty when it has none.
 
-    By relative imports; with a `cases.py` also all data files of the family, which it may read. A file with a syntax error imports nothing
-    here: loading the cases reports it. Raises RulesError for an import of what no digest covers, with which verdicts would stay when it
-    changes.
+    By relative imports; with a `cases.py` also all data files of the family, which it may read. A file with a
+    syntax error imports nothing here: loading the cases reports it. Raises RulesError for an import of what
+    no digest covers, with which verdicts would stay when it changes.
     """
     found: set[str] = set()
     wanted = ["cases.py"]
@@ -58,13 +60,15 @@ def verifier_files(family: Path) -> tuple[str, ...]:
 
 
 def _is_data(path: Path) -> bool:
-    """Editors and file systems make and remove files whose names begin with a dot or end with ~ at any time."""
+    """Editors and file systems make and remove files whose names begin with a dot or end with ~ at any
+    time."""
     usual = not path.name.startswith(".") and not path.name.endswith("~") and path.suffix not in _NO_DATA
     return usual and path.is_file()
 
 
 def _imported(folder: PurePosixPath, source: bytes, place: str) -> set[str]:
-    """Files that a file in `folder`, shown as `place`, may import: `from .reference import x`, `from . import y`, `from ..parts.sums import z`.
+    """Files that a file in `folder`, shown as `place`, may import: `from .reference import x`, `from . import
+    y`, `from ..parts.sums import z`.
 
     Names of modules and of their members give files alike: those that do not exist are harmless.
     """

@@ -37,10 +37,11 @@ _EXPLAINED = 4  # images compiled again for their source lines: a fault in one k
 
 
 class VerifyOptions(TypedDict, total=False):
-    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run in the calling thread.
+    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run
+    in the calling thread.
 
-    `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get no verdict.
-    Passed verdicts are stored in the cache unless `keep` is false.
+    `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get
+    no verdict. Passed verdicts are stored in the cache unless `keep` is false.
     """
 
     kernels_root: Required[Path]
@@ -62,9 +63,9 @@ def verify_images(
 ) -> VerifyReport:
     """A verdict for every image of the plan. Passed ones are kept in the cache and not executed again.
 
-    With `architectures`, images that the virtual GPU stops are compiled again to name source lines. Raises UnknownNameError
-    for an arch that is not emulated, RulesError for cases that do not load, ToolchainError without a C compiler or Triton,
-    CacheError. Failed images do not raise: see `VerifyReport.require_passed`.
+    With `architectures`, images that the virtual GPU stops are compiled again to name source lines. Raises
+    UnknownNameError for an arch that is not emulated, RulesError for cases that do not load, ToolchainError
+    without a C compiler or Triton, CacheError. Failed images do not raise: see `VerifyReport.require_passed`.
     """
     kernels_root, planned = options["kernels_root"], {job.key: job for job in plan.jobs}
 
@@ -72,7 +73,8 @@ def verify_images(
         assert architectures is not None
         with tempfile.TemporaryDirectory() as scratch:
             return source_map(
-                planned[task.key], task.binary, kernels_root=kernels_root, architectures=architectures, scratch=Path(scratch)
+                planned[task.key], task.binary, kernels_root=kernels_root, architectures=architectures,
+                    scratch=Path(scratch)
             )  # fmt: skip
 
     tasks = image_tasks(plan, images, kernels_root)
@@ -85,8 +87,8 @@ def source_map(
 ) -> LineMap:
     """Source lines of a job's image, for `Program.launch(source=...)`: the job compiled again with line info.
 
-    `scratch` is an empty folder. Raises DecodeError when the sources give other machine code than the image's, CompileError,
-    CacheError, ToolchainError.
+    `scratch` is an empty folder. Raises DecodeError when the sources give other machine code than the
+    image's, CompileError, CacheError, ToolchainError.
     """
     job = with_line_info(job)
     image = compile_one(job, kernels_root=kernels_root, architectures=architectures, scratch=scratch)
@@ -96,7 +98,8 @@ def source_map(
 def load_interpreters(
     tasks: Iterable[ImageTask], cache: Path, on_stage: Callable[[str], None] | None = None
 ) -> dict[int, Path]:
-    """Interpreters for these images by lanes of a wave, compiled unless cached, before workers race for it; `on_stage` is called then.
+    """Interpreters for these images by lanes of a wave, compiled unless cached, before workers race for it;
+    `on_stage` is called then.
 
     Raises UnknownNameError, ToolchainError, CacheError.
     """
@@ -118,7 +121,8 @@ def verify_tasks(
     sources: Sources | None = None,
     **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """A verdict for every task, as `verify_images`. Keys of tasks differ; `sources` makes an image's source map."""
+    """A verdict for every task, as `verify_images`. Keys of tasks differ; `sources` makes an image's source
+    map."""
     cache, on_event = options["cache"], options.get("on_event")
     keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}

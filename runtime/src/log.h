@@ -21,7 +21,7 @@ __attribute__((format(AOTFORGE_PRINTF, 2, 3))) void log(Level level, const char*
 // The same; where each reason is written once, what helps against it follows.
 __attribute__((format(AOTFORGE_PRINTF, 3, 4))) void log_advice(Level level, const char* advice, const char* format, ...);
 
-constexpr char kWhichLibrary[] = "./dev compat.which --pytorch VERSION names the library that this PyTorch needs";
+constexpr char kWhichLibrary[] = "./dev compat --pytorch VERSION names the library that this PyTorch needs";
 
 // No level was selected: each reason is written once.
 bool log_is_brief();

@@ -1,1 +1,2 @@
-"""Fault campaigns: images altered on purpose, and what becomes of them on the virtual GPU (docs/planted-faults.md)."""
+"""Fault campaigns: images altered on purpose, and what becomes of them on the virtual GPU
+(docs/planted-faults.md)."""

@@ -1,7 +1,7 @@
 """Every barrier of the attention kernels removed in turn: `python -m tests.campaigns.barriers --arch gfx908`.
 
-A kernel without one of its barriers is executed on the image's verification calls, waves in turn and in seeded random orders, until something
-shows. Results: docs/planted-faults.md.
+A kernel without one of its barriers is executed on the image's verification calls, waves in turn and in
+seeded random orders, until something shows. Results: docs/planted-faults.md.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SCHEDULES: tuple[int | None, ...] = (None, 0x5EED, 1, 2, 3)
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """One barrier removed. `waves` of a workgroup; `executed`: some call reaches the barrier. `kind` as in subjects.Outcome: what
-    the reference made of it after `runs` launches. `checked`: those that it let pass, once more with every check of the emulator.
-    """
+    """One barrier removed. `waves` of a workgroup; `executed`: some call reaches the barrier. `kind` as in
+    subjects.Outcome: what the reference made of it after `runs` launches. `checked`: those that it let pass,
+    once more with every check of the emulator."""
 
     label: str
     address: int
@@ -51,7 +51,8 @@ class Removal:
 
 
 def without_barrier(listing: Listing, index: int) -> Listing:
-    """The listing with instructions that do nothing in place of a barrier: on gfx12 the wait and the last signal before it."""
+    """The listing with instructions that do nothing in place of a barrier: on gfx12 the wait and the last
+    signal before it."""
     lines = list(listing.lines)
     assert lines[index].name in BARRIERS
     removed = [index]
@@ -77,8 +78,10 @@ def remove_each(subject: Subject) -> list[Removal]:
                 outcome, checked = replace(outcome, detail=again.detail), again.kind
             found.append(
                 Removal(
-                    label=subject.label, address=line.address, waves=-(-program.threads // program.target.lanes),
-                    executed=line.address in executed, kind=outcome.kind, detail=outcome.detail, runs=outcome.runs,
+                    label=subject.label, address=line.address,
+                    waves=-(-program.threads // program.target.lanes),
+                    executed=line.address in executed, kind=outcome.kind, detail=outcome.detail,
+                    runs=outcome.runs,
                     checked=checked,
                 )
             )  # fmt: skip
@@ -128,7 +131,8 @@ def main() -> int:
 def report(done: Sequence[Removal]) -> str:
     """What became of the barriers, as text."""
     lines = [
-        f"{len(done)} barriers, {sum(r.seen for r in done)} seen in the results, {sum(r.caught for r in done)} with the checks"
+        f"{len(done)} barriers, {sum(r.seen for r in done)} seen in the results, "
+        f"{sum(r.caught for r in done)} with the checks"
     ]
     for kernel in dict.fromkeys(r.label.split(":")[0] for r in done):
         own = [r for r in done if r.label.startswith(f"{kernel}:")]

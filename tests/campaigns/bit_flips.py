@@ -1,7 +1,8 @@
 """Single-bit flips in the machine code of an attention image: `python -m tests.campaigns.bit_flips`.
 
-Each flip is tried twice: with the check that the text is the image's, which must refuse it, and without, decoded from the altered
-bytes by llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/planted-faults.md.
+Each flip is tried twice: with the check that the text is the image's, which must refuse it, and without,
+decoded from the altered bytes by llvm-objdump 22 and executed on the image's verification calls. Results and
+what they mean: docs/planted-faults.md.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ _FIRST = frozenset({"gfx906", "gfx1030"})
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """One flipped bit and what became of it. `bit` counts from the first bit of .text; `executed`: the unaltered image reaches
-    the instruction that the bit belongs to.
+    """One flipped bit and what became of it. `bit` counts from the first bit of .text; `executed`: the
+    unaltered image reaches the instruction that the bit belongs to.
 
-    `kind`: refused (by the decoder), fault, wrong, within (the bound, with other bits) or, with outputs that are the same to the last
-    bit: same (the bit means nothing, the instruction is the same), equal (another instruction that leaves the same in every
-    register on every call), unused (other values that no output depends on), identical (never executed).
+    `kind`: refused (by the decoder), fault, wrong, within (the bound, with other bits) or, with outputs that
+    are the same to the last bit: same (the bit means nothing, the instruction is the same), equal (another
+    instruction that leaves the same in every register on every call), unused (other values that no output
+    depends on), identical (never executed).
     """
 
     bit: int
@@ -83,12 +85,14 @@ class Campaign:
         return Flip(
             bit=bit, address=before.address, before=before.text, after=after, kind=found.kind,
             detail=found.detail,
-            executed=before.address in self._executed, refused_by_assembly=self._refused(bytes(hsaco)), ratio=found.ratio,
+            executed=before.address in self._executed, refused_by_assembly=self._refused(bytes(hsaco)),
+            ratio=found.ratio,
             growth=found.growth, checked=checked,
         )  # fmt: skip
 
     def _same_results(self, altered: Program, address: int, lines: Sequence[Line]) -> bool:
-        """Whether both programs leave the same in the registers that the lines at an address write, each time, waves in turn."""
+        """Whether both programs leave the same in the registers that the lines at an address write, each
+        time, waves in turn."""
         written = [operand for line in lines for operand in _results(line)]
         digests = []
         for program in (self._program, altered):
@@ -223,7 +227,8 @@ def report(done: Sequence[Flip]) -> str:
         if flip.kind in {"within", "equal", "unused"}:
             lines.append(
                 f"{flip.kind}: bit {flip.bit}, byte {flip.address:#x}: {flip.before} -> {flip.after}"
-                f" ({flip.detail or 'no difference'}; {flip.ratio:.3f} of the bound, {flip.growth:.3f} times the error;"
+                f" ({flip.detail or 'no difference'}; {flip.ratio:.3f} of the bound, "
+                f"{flip.growth:.3f} times the error;"
                 f" checks: {flip.checked or 'nothing'})"
             )
     return "\n".join(lines) + "\n"

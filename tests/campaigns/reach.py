@@ -1,7 +1,8 @@
-"""Instructions of the attention images that no verification call executes: `python -m tests.campaigns.reach --arch ARCH`.
+"""Instructions of the attention images that no verification call executes: `python -m tests.campaigns.reach
+--arch ARCH`.
 
-A fault in such an instruction cannot be found. What remains are instructions that no call can reach (a kernel's loop over zero
-heads), and those between two masks of which no lane of a wave is ever set.
+A fault in such an instruction cannot be found. What remains are instructions that no call can reach (a
+kernel's loop over zero heads), and those between two masks of which no lane of a wave is ever set.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def main() -> int:
     flags = parser.parse_args()
     images = total = missing = work = 0
     for one in images_of(flags.arch, Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache")), flags.jobs):
-        images, total, missing, work = images + 1, total + one.instructions, missing + len(one.unreached), work + len(one.work)  # fmt: skip
+        images, total = images + 1, total + one.instructions
+        missing, work = missing + len(one.unreached), work + len(one.work)
         for line in one.work:
             sys.stdout.write(f"{one.label} {line}\n")
     sys.stdout.write(

@@ -1,10 +1,12 @@
-"""A second model of wait counters, in Python and from the assembly text alone: what the emulator's checks are held against.
+"""A second model of wait counters, in Python and from the assembly text alone: what the emulator's checks are
+held against.
 
-It follows a trace as lists of outstanding operations, where the emulator numbers them. Counters by generation:
+It follows a trace as lists of outstanding operations, where the emulator numbers them. Counters by
+generation:
 
-- gfx9: vmcnt counts vector memory; lgkmcnt counts LDS, and scalar loads, which come back in any order.
-- gfx11: the same, but vscnt counts the stores of vector memory.
-- gfx12: loadcnt, storecnt, dscnt and kmcnt. Loads complete in order for their counter, but write registers in any order.
+- gfx9: vmcnt counts vector memory; lgkmcnt counts LDS, and scalar loads, which come back in any order. -
+gfx11: the same, but vscnt counts the stores of vector memory. - gfx12: loadcnt, storecnt, dscnt and kmcnt.
+Loads complete in order for their counter, but write registers in any order.
 """
 
 from __future__ import annotations
@@ -70,9 +72,9 @@ class Operation:
 
 @dataclass(kw_only=True)
 class Replay:
-    """Feed it every step of a launch on one thread. `violations`: an instruction that touches what is still outstanding, or a
-    barrier that a wave reaches with LDS operations outstanding. `generation` of the arch's instruction set.
-    """
+    """Feed it every step of a launch on one thread. `violations`: an instruction that touches what is still
+    outstanding, or a barrier that a wave reaches with LDS operations outstanding. `generation` of the arch's
+    instruction set."""
 
     generation: int = 9
     violations: list[str] = field(default_factory=list)
@@ -122,7 +124,8 @@ class Replay:
         return _of(line.operands[0], half)
 
     def _registers(self, line: Line) -> frozenset[Register]:
-        """Those that an instruction names; loads and stores of 16 bits and less mean one half, but of all archs with gfx9's ECC both."""
+        """Those that an instruction names; loads and stores of 16 bits and less mean one half, but of all
+        archs with gfx9's ECC both."""
         found = self._loads(line)
         narrow = self.generation > 9 and _NARROW_STORE.search(line.name)
         data = 0 if line.name.startswith("buffer_") else 1

@@ -14,13 +14,12 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.errors import ExecutionError
 from aotforge.plan.model import CompileJob
-from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from aotforge.verify.interpreter.number_formats import EPSILON
 from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
-from tests.support.families import PROJECT, architectures
+from tests.support.families import PROJECT, architectures, plan_project
 from vgpu.emulator.decoded import Checks, Listing
 from vgpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
 from vgpu.emulator.program import Emulator, Program
@@ -50,7 +49,8 @@ class Subject:
         return self.job.target.arch
 
     def load(self, hsaco: bytes) -> Program:
-        """The image's text with bytes that are verified to be the same. Raises DecodeError when they are not."""
+        """The image's text with bytes that are verified to be the same. Raises DecodeError when they are
+        not."""
         return Emulator(self.arch, cache=self.folder).load(hsaco, self.image.asm)
 
     def altered(self, listing: Listing) -> Program:
@@ -74,7 +74,8 @@ def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Sub
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One launch to try, with the unaltered image's results. Outputs are complete buffers, canaries included."""
+    """One launch to try, with the unaltered image's results. Outputs are complete buffers, canaries
+    included."""
 
     name: str
     invocation: Invocation
@@ -90,7 +91,8 @@ class Call:
 def calls_of(
     subject: Subject, program: Program, schedules: Sequence[int | None]
 ) -> tuple[list[Call], set[int]]:
-    """Every case that is dispatched to the image, per schedule; and the addresses of the instructions that they execute."""
+    """Every case that is dispatched to the image, per schedule; and the addresses of the instructions that
+    they execute."""
     cases = load_cases(KERNELS, "flash")
     assert cases is not None
     found: list[Call] = []
@@ -109,7 +111,8 @@ def calls_of(
             fresh = {name: tensor.storage.copy() for name, tensor in invocation.outputs.items()}
             for index, schedule in enumerate(schedules):
                 call = Call(
-                    name=case.name, invocation=invocation, launch=launch, schedule=schedule, seed=1 + 2 * number + index,
+                    name=case.name, invocation=invocation, launch=launch, schedule=schedule,
+                    seed=1 + 2 * number + index,
                     limit=1 << 40, expected=expected, fresh=fresh, right={},
                 )  # fmt: skip
                 report = execute(program, subject, call, trace=trace if index == 0 else None)
@@ -167,10 +170,9 @@ def wrong(call: Call) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of an altered program. `kind`: fault, wrong, within (numbers changed inside the bound) or identical.
-    `runs`: launches until then; `ratio` the worst error in multiples of the bound, `growth` in multiples of the unaltered image's
-    worst error of the same output in the same call.
-    """
+    """The result of an altered program. `kind`: fault, wrong, within (numbers changed inside the bound) or
+    identical. `runs`: launches until then; `ratio` the worst error in multiples of the bound, `growth` in
+    multiples of the unaltered image's worst error of the same output in the same call."""
 
     kind: str
     runs: int
@@ -180,7 +182,8 @@ class Outcome:
 
 
 def try_calls(program: Program, subject: Subject, calls: Sequence[Call], *, checks: bool = False) -> Outcome:
-    """Execute an altered program on the calls until one shows the fault; `checks`: everything that the emulator can look for."""
+    """Execute an altered program on the calls until one shows the fault; `checks`: everything that the
+    emulator can look for."""
     changed: list[str] = []
     ratio = growth = 0.0
     for number, call in enumerate(calls, 1):
@@ -209,9 +212,8 @@ def try_calls(program: Program, subject: Subject, calls: Sequence[Call], *, chec
 
 
 def _growth(reference: Float, altered: Float, right: Float, rounding: float) -> float:
-    """The largest error of the altered outputs in multiples of the largest one of the unaltered, or of one rounding of the largest value:
-    a call whose results happen to be exact has no error to compare with.
-    """
+    """The largest error of the altered outputs in multiples of the largest one of the unaltered, or of one
+    rounding of the largest value: a call whose results happen to be exact has no error to compare with."""
     finite = np.isfinite(reference)
     worst, usual = (float(np.abs(x[finite] - reference[finite]).max(initial=0.0)) for x in (altered, right))
     usual = max(usual, rounding * float(np.abs(reference[finite]).max(initial=0.0)))

@@ -1,4 +1,5 @@
-"""A sample of each campaign by default, all of it among the slow tests: no fault that the reference can distinguish passes."""
+"""A sample of each campaign by default, all of it among the slow tests: no fault that the reference can
+distinguish passes."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def test_every_barrier_removed(cache: Path, arch: str) -> None:
     print(f"{arch}: {caught} of {len(done)} barriers caught")  # noqa: T201 - shown with -s
     # the others order nothing: no two waves touch the same bytes of LDS around them, in any call and schedule
     assert all(removal.caught or removal.kind == removal.checked == "identical" for removal in done)
-    # without matrix instructions a product takes its operands from LDS in pieces, with more barriers than it needs
+    # without matrix instructions a product takes its operands from LDS in pieces, with more barriers than it
+    # needs
     assert caught >= (0.97 if arch in {*ARCHS, "gfx942"} else 0.6) * len(done)
 
 

@@ -28,8 +28,8 @@ from tests.support.small_pack import write
 
 @dataclass(frozen=True, kw_only=True)
 class Drivers:
-    """Drivers of a library with a fault: of packs with features, and of a plain one at every level. `alone` runs a test that starts its own
-    from `objects`, with packs in `folder`."""
+    """Drivers of a library with a fault: of packs with features, and of a plain one at every level. `alone`
+    runs a test that starts its own from `objects`, with packs in `folder`."""
 
     plain: Driver
     dropping: Driver

@@ -1,8 +1,10 @@
-"""Every wait of the attention kernels removed, and every counter in it weakened by one: `python -m tests.campaigns.waits`.
+"""Every wait of the attention kernels removed, and every counter in it weakened by one: `python -m
+tests.campaigns.waits`.
 
-An altered kernel is executed on the image's verification calls with the emulator's checks on, until they stop it. One that they do not
-stop is replayed on the same calls by a second model (replay.py): it has to agree that no instruction touches what is outstanding, and that no
-wave reaches a barrier with LDS operations outstanding. Then the alteration is redundant on these calls; otherwise it was missed.
+An altered kernel is executed on the image's verification calls with the emulator's checks on, until they stop
+it. One that they do not stop is replayed on the same calls by a second model (replay.py): it has to agree
+that no instruction touches what is outstanding, and that no wave reaches a barrier with LDS operations
+outstanding. Then the alteration is redundant on these calls; otherwise it was missed.
 """
 
 from __future__ import annotations
@@ -34,9 +36,8 @@ _DOUBLE = re.compile(r"(s_wait_(?:load|store)cnt_dscnt )(\w+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Alteration:
-    """One wait altered. `text` replaces it. `kind`: caught, redundant (on every call, by the second model), unreached (no
-    call executes it) or missed.
-    """
+    """One wait altered. `text` replaces it. `kind`: caught, redundant (on every call, by the second model),
+    unreached (no call executes it) or missed."""
 
     label: str
     address: int
@@ -47,7 +48,8 @@ class Alteration:
 
 
 def alterations(line: Line) -> Iterator[Line]:
-    """A wait that does nothing; then with one more operation allowed to be outstanding, for each of its counters."""
+    """A wait that does nothing; then with one more operation allowed to be outstanding, for each of its
+    counters."""
     yield replace(line, name="s_nop", text="s_nop 0")
     for found in _NAMED.finditer(line.text):
         weaker = f"{found[1]}({int(found[2]) + 1})"
@@ -97,7 +99,8 @@ def alter_each(subject: Subject, *, every: int = 1) -> list[Alteration]:
             kind, detail = "unreached", ""
         found.append(
             Alteration(
-                label=subject.label, address=line.address, before=before.text, text=line.text, kind=kind, detail=detail
+                label=subject.label, address=line.address, before=before.text, text=line.text, kind=kind,
+                detail=detail
             )
         )  # fmt: skip
     return found

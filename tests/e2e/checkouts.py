@@ -67,7 +67,7 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
     share_interpreter(folder / ".aotforge" / "cache")
     # the one download of a build; the project's copy, when there is one, saves it (the pin is checked either way)
     for archive in (HOME / "cache" / "sources").glob("*/zstandard-*.tar.gz"):
-        kept["AOTFORGE_ZSTD_SOURCE"] = str(archive)
+        kept["AOTFORGE_SOURCES"] = str(archive.parent)
     return kept | dict(extra or {})
 
 

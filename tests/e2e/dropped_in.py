@@ -12,7 +12,7 @@ from typing import Any, cast
 from aotforge.deliver.extract import extract_release
 from aotforge.devtools.demo.client import ClientRunner, build_client
 from aotforge.devtools.demo.demo_report import CallResult
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from kernels.flash.call import Case
 from tests.e2e.checkouts import HOME, ROOT
 from vgpu.hip.build_hip import build_virtual_hip, environment

@@ -1,43 +1,131 @@
-"""The container tasks as a user runs them."""
+"""Container tasks and builds as a user runs them, on machines in trouble too: one clear error, nothing half written."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import pytest
+
+from tests.e2e.checkouts import (
+    HOME,
+    ROOT,
+    build_json,
+    command,
+    copy_checkout,
+    environment,
+    invoke,
+    share_interpreter,
+    tarballs,
+)
+from tests.support.engines import private_daemon
+from tests.support.rootfs import cache, target
+
+BUILD = ("build", "--arch", "gfx908", "--profile", "smoke", "--no-verify", "--executor")
 
 
-def task(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "tasks.py"), *arguments]
-    environment = dict(os.environ, AOTFORGE_CACHE=str(cache), PYTHONPATH=str(ROOT))
-    return subprocess.run(command, cwd=cache, env=environment, capture_output=True, text=True, check=False)
+def test_prune_and_shell(tmp_path: Path) -> None:
+    flags = ("--cache", str(tmp_path))
+    assert json.loads(invoke(ROOT, "cache", "--prune", "1", *flags, "--json").stdout)["rootfs"] == []
+    unknown = invoke(ROOT, "containers.shell", "rocm-runtim", *flags, check=False)
+    assert unknown.returncode == 2 and "rocm-runtime" in unknown.stderr
 
 
-def test_list_of_an_empty_cache(tmp_path: Path) -> None:
-    done = task(tmp_path, "containers.list", "--json")
-    assert done.returncode == 0, done.stderr
-    found = {entry["name"]: entry for entry in json.loads(done.stdout)}
-    assert set(found) >= {"rocm-kernels", "rocm-runtime", "windows-noimage"}
-    assert not any(entry["made"] for entry in found.values())
-    triton = next(one for one in found["rocm-kernels"]["wheels"] if one["name"] == "triton")
-    assert f"triton=={triton['version']} " in (ROOT / "requirements" / "build.txt").read_text()
-    people = task(tmp_path, "containers.list").stdout.splitlines()
-    assert any(line.startswith("rocm-runtime") and "not built" in line for line in people)
-    assert (
-        "0.0 MB in 0 files and folders would be removed"
-        in task(tmp_path, "containers.prune", "--dry-run").stdout
-    )
+def store(folder: Path, name: str) -> Path:
+    """A cache that has rootfs images and sources, for builds in a runner that works here."""
+    for root in ("rocm-kernels", "rocm-runtime"):
+        target(name, folder.parent / "probe", root)
+    share_interpreter(folder)
+    for part in ("containers", "sources"):
+        (cache() / part).mkdir(parents=True, exist_ok=True)
+        (folder / part).symlink_to(cache() / part)
+    return folder
 
 
-def test_errors_have_their_exit_codes(tmp_path: Path) -> None:
-    unknown = task(tmp_path, "containers.build", "--name", "rocm-runtim", "--json")
-    assert unknown.returncode == 10
-    assert "rocm-runtime" in json.loads(unknown.stdout)["error"]["cause"]
-    (tmp_path / "file").write_text("")
-    blocked = task(tmp_path, "containers.build", "--name", "rocm-runtime", "--cache", str(tmp_path / "file"))
-    assert blocked.returncode == 28
-    assert "Next step:" in blocked.stderr
+@contextmanager
+def small_disk(folder: Path, kib: int) -> Iterator[Path]:
+    """A disk of this many KiB at `folder`."""
+    folder.mkdir(parents=True)
+    words = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=755", "aotforge-test", str(folder)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], capture_output=True, check=False)
+
+
+def files(folder: Path) -> list[str]:
+    """Files below a folder, without locks."""
+    return [str(path) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+@pytest.mark.compiler
+def test_a_cache_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "cache", 600) as folder:
+        store(folder, "bubblewrap")
+        flags = ("--cache", str(folder), "--output", str(tmp_path / "out"))
+        done = invoke(ROOT, *BUILD, "bubblewrap", *flags, check=False)
+        assert done.returncode == 3, done.stderr
+        assert "No space left on device" in done.stderr and "free some space in" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert files(folder / "runtime") == []
+    assert files(tmp_path / "out") == []
+
+
+def test_engines_that_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    flags = ("--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "out"))
+    for name in ("podman", "bubblewrap"):
+        done = invoke(ROOT, *BUILD, name, *flags, env={"PATH": str(tmp_path / "bin")}, check=False)
+        assert done.returncode == 3
+        assert f"{name} is not installed" in done.stderr and f"apt-get install {name}" in done.stderr
+    gone = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    done = invoke(ROOT, *BUILD, "docker", *flags, env=gone, check=False)
+    assert done.returncode == 3 and "no response from the Docker daemon" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.compiler
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_daemon_or_a_build_that_is_killed_and_the_build_after_it(tmp_path: Path) -> None:
+    """Beside it, a clone below spaces and another alphabet."""
+    strange = tmp_path / "wörk träe" / "源码 и код"
+    folder, flags = store(tmp_path / "cache", "docker"), ("--output", str(tmp_path / "out"))
+    for victim in ("daemon", "build"):
+        with private_daemon() as daemon:
+            settings = environment(ROOT, {"AOTFORGE_HOME": str(HOME), "DOCKER_HOST": daemon.url})
+            with (tmp_path / "log").open("wb") as log:
+                build = subprocess.Popen(
+                    command(*BUILD, "docker", "--cache", str(folder), *flags),
+                    cwd=ROOT,
+                    env=settings,
+                    stdout=log,
+                    stderr=log,
+                )
+            before = len(list((folder / "images-1").glob("??/*")))
+            while len(list((folder / "images-1").glob("??/*"))) == before and build.poll() is None:
+                time.sleep(0.1)  # until an image has come back
+            (daemon.process if victim == "daemon" else build).send_signal(signal.SIGKILL)
+            code, text = build.wait(300), (tmp_path / "log").read_text()
+            assert code == (29 if victim == "daemon" else -signal.SIGKILL), text
+            assert "Traceback" not in text and files(tmp_path / "out") == []
+    common = ("--profile", "smoke", "--no-verify", "--executor", "docker")
+    resumed = build_json(ROOT, *common, "--cache", str(folder), *flags)
+    assert resumed["cached"] and resumed["damaged"] == []
+    other = build_json(
+        copy_checkout(strange / "checkout"), *common, "--cache", str(store(strange / "cäche 缓存", "docker")),
+        "--output", str(strange / "öut put"),
+    )  # fmt: skip
+    assert tarballs(resumed) == tarballs(other)
+    assert not list((folder / "executors").glob("*/step-*"))
+    label = f"label=aotforge.owner={os.uname().nodename}:{folder}"
+    words = ["docker", "ps", "--all", "--quiet", "--filter", label]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b""

@@ -71,13 +71,12 @@ def test_a_page_leads_from_a_checkout_to_attention_and_back(page: str, tmp_path:
 
     check = f"./dev hardware.check --arch {arch}"
     commands = script(page, after=after).replace(f"{check}\n", f"{check} {SMALL}\n")
-    forward, undo, _ = commands.partition("./dev release.dropin --pytorch-lib auto --undo\n")
+    forward, undo, _ = commands.partition("./dev dropin --pytorch-lib auto --undo\n")
     settings = {
         "VIRTUAL_ENV": str(active),
         "LD_LIBRARY_PATH": str(build_virtual_hip(HOME / "cache").folder),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "AOTFORGE_VIRTUAL_DEVICES": arch,
-        "AOTFORGE_VIRTUAL_LOG": "off",
+        "AOTFORGE_VIRTUAL": f"devices={arch},log=off",
         "AOTFORGE_CACHE": str(HOME / "cache"),
     }
     printed = execute(f"set -e\n{readme_commands(arch)}", checkout, settings)

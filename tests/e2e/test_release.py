@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import ROOT, command, environment
+from tests.e2e.checkouts import ROOT
 from tests.e2e.released import (
     CLIENTS,
     RELEASE,
@@ -21,8 +20,9 @@ from tests.e2e.released import (
     json_of,
     make_user,
 )
-from tests.support.rootfs import executor, project_rootfs
+from tests.support.rootfs import target
 from tests.support.s3 import have_ministack, running_server
+from tests.support.web import served
 
 pytestmark = pytest.mark.compiler
 RIGHT = (0, "client: right numbers\n")
@@ -38,30 +38,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     if not have_ministack():
         pytest.skip("ministack, an S3 server from the package index, is not in this environment")
     folder = tmp_path_factory.mktemp("user")
-    executor("bubblewrap", folder)
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_rootfs(root)
+        target("bubblewrap", folder, root)
     scratch = tmp_path_factory.mktemp("s3")
     with running_server(scratch) as server:
         made = make_user(folder, server)
         report = json_of(made.release(*made.publication(), "--json"))
         (folder / "report.json").write_text(json.dumps(report))
         yield made
-
-
-@contextmanager
-def served(user: User) -> Iterator[str]:
-    """`./dev release.serve` while it runs; the address that it printed."""
-    process = subprocess.Popen(
-        command("release.serve", "--port", "0"), cwd=user.checkout, env=environment(user.checkout),
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        assert process.wait(timeout=300) == 130
 
 
 def test_what_was_released(user: User) -> None:
@@ -80,13 +64,17 @@ def test_what_was_released(user: User) -> None:
         == {path.name for path in user.finished.iterdir()}
     )
     assert "signatures are valid" in user.run(
-        "release.verify", user.finished, "--key", user.folder / "key.pub"
+        "check", "--files", "--release", user.finished, "--key", user.folder / "key.pub"
     )
     other = user.folder / "other.pub"
     key = "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="  # of RFC 8032's first test
     other.write_text(f"-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n")
-    assert "not this key's signature" in user.run("release.verify", user.finished, "--key", other, code=37)
-    page = Path(user.run("release.page", "--url", user.url).strip()).read_text()
+    assert "not this key's signature" in user.run(
+        "check", "--files", "--release", user.finished, "--key", other, code=7
+    )
+    page = Path(
+        user.run("docs", "--releases", user.finished.parent, "--url", user.url).splitlines()[-1]
+    ).read_text()
     assert RELEASE in page and all(
         file["sha256"] in page for file in report["files"] if "images" in file["name"]
     )
@@ -96,20 +84,20 @@ def test_what_was_released(user: User) -> None:
 
 
 def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:
-    """2.11 downloads from the bucket, 2.9 from `release.serve`; both compute on a virtual MI100."""
-    pins = user.run("release.pins", "--release", user.finished, "--pytorch", "2.11", "--url", user.url)
+    """2.11 downloads from the bucket, 2.9 from a web server; both compute on a virtual MI100."""
+    pins = user.run("compat", "--pins", user.finished, "--pytorch", "2.11", "--url", user.url)
     assert '"amd-gfx908"' in pins and f'set(__AOTRITON_CI_COMMIT "{user.first_commit()}")' in pins
     assert attention(user, build_client(tmp_path / "from bucket", pins)) == RIGHT
-    with served(user) as url:
-        pins = user.run("release.pins", "--pytorch", "2.9", "--url", url)
+    with served(user.finished.parent) as (url, _):
+        pins = user.run("compat", "--pins", "newest", "--pytorch", "2.9", "--url", url)
         assert attention(user, build_client(tmp_path / "from server", pins)) == RIGHT
 
 
 def test_a_pytorch_of_another_api_level(user: User) -> None:
     """No level of this checkout has the interface of 2.7; that of 2.13 was not built."""
-    shown = user.run("release.pins", "--pytorch", "2.7", code=11)
+    shown = user.run("compat", "--pins", "newest", "--pytorch", "2.7", code=2)
     assert "PyTorch 2.7 cannot be built with any API level" in shown and "API level 0.9" in shown
-    shown = user.run("release.pins", "--pytorch", "2.13", code=23)
+    shown = user.run("compat", "--pins", "newest", "--pytorch", "2.13", code=4)
     assert "holds no release of API level 0.12.1b or 0.13b" in shown
 
 
@@ -117,7 +105,7 @@ def test_a_prefix_from_the_bucket_and_from_a_folder(user: User, tmp_path: Path) 
     install = ("install", "--arch", "gfx908", "--root", user.root, "--rocm", "7.0", "--json")
     first = json_of(user.run(*install, "--from", user.to, "--prefix", tmp_path / "one"))
     assert (first["release"], first["fresh"]) == (RELEASE, True)
-    user.run("release.mirror", user.to, tmp_path / "mirror", "--root", user.root)
+    user.run("release.publish", "--from", user.to, "--to", tmp_path / "mirror", "--root", user.root)
     json_of(user.run(*install, "--from", tmp_path / "mirror", "--prefix", tmp_path / "two"))
     files = [
         {
@@ -159,7 +147,7 @@ def test_an_installed_pytorch(user: User, tmp_path: Path) -> None:
     program = tmp_path / "python"
     before = attention(user, program)
     assert before[0] != 0
-    drop_in = ("release.dropin", "--pytorch-lib", lib, "--arch", "gfx908")
+    drop_in = ("dropin", "--pytorch-lib", lib, "--arch", "gfx908")
     planned = user.run(*drop_in, "--dry-run").splitlines()
     assert not (lib / ".aotforge-dropin").exists()
     done = user.run(*drop_in).splitlines()
@@ -169,12 +157,12 @@ def test_an_installed_pytorch(user: User, tmp_path: Path) -> None:
     assert planned == [use, lost, caution, *(f"would change: {line}" for line in changes)]
     assert attention(user, program) == RIGHT
     assert user.run(*drop_in).splitlines() == [use, "nothing to do"]
-    user.run("release.dropin", "--pytorch-lib", lib, "--undo")
+    user.run("dropin", "--pytorch-lib", lib, "--undo")
     # the same from the published place
     install = ("install", "--pytorch-lib", lib, "--arch", "gfx908", "--root", user.root, "--from", user.to)
     assert f"{RELEASE} for gfx908 is in" in user.run(*install)
     assert attention(user, program) == RIGHT
-    user.run("release.dropin", "--pytorch-lib", lib, "--undo")
+    user.run("dropin", "--pytorch-lib", lib, "--undo")
     assert attention(user, program) == before
 
 
@@ -187,10 +175,10 @@ def test_an_installed_pytorch_that_must_not_have_it(user: User, tmp_path: Path) 
     subprocess.run([*shared, "-Wl,--no-as-needed", lib / name, "-o", lib / "libtorch_hip.so"], check=True)
     held = {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()}
     for task in (
-        ("release.dropin", "--pytorch-lib", lib),
+        ("dropin", "--pytorch-lib", lib),
         ("install", "--pytorch-lib", lib, "--arch", "gfx908", "--root", user.root, "--from", user.to),
     ):
-        assert "no API level of this checkout serves libaotriton_v2.so.0.9.2" in user.run(*task, code=11)
+        assert "no API level of this checkout serves libaotriton_v2.so.0.9.2" in user.run(*task, code=2)
     assert {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()} == held
 
 
@@ -203,12 +191,12 @@ def test_again_and_what_may_not_be_released(user: User) -> None:
     assert (again["fresh"], again["commit"], again["publication"]["sent"]) == (False, made_from, [])
     licence = user.checkout / "LICENSE"
     licence.write_text(licence.read_text() + "\nOne line more.\n")
-    assert "LICENSE" in user.release(code=23)
+    assert "LICENSE" in user.release(code=4)
     user.commit("another licence")
-    assert "is recorded with other bytes" in user.release(code=23)
-    assert "platform" in user.release(code=23, executor="local")
+    assert "is recorded with other bytes" in user.release(code=4)
+    assert "platform" in user.release(code=4, executor="local")
     assert "0.12b cannot be made from these sources" in user.run(
-        "release", "--version", "0.12b", "--unsigned", code=10
+        "release", "--version", "0.12b", "--unsigned", code=2
     )
-    assert "no signing key" in user.run("release", "--version", "0.11.2b", code=37)
+    assert "no signing key" in user.run("release", "--version", "0.11.2b", code=7)
     assert {path.name: path.read_bytes() for path in user.finished.iterdir()} == kept

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.checkouts import HOME, invoke
 from tests.e2e.released import RELEASE, User, make_user
-from tests.support.rootfs import cache, executor, project_rootfs
+from tests.support.rootfs import cache, target
 from tests.support.s3 import Server
 
 pytestmark = [pytest.mark.compiler, pytest.mark.slow]
@@ -20,9 +20,8 @@ pytestmark = [pytest.mark.compiler, pytest.mark.slow]
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Who has released 0.11.2b-r1 and committed its record."""
     folder = tmp_path_factory.mktemp("user")
-    executor("bubblewrap", folder)
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_rootfs(root)
+        target("bubblewrap", folder, root)
     made = make_user(folder, Server(url="http://127.0.0.1:1"), bucket="none")
     made.release()
     made.commit("the record of 0.11.2b-r1")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from aotforge.publish.cache.index import decode_index, object_name
-from aotforge.publish.keys import create_keys, load_keys
-from aotforge.publish.signed_index import load_state
+from aotforge.publish.cache.key_list import load_list
+from aotforge.publish.keys import create_keys, read_root
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.e2e.checkouts import HOME, build_json, copy_checkout, tarballs
 from tests.support.publishing import NOW, ROOT
@@ -24,34 +23,27 @@ def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poi
     place = tmp_path / "shared"
     checkout = copy_checkout(tmp_path / "checkout")
     trusted = ("--cache", str(HOME / "cache"), "--output", str(tmp_path / "first"))
-    first = build_json(
-        checkout, *BUILD, *trusted, "--cache-to", str(place), "--cache-keys", str(tmp_path / "keys")
-    )
-    store = DirectoryStore(place)
-    named = load_state(store, load_keys(tmp_path / "keys", {})).index.cache
-    assert named is not None
-    index = decode_index(b"".join(store.read(object_name(named.sha256))))
+    settings, keys = checkout / "aotforge.toml", f"cache-keys = '{tmp_path / 'keys'}'\n"
+    settings.write_text(f"{keys}cache-to = '{place}'\n")
+    first = build_json(checkout, *BUILD, *trusted)
+    root = read_root((tmp_path / "keys" / "roots" / "1.root.json").read_bytes(), "it").signed
+    index = load_list(DirectoryStore(place), root)
     kinds = Counter(kind for kind, _ in index)
     assert kinds["library-2"] == 1
     assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
     # a release that is up to date fills another place, too
-    late = build_json(
-        checkout,
-        *BUILD,
-        *trusted,
-        "--cache-to",
-        str(tmp_path / "late"),
-        "--cache-keys",
-        str(tmp_path / "keys"),
-    )
+    settings.write_text(f"{keys}cache-to = '{tmp_path / 'late'}'\n")
+    late = build_json(checkout, *BUILD, *trusted)
     assert not late["fresh"] and sorted(named_objects(tmp_path / "late")) == sorted(named_objects(place))
-    victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]
-    poisoned = place / object_name(victim)
+    victim = min(
+        (one for (kind, _), one in index.items() if kind.startswith("images")), key=lambda one: one.size
+    )
+    poisoned = place / victim.name
     poisoned.write_bytes(poisoned.read_bytes()[:-1] + b"!")
-    source = ("--cache-from", str(place), "--cache-root", str(tmp_path / "keys" / "roots" / "1.root.json"))
-    report = build_json(checkout, *BUILD, *source)
+    settings.write_text(f"cache-root = '{tmp_path / 'keys' / 'roots' / '1.root.json'}'\n")
+    report = build_json(checkout, *BUILD, "--cache-from", str(place))
     assert (report["compiled"], report["executed"]) == (1, 0)
     refused, summary = report["shared_cache"]
-    assert refused.endswith("has other content than the signed index states; it is dropped and made again")
+    assert refused.endswith("has other content than the signed list states; it is dropped and made again")
     assert "1 refused" in summary
     assert tarballs(report) == tarballs(first)

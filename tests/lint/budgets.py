@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+from aotforge.errors import INTERRUPTED, AotforgeError
 from tests.support.project_files import project_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,16 +36,20 @@ def _lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in paths)
 
 
-def _surfaces() -> dict[str, int]:
-    from aotforge.cli.environment import VARIABLES
+def _kinds(base: type[AotforgeError]) -> Iterator[type[AotforgeError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _kinds(kind)
 
-    from aotforge.errors import EXIT_CODES
+
+def _surfaces() -> dict[str, int]:
+    from aotforge.cli.variables import VARIABLES
     from tasks import namespace
 
     return {
         "tasks": len(namespace.task_names),
         "flags of build": len(namespace["build"].get_arguments()),
-        "exit codes": len(EXIT_CODES),
+        "exit codes": len({0, INTERRUPTED, *(kind.exit_code for kind in _kinds(AotforgeError))}),
         "environment variables": len(VARIABLES),
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tasks  # noqa: F401 - registers the tasks
-from aotforge.cli.command import TASKS
+from aotforge.cli.flags import TASKS
 from tests.lint.imports import ROOT, imported, imported_by, reached
 
 OPTIONAL = {"torch", "tvm_ffi"}
@@ -63,4 +63,4 @@ def test_a_task_starts_with_the_packages_that_are_installed_for_it(task: str) ->
 
 
 def test_a_task_of_releases_needs_them() -> None:
-    assert needed_by("release.verify") and needed_by("install")
+    assert needed_by("release.publish") and needed_by("install")

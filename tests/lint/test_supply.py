@@ -25,8 +25,8 @@ def test_pip_is_called_with_hashes_only() -> None:
 
 
 def test_pip_has_limits() -> None:
-    """An index may send without end; `run_pip` limits files, memory and time."""
+    """An index may send without end; `run_pip_download` limits files, memory and time."""
     calls = [
         path.name for path in (ROOT / "aotforge").rglob("*.py") if '"pip", "download"' in path.read_text()
     ]
-    assert calls == ["pip_wheels.py"]
+    assert calls == ["pip_download.py"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.yaml_reader import read_yaml
+from aotforge.base.manifest_reader import read_yaml
 from aotforge.conformance.checks import abi
 from aotforge.conformance.matrix_models import Interface
 

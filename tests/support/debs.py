@@ -7,15 +7,13 @@ import io
 import json
 import lzma
 import tarfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aotforge.base.manifest_reader import load
-from aotforge.sandbox.rootfs.assemble import assemble
-from aotforge.sandbox.rootfs.cache_files import Store
-from aotforge.sandbox.rootfs.definitions import Definition, Lock, LockedPackage, LockedWheel
+from aotforge.run.rootfs.assemble import assemble
+from aotforge.run.rootfs.definitions import Definition, Lock, LockedFile
 
 File = tuple[str, bytes, int]
 """Path, content and mode; a mode of 0o120000 makes a symbolic link, 0o40000 a folder, 0o100000 a hard link."""
@@ -55,27 +53,18 @@ def deb(name: str, files: Sequence[File], *, version: str = "1.0", mtime: int = 
     return out
 
 
-def wheel(files: Mapping[str, bytes]) -> bytes:
-    """A wheel with these files."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return out.getvalue()
-
-
-def locked(name: str, data: bytes) -> LockedPackage:
-    """The lock's entry of a package."""
-    return LockedPackage(
-        name=name, version="1.0", architecture="amd64", suite="test", file=f"pool/main/{name}_1.0_amd64.deb",
-        size=len(data), sha256=hashlib.sha256(data).hexdigest(), sha1=hashlib.sha1(data, usedforsecurity=False).hexdigest(),
-    )  # fmt: skip
+def locked(name: str, data: bytes) -> LockedFile:
+    """The lock's entry of a package that only the test's own source has."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    return LockedFile(
+        name=name, version="1.0", size=len(data), sha256=sha256, url=f"http://127.0.0.1:1/{name}.deb"
+    )
 
 
 DEFINITION: dict[str, Any] = {
     "schema": 1, "suite": "test", "packages": ["one", "two"], "python": "/usr/bin/python3",
     "environment": {"PATH": "/usr/bin"}, "epoch": 1767225600, "exclude": ["usr/share/doc"],
-    "keep": ["usr/share/doc/*/copyright"], "links": {"usr/bin/sh": "dash"}, "folders": ["work"],
+    "keep": ["usr/share/doc/*/copyright"], "links": {"usr/bin/sh": "dash"},
 }  # fmt: skip
 
 PACKAGES: dict[str, list[File]] = {
@@ -96,40 +85,22 @@ PACKAGES: dict[str, list[File]] = {
 
 def make_checkout(
     folder: Path, mirror: Path, *, packages: Mapping[str, Sequence[File]] = PACKAGES, **changes: Any
-) -> tuple[Path, Lock]:
-    """A checkout with one root named "small", locked; its packages lie in `mirror` by their pool names."""
+) -> Path:
+    """A checkout with one rootfs named "small", locked; `mirror` has its packages by their SHA-256."""
     checkout = folder / "checkout"
-    (checkout / "manifests").mkdir(parents=True)
-    (checkout / "docker").mkdir()
-    manifest = {"schema": 1, "rootfs": {"small": "docker/small.yaml"}}
-    (checkout / "manifests" / "containers.yaml").write_text(json.dumps(manifest))
+    (checkout / "docker").mkdir(parents=True)
+    mirror.mkdir(exist_ok=True)
     (checkout / "docker" / "small.yaml").write_text(json.dumps({**DEFINITION, **changes}))
-    entries = []
+    definition, entries = load(checkout / "docker" / "small.yaml", Definition), []
     for name, files in packages.items():
         data = deb(name, files)
         entries.append(locked(name, data))
-        place = mirror / entries[-1].file
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-    return checkout, write_lock(checkout, mirror, entries)
-
-
-def write_lock(
-    checkout: Path, mirror: Path, entries: Sequence[LockedPackage], wheels: Sequence[LockedWheel] = ()
-) -> Lock:
-    """Lock and member list of the small root, out of packages in `mirror`."""
-    definition = load(checkout / "docker" / "small.yaml", Definition)
-    store = Store(mirror / "by-digest")
-    for place in (path for path in mirror.rglob("*") if path.suffix in {".deb", ".whl"}):
-        with place.open("rb") as file:
-            store.put(hashlib.sha256(place.read_bytes()).hexdigest(), file)
+        (mirror / entries[-1].sha256).write_bytes(data)
     draft = Lock(
-        schema=1, definition=definition.digest(), packages=tuple(entries), parts=(), wheels=tuple(wheels),
-        digest="0" * 64, size=0,
+        schema=2, definition=definition.digest(), snapshot="20260101T000000Z", packages=tuple(entries),
+        parts=(), wheels=(), digest="0" * 64,
     )  # fmt: skip
-    tar = mirror / "root.tar"
-    made = assemble(definition, draft, files=store.checked, tar=tar, on_file=lambda done, total: None)
-    lock = draft.model_copy(update={"digest": made.digest, "size": made.size})
+    digest = assemble(definition, draft, files=mirror.joinpath, tar=folder / "root.tar")
+    lock = draft.model_copy(update={"digest": digest})
     (checkout / "docker" / "small.lock.json").write_text(lock.text())
-    (checkout / "docker" / "small.members").write_text(made.members)
-    return lock
+    return checkout

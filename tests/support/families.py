@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from aotforge.base.architectures import Architectures, Profile, Profiles, load_architectures, load_profiles
 from aotforge.base.hazards import Hazards, load_hazards
+from aotforge.plan import planner
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
@@ -52,6 +55,11 @@ def kernel(x, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
 """
+
+
+def plan_project(root: Path, **selection: Any) -> Plan:
+    """The plan of a checkout folder."""
+    return planner.plan_project(Checkout(root), **selection)
 
 
 def write_family(

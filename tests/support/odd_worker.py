@@ -1,4 +1,4 @@
-"""A worker of tests: it does what the words of each message say."""
+"""A worker of tests: it executes the words of each message."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from aotforge.publish.keys import KeySet, create_keys, load_keys
 from aotforge.publish.stores.store import Reader, Store
 from aotforge.publish.trust import trusted_index
 from aotforge.publish.upload import publish_release
+from aotforge.release.contents import ReleaseContents
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime.now(UTC)
@@ -63,8 +63,15 @@ def make_release(
     for archive, members in archives.items():
         digests = write_tar_gz(folder / archive, members, epoch=0)
         tars[archive.removesuffix(".gz")], sums[archive] = digests.tar, digests.file
-    manifest = {"release": name, "verified": True, "development": list(development), "tarballs": tars}
-    (folder / "MANIFEST.json").write_text(json.dumps(manifest))
+    contents = ReleaseContents(
+        release=name,
+        verified=True,
+        development=development,
+        platform="manylinux_2_28_x86_64",
+        tarballs=tars,
+        packs=(),
+    )
+    (folder / "MANIFEST.json").write_bytes(contents.encoded())
     write_sums(folder, sums, tars)
     return folder
 

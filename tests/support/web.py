@@ -7,7 +7,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of Python's own web server over a folder, and the lines that it logs."""
+    log: list[str] = []
+
+    class Logging(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            log.append(format % args)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Logging, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/", log
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @dataclass

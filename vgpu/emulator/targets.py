@@ -48,7 +48,7 @@ def amd_archs() -> Mapping[str, Mapping[str, Any]]:
     return extended_rows(yaml.load(text, loader)["amd"])
 
 
-_OWN = frozenset({"extends", "elf_flags", "products", "device"})
+_OWN = frozenset({"extends", "products", "device"})
 """Fields that a row does not take from the one that it extends."""
 
 

@@ -29,7 +29,7 @@ root={root}
 if [ ! -x "$python" ] || [ ! -d "$root/vgpu" ]; then
     printf '%s\\n' "the Python or the package of this virtual HIP does not exist any more: $python, $root" >&2
     echo "Next step: build the library again, by the command `vgpu hip`" >&2
-    exit 14
+    exit 3
 fi
 # -I: no variable of Python's; PYTHONPATH cannot have a path with a colon
 exec "$python" -I -c 'import sys, runpy
@@ -132,7 +132,7 @@ def environment(
         )
     return {
         "LD_LIBRARY_PATH": str(virtual.folder),
-        "AOTFORGE_VIRTUAL_DEVICES": ",".join(found) or "none",
+        "AOTFORGE_VIRTUAL": f"devices={';'.join(found) or 'none'}",
         "AOTFORGE_ASM": ":".join(str(place.absolute()) for place in texts),
         "AOTFORGE_CACHE": str(cache.absolute()),
     }

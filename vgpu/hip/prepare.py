@@ -20,7 +20,6 @@ from typing import Literal
 
 from vgpu.cache import check_cache, default_cache, processor, sources_digest
 from vgpu.code_object import metadata
-from vgpu.emulator.targets import amd_archs
 from vgpu.errors import (
     CacheError,
     DecodeError,
@@ -29,7 +28,6 @@ from vgpu.errors import (
     UnsupportedError,
     UserError,
 )
-from vgpu.loaded import check_loaded
 from vgpu.native_code import is_intact
 
 Variant = Literal["plain", "checks"]
@@ -79,7 +77,6 @@ def prepare(
     found = _stored(stem)
     if found is None:
         _check_arch(hsaco, arch)
-        _check_segments(hsaco)
         _make(hsaco, text, digest, arch, variant, stem, cache)
         found = _stored(stem)
     if found is None:
@@ -184,13 +181,6 @@ def _check_arch(hsaco: bytes, arch: str) -> None:
     found = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
     if found != arch:
         raise WrongArchError(f"the image is for {found}, the device is {arch}")
-
-
-def _check_segments(hsaco: bytes) -> None:
-    try:
-        check_loaded(hsaco, {arch: row["elf_flags"] for arch, row in amd_archs().items()})
-    except ValueError as error:
-        raise DecodeError(f"the image is refused: {error}") from error
 
 
 def describe_fault(lines: Path, fault: bytes, allocations: str) -> UserError:

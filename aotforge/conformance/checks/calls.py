@@ -1,7 +1,7 @@
 """Checks that the calls of served PyTorch releases compile, and that others' do not.
 
-The programs are generated from `compat/pytorch_calls.yaml`. Every use is on a line of its own, so that a compiler error
-at a line names the use.
+The programs are generated from `compat/pytorch_calls.yaml`. Every use is on a line of its own, so that a
+compiler error at a line names the use.
 """
 
 import re
@@ -18,10 +18,12 @@ NO_COMPILER = "no C++ compiler of the wanted versions"
 _LISTED = 4
 _VALUES = {
     "T4": "t4", "T2": "t2", "T1": "t1", "T0": "t0", "float": "1.0f", "bool": "true", "Stream": "stream",
-    "int32_t": "static_cast<int32_t>(1)", "int64_t": "static_cast<int64_t>(0)", "uint64_t": "static_cast<uint64_t>(0)",
+    "int32_t": "static_cast<int32_t>(1)", "int64_t": "static_cast<int64_t>(0)",
+        "uint64_t": "static_cast<uint64_t>(0)",
 }  # fmt: skip
 _BYTES = {
-    "kUnknown": 0, "kUInt8": 1, "kInt8": 1, "kUInt16": 2, "kInt16": 2, "kFloat16": 2, "kBFloat16": 2, "kUInt32": 4,
+    "kUnknown": 0, "kUInt8": 1, "kInt8": 1, "kUInt16": 2, "kInt16": 2, "kFloat16": 2, "kBFloat16": 2,
+        "kUInt32": 4,
     "kInt32": 4, "kFloat32": 4, "kUInt64": 8, "kInt64": 8,
 }  # fmt: skip
 _DIAGNOSTIC = re.compile(
@@ -45,7 +47,8 @@ class Program:
 
 
 def make_program(calls: Calls, name: str) -> Program:
-    """The program of one set. It returns 0 when `check_gpu` and the calls of inference succeed without device memory."""
+    """The program of one set. It returns 0 when `check_gpu` and the calls of inference succeed without device
+    memory."""
     text = render("pytorch_calls.cpp.jinja", calls=calls, used=calls.sets[name], values=_VALUES, bytes=_BYTES)
     lines = [line.partition(" //@ ") for line in text.splitlines()]
     return Program(
@@ -56,7 +59,8 @@ def make_program(calls: Calls, name: str) -> Program:
 
 
 def violations(program: Program, output: str) -> tuple[str, ...]:
-    """Uses in the program itself that the compiler refuses, with its message; none when it failed for another reason."""
+    """Uses in the program itself that the compiler refuses, with its message; none when it failed for another
+    reason."""
     found = (
         f"{program.use_at(int(match['line']))}: {match['text']}"
         for match in _DIAGNOSTIC.finditer(output)
@@ -78,7 +82,8 @@ def explain_failure(program: Program, output: str) -> tuple[str, ...]:
 
 
 def rows_with_calls(context: CheckContext, *, served: bool = True) -> list[Row]:
-    """Rows whose calls must compile and link, or those that this release does not serve: theirs must not compile."""
+    """Rows whose calls must compile and link, or those that this release does not serve: theirs must not
+    compile."""
     return [
         row
         for row in context.compat.rows
@@ -101,7 +106,8 @@ def _by_program(context: CheckContext, rows: list[Row]) -> Iterator[tuple[Progra
 
 
 def compile_calls(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> Compilation:
-    """A program of calls, linked with the release's library, which LD_LIBRARY_PATH must name when it is run."""
+    """A program of calls, linked with the release's library, which LD_LIBRARY_PATH must name when it is
+    run."""
     return context.compile(compiler, program.source, flags=[compiler.standard(standard)], hip=context.hip)
 
 

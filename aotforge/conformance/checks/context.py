@@ -18,15 +18,16 @@ from aotforge.conformance.compilers import (
 )
 from aotforge.conformance.matrix import Compatibility
 from aotforge.library.build_linux import OPERATOR_LIBRARY
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """One run of the checks. `hip`: headers for PyTorch's calls; `programs` runs what loads the release's library.
+    """One run of the checks. `hip`: headers for PyTorch's calls; `programs` runs what loads the release's
+    library.
 
-    `development`: a library below its promised platform is reported, not refused. `cache` None keeps compilations
-    for this run only.
+    `development`: a library below its promised platform is reported, not refused. `cache` None keeps
+    compilations for this run only.
     """
 
     candidate: Candidate
@@ -52,7 +53,8 @@ class CheckContext:
 
     @property
     def libraries(self) -> dict[str, Path]:
-        """By SONAME: the library, and the operator library where the release has it, its headers or its CMake package."""
+        """By SONAME: the library, and the operator library where the release has it, its headers or its CMake
+        package."""
         files, headers = self.prefix / "lib" / OPERATOR_LIBRARY, self.prefix / "include" / "aotforge"
         parts = (files, files.with_suffix(".a"), headers / "ops.h", files.parent / "cmake" / "aotforge_ops")
         found = {self.compat.names[0]: self.library}
@@ -82,7 +84,8 @@ class CheckContext:
         hip: Hip | None = None,
         link: bool = True,
     ) -> Compilation:
-        """`source` with the headers of the release and of `hip` (default: the stand-in), and the release's library."""
+        """`source` with the headers of the release and of `hip` (default: the stand-in), and the release's
+        library."""
         hip = hip or self.standin
         return self.compilations.compile(
             compiler,

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.conformance.candidate import ReportedRow, ReportedVerdict
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
@@ -12,6 +11,7 @@ from aotforge.errors import AotforgeError, PackError, ToolchainError
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.pack.verify_pack import verify_pack
+from aotforge.release.contents import ReleasedImage
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST
 
@@ -23,7 +23,7 @@ class _Pack:
     context: CheckContext
     opened: OpenPack
     images: Mapping[str, bytes]
-    rows: list[ReportedRow]
+    rows: list[ReleasedImage]
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ def check_pack(context: CheckContext, name: str, folder: Path) -> list[Finding]:
         }
     except PackError as error:
         return [failed("images", f"{name} is complete", error.what)]
-    rows = [row for one in context.candidate.manifest.packs if one.name == name for row in one.images]
+    rows = [row for one in context.candidate.release.contents.packs if one.name == name for row in one.images]
     pack = _Pack(context=context, opened=opened, images=images, rows=rows)
     return [check(pack) for check in (_profile, _digests, _verdicts, _texts, _paths, _planned)]
 
@@ -74,10 +74,9 @@ def _verdicts(pack: _Pack) -> Finding:
     """Every image of the pack needs a row with a passed verdict, with executions behind it."""
     passed_digests, violations = set(), []
     for row in pack.rows:
-        verdict = row.verdict or ReportedVerdict()
-        label = next(iter(row.labels), "?")
-        if verdict.outcome != "passed":
-            violations.append(f"{label}: {verdict.outcome}")
+        verdict, label = row.verdict, next(iter(row.labels), "?")
+        if verdict is None or verdict.outcome != "passed":
+            violations.append(f"{label}: {verdict.outcome if verdict else 'never executed'}")
         elif not (verdict.cases and verdict.runs > 0 and verdict.tools):
             violations.append(f"{label}: its verdict names no case, run or verifier")
         else:
@@ -123,12 +122,13 @@ def _paths(pack: _Pack) -> Finding:
 
 def _planned(pack: _Pack) -> Finding:
     """Compares with this checkout's plan, in both directions: every call, choice and image."""
+    from aotforge.plan.checkout import Checkout  # noqa: PLC0415 - as below
     from aotforge.plan.planner import plan_project  # noqa: PLC0415 - imports the kernels' rules
 
     what = f"every planned image of {pack.name} present, none unexpected"
     signature = pack.opened.signature
     try:
-        plan = plan_project(pack.context.checkout, archs=signature.archs, profile=signature.profile)
+        plan = plan_project(Checkout(pack.context.checkout), archs=signature.archs, profile=signature.profile)
     except ToolchainError as error:
         return not_run("images", what, error.what)
     except AotforgeError as error:

@@ -17,7 +17,8 @@ from aotforge.release.platform_tag import measure_platform_tag, read_soname
 from vgpu.cache import user_home
 
 NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s)\.so\.\d+")
-"""Libraries of every glibc system. Not libstdc++: it is linked statically, so that PyTorch's cannot conflict."""
+"""Libraries of every glibc system. Not libstdc++: it is linked statically, so that PyTorch's cannot
+conflict."""
 
 PLAIN_NAME = "libaotriton_v2.so"
 DEVELOPMENT_FILES = (
@@ -176,7 +177,8 @@ _HOST_LENGTH = 6
 
 
 def check_paths(context: CheckContext) -> list[Finding]:
-    """No file contains a path or the name of the machine that built it. `check_pack` reads compressed images."""
+    """No file contains a path or the name of the machine that built it. `check_pack` reads compressed
+    images."""
     roots = {archive.root for archive in context.candidate.archives}
     files = {path: root for root in sorted(roots) for path in files_below(root / TOP)}
     violations = (

@@ -1,6 +1,7 @@
 """Check of the headers' public C++ names against their release's list (`compat/api_names/`).
 
-A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::TensorView::data_ptr`, `void *() const`.
+A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::TensorView::data_ptr`, `void
+*() const`.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import listed
-from aotforge.sandbox.release_programs import FILE_LIMIT
+from aotforge.run.release_programs import FILE_LIMIT
 
 FOLDER = Path("compat", "api_names")
 
@@ -44,7 +45,8 @@ class PublicName(NamedTuple):
 
 
 def check_names(context: CheckContext) -> list[Finding]:
-    """Every name of the release's headers exists, in its scope, with its type and constness. Additions are allowed."""
+    """Every name of the release's headers exists, in its scope, with its type and constness. Additions are
+    allowed."""
     release = context.compat.release.api_level
     what = f"every public name of AOTriton {release}"
     clang = next((one for one in reversed(context.compilers) if one.family == "clang"), None)
@@ -142,7 +144,8 @@ def _type(node: Mapping[str, Any]) -> str:
 
 
 def _normal(kind: str, name: str, type_: str) -> PublicName:
-    """Without what compilers spell differently: qualification inside types, template parameters of constructors' names."""
+    """Without what compilers spell differently: qualification inside types, template parameters of
+    constructors' names."""
     if kind in {"CXXConstructor", "FunctionTemplate"}:
         name = re.sub(r"<\w+>$", "", name)
     type_ = (

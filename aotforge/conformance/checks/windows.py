@@ -12,7 +12,7 @@ from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
-from aotforge.formats.zip_archive import open_zip, read_member
+from aotforge.formats.zip_archive import zip_members
 from aotforge.release.layout import TOP, entry_violation
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
@@ -38,12 +38,11 @@ def check_windows(context: CheckContext) -> list[Finding]:
 
 def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
     try:
-        with open_zip(path) as archive:
-            members = archive.infolist()
-            contents = {info.filename: read_member(archive, info) for info in members}
+        found = list(zip_members(path))
     except (OSError, zipfile.BadZipFile) as error:
         yield failed("windows", f"{path.name} can be read", str(error))
         return
+    members, contents = [info for info, _ in found], {info.filename: data for info, data in found}
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(path.name, members), path.name)
     yield _naming(context, path.name, contents)

@@ -1,9 +1,10 @@
 """Drops a release into torch/lib and removes it again; at every moment either state is complete.
 
-Every name of a drop-in is a link to `.aotforge-dropin/current/<name>`, and `current` is a link to `originals` or to the
-release. Names become links while `current` still selects the originals, so that the loader sees no change; then one
-rename of `current` switches library and images together. The loader opens the name in torch/lib, and dladdr returns it,
-so the library looks for images next to it. A run that is killed is completed, or undone, by the next one.
+Every name of a drop-in is a link to `.aotforge-dropin/current/<name>`, and `current` is a link to
+`originals` or to the release. Names become links while `current` still selects the originals, so that the
+loader sees no change; then one rename of `current` switches library and images together. The loader opens
+the name in torch/lib, and dladdr returns it, so the library looks for images next to it. A run that is
+killed is completed, or undone, by the next one.
 """
 
 import json
@@ -27,7 +28,6 @@ from aotforge.deliver.dropin.store import (
     ORIGINALS,
     RECORD,
     STORE,
-    OpenStore,
     is_plain_name,
     open_store,
 )
@@ -36,12 +36,14 @@ from aotforge.formats.api_level import library_level
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
 
+_REINSTALL = "remove {} and reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION)"
 _AGAIN = "nothing is lost: run the same command again, or with --undo, once this is corrected"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropInReport:
-    """Changes of a drop-in or of undoing it, made or planned: one line per name, none when there was nothing to do.
+    """Changes of a drop-in or of undoing it, made or planned: one line per name, none when there was
+    nothing to do.
 
     `pytorch_use`: `yes`, or `no, because ...`; empty for undoing. `warnings`: what stops working with them.
     """
@@ -75,8 +77,9 @@ _Name = Annotated[str, AfterValidator(_file_name)]
 
 
 class _Record(Manifest):
-    """`names`: entries of torch/lib that are links of the drop-in; `originals`: those that PyTorch had; `release`: the release that
-    they select; `staged`: all releases with a folder in the store, which no others may be removed."""
+    """`names`: entries of torch/lib that are links of the drop-in; `originals`: those that PyTorch had;
+    `release`: the release that they select; `staged`: all releases with a folder in the store, which no
+    others may be removed."""
 
     format: Literal[2]
     names: tuple[_Name, ...]
@@ -88,31 +91,33 @@ class _Record(Manifest):
 def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) -> DropInReport:
     """Makes `torch` load the release in `source`. Safe to repeat; replaces an earlier release.
 
-    The release gets every name that PyTorch's libraries need: all names of its feature release mean the same interface.
-    Raises DropInError for a name of another one, OutputError, OutputBusyError; torch/lib is then unchanged.
+    The release gets every name that PyTorch's libraries need: all names of its feature release mean the
+    same interface. Raises DropInError for a name of another one, OutputError, OutputBusyError; torch/lib is
+    then unchanged.
     """
     level = library_level(source.soname)
     if others := [name for name in torch.needed if library_level(name) != level]:
         needed = library_level(others[0])
         raise DropInError(
-            f"PyTorch in {torch.folder} needs {', '.join(others)}, and release {source.release} serves {level}.*",
+            f"PyTorch in {torch.folder} needs {', '.join(others)}, and release "
+            f"{source.release} serves {level}.*",
             cause=f"{needed} is another feature release of AOTriton, whose interface differs",
-            hint=f"drop in a release of API level {needed}; `./dev compat.show` lists the levels",
+            hint=f"drop in a release of API level {needed}; `./dev compat` lists the levels",
         )
     source = replace(source, names=tuple(sorted({*source.names, *torch.needed})))
-    with open_store(torch.folder, make=False) as place:
-        changes = _planned_changes(place, source, _load_record(place))
-    report = DropInReport(folder=torch.folder, release=source.release, changes=changes, dry_run=dry_run)
+    folder = torch.folder
+    with open_store(folder, make=False) as store:
+        changes = _planned_changes(store, source, _load_record(store))
+    report = DropInReport(folder=folder, release=source.release, changes=changes, dry_run=dry_run)
     if dry_run or not changes:
         return report
-    with open_store(torch.folder, make=True) as place, _write_errors(place):
-        folder, store = place.folder, place.existing()
-        record = _load_record(place)
+    with open_store(folder, make=True) as store, _write_errors(store):
+        record = _load_record(store)
         _adopt_reinstalled_images(store)
         names = (*source.names, IMAGES)
         # recorded first: a run that is killed leaves no folder that is not recorded
         removed = _removed(folder, store, {*names, *(record.names if record else ())})
-        written = _write_record(place, source.release, names, record, removed)
+        written = _write_record(store, source.release, names, record, removed)
         _stage(source, store / source.release)
         make_folders(store / ORIGINALS)
         if not (store / CURRENT).is_symlink():
@@ -130,15 +135,15 @@ def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) 
     return report
 
 
-def _write_errors(place: OpenStore) -> AbstractContextManager[None]:
+def _write_errors(store: Path) -> AbstractContextManager[None]:
     """The system's errors as OutputError."""
-    return errors_as(OutputError, place.existing(), hint=_AGAIN)
+    return errors_as(OutputError, store, hint=_AGAIN)
 
 
 def _write_record(
-    place: OpenStore, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
+    store: Path, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
 ) -> _Record:
-    folder, store = place.folder, place.existing()
+    folder = store.parent
     owned = tuple(sorted({*names, *(record.names if record else ())}))
     kept, staged = (record.originals, record.staged) if record else ((), ())
     originals = [
@@ -166,8 +171,8 @@ def _save_record(store: Path, record: _Record) -> None:
 
 
 def _remove_release(store: Path, name: str) -> None:
-    """Removes a staged release and partial copies of it, and nothing that is not one. Its sums go last, so that a killed run can be
-    repeated."""
+    """Removes a staged release and partial copies of it, and nothing that is not one. Its sums go last, so
+    that a killed run can be repeated."""
     path = store / name
     for partial in (f"{name}.new", f"{name}.new.old"):
         _remove(store / partial)
@@ -183,30 +188,31 @@ def _remove_release(store: Path, name: str) -> None:
 
 
 def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
-    """Restores the contents of `folder` (a torch/lib) before the first drop-in. Raises DropInError, OutputError."""
+    """Restores the contents of `folder` (a torch/lib) before the first drop-in. Raises DropInError,
+    OutputError."""
     if not folder.is_dir():
         raise DropInError(
             f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
-    with open_store(folder, make=False) as place:
-        record = _load_record(place)
+    with open_store(folder, make=False) as store:
+        record = _load_record(store)
         if record is None:
             _check_dangling(folder)
             return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
-        changes = _undo_changes(place, record)
+        changes = _undo_changes(store, record)
     if dry_run:
         return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=True)
-    with open_store(folder, make=True) as place, _write_errors(place):
-        _undo(place.folder, place.existing(), record)
-        _empty_store(place, record)
+    with open_store(folder, make=True) as store, _write_errors(store):
+        _undo(folder, store, record)
+        _empty_store(store, record)
     with suppress(OSError):  # it has what this program did not put there
-        (folder / STORE).rmdir()
+        store.rmdir()
     return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=False)
 
 
-def _undo_changes(place: OpenStore, record: _Record) -> tuple[str, ...]:
+def _undo_changes(store: Path, record: _Record) -> tuple[str, ...]:
     """A line per name. Raises DropInError when an original that the record names is gone."""
-    folder, store = place.folder, place.existing()
+    folder = store.parent
     linked = [name for name in record.names if _is_linked(folder, name)]
     removed = _removed(folder, store, record.names)
     restored = removed | {name for name in linked if lexists(store / ORIGINALS / name)}
@@ -217,19 +223,12 @@ def _undo_changes(place: OpenStore, record: _Record) -> tuple[str, ...]:
             f"PyTorch's own {', '.join(lost)} cannot be restored: {folder / STORE / ORIGINALS} does not have "
             f"{'it' if len(lost) == 1 else 'them'}",
             cause="the kept originals were removed by hand",
-            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {folder}",
+            hint=_REINSTALL.format(folder),
         )
-    left = [name for name in record.originals if not lexists(folder / name) and name not in removed]
-    return (
-        *(
-            f"{name}: {'the original' if name in restored else 'removed'}"
-            for name in record.names
-            if name in linked or name in removed
-        ),
-        *(
-            f"{name}: not restored, because other entries were replaced; its original is removed"
-            for name in left
-        ),
+    return tuple(
+        f"{name}: {'the original' if name in restored else 'removed'}"
+        for name in record.names
+        if name in linked or name in removed
     )
 
 
@@ -240,13 +239,14 @@ def _check_dangling(folder: Path) -> None:
         raise DropInError(
             f"{folder} has links of a drop-in without its record: {', '.join(sorted(links))}",
             cause=f"{folder / STORE} was removed by hand, and PyTorch's own files with it",
-            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {folder}",
+            hint=_REINSTALL.format(folder),
         )
 
 
 def _removed(folder: Path, store: Path, names: Iterable[str]) -> set[str]:
-    """Names that are missing in torch/lib and whose originals are kept: removed by hand, or by a killed run that could not exchange
-    two entries. None where PyTorch was installed again, as another version: it may be without them."""
+    """Names that are missing in torch/lib and whose originals are kept: removed by hand, or by a killed run
+    that could not exchange two entries. None where PyTorch was installed again, as another version: it may
+    be without them."""
     present = [name for name in names if lexists(folder / name) and not _is_linked(folder, name)]
     if not all(_is_same(folder / name, store / ORIGINALS / name) for name in present):
         return set()
@@ -268,26 +268,24 @@ def _undo(folder: Path, store: Path, record: _Record) -> None:
             (folder / name).unlink()
 
 
-def _empty_store(place: OpenStore, record: _Record) -> None:
-    """Removes the entries that this program made; the record goes last, so that a killed run can be repeated."""
-    store = place.existing()
+def _empty_store(store: Path, record: _Record) -> None:
+    """Removes the entries that this program made; the record goes last, so that a killed run can be
+    repeated."""
     for name in record.staged:
         _remove_release(store, name)
     for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
         _remove(store / name)
     for name in record.names:  # of a kill where two entries cannot be exchanged
-        if lexists(place.folder / name):
+        if lexists(store.parent / name):
             _remove(store / f"{name}.new.old")
     unfinished = [path.name for path in store.glob(f".{RECORD}.*")]
     for name in (*unfinished, ".dropin.lock", RECORD):
         _remove(store / name)
 
 
-def _load_record(place: OpenStore) -> _Record | None:
+def _load_record(store: Path) -> _Record | None:
     """The store's record, None when there was no drop-in. Raises DropInError for a damaged one."""
-    if place.store is None:
-        return None
-    path = place.store / RECORD
+    path = store / RECORD
     try:
         return _Record.model_validate_json(read_regular(path))
     except FileNotFoundError:
@@ -296,13 +294,12 @@ def _load_record(place: OpenStore) -> _Record | None:
         raise DropInError(
             f"{path} cannot be used: {error}",
             cause="it was edited, or written by a newer version of this program",
-            hint=f"the original files are in {path.parent / ORIGINALS}; restore them by hand, or reinstall PyTorch",
+            hint=f"restore the files in {path.parent / ORIGINALS} by hand, or reinstall PyTorch",
         ) from error
 
 
-def _planned_changes(place: OpenStore, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
-    folder, store = place.folder, place.store or place.folder / STORE
-    link = store / CURRENT
+def _planned_changes(store: Path, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
+    folder, link = store.parent, store / CURRENT
     current = str(link.readlink()) if link.is_symlink() else ""
     changes = [
         f"{name}: a link to release {source.release}"
@@ -357,7 +354,8 @@ def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
 
 
 def _reinstalled_images(staged: Path) -> list[str]:
-    """Files among a staged release's images that a PyTorch installed since has written there. Raises DropInError."""
+    """Files among a staged release's images that a PyTorch installed since has written there. Raises
+    DropInError."""
     try:
         own = parse_json(read_regular(staged / IMAGE_SUMS))
         return sorted(name for name, digest in _sums(staged / IMAGES).items() if own.get(name) != digest)
@@ -366,7 +364,7 @@ def _reinstalled_images(staged: Path) -> list[str]:
     except (OSError, ValueError, AttributeError) as error:
         raise DropInError(
             f"{staged / IMAGE_SUMS} cannot be used: {error}",
-            cause="it was edited or damaged, so PyTorch's own images cannot be distinguished from the release's",
+            cause="it was edited or damaged, so PyTorch's images cannot be distinguished from the release's",
             hint="reinstall PyTorch, after removing its folder",
         ) from error
 
@@ -394,8 +392,8 @@ def _back_up(folder: Path, store: Path, names: Iterable[str]) -> None:
 
 
 def _clone(path: Path, copy: Path) -> None:
-    """The same entry under another name, with its modes and owners, and hard links where possible; `copy` appears complete or not at
-    all."""
+    """The same entry under another name, with its modes and owners, and hard links where possible; `copy`
+    appears complete or not at all."""
     partial = _temporary(copy.parent, copy.name)
     _remove(copy)
     if path.is_symlink():
@@ -419,7 +417,8 @@ def _copy_owners(path: Path, copy: Path) -> None:
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Moves `new` to `path`. rename(2) cannot replace a folder by a link or a link by a folder: these are swapped."""
+    """Moves `new` to `path`. rename(2) cannot replace a folder by a link or a link by a folder: these are
+    swapped."""
     if not lexists(path) or not (_is_folder(path) or _is_folder(new)):
         new.replace(path)
     elif exchange(new, path):

@@ -66,7 +66,7 @@ def read_torch_lib(folder: Path) -> TorchLib:
         raise DropInError(
             f"no library in {folder} needs {PLAIN_NAME}",
             cause="this PyTorch was built without AOTriton, or before 2.5, when it was linked statically",
-            hint="`./dev compat.which` shows what this version of PyTorch can use",
+            hint="`./dev compat` shows what this version of PyTorch can use",
         )
     return TorchLib(folder=folder, version=torch_version(folder), needed=tuple(sorted(needed)))
 
@@ -90,7 +90,8 @@ def torch_version(folder: Path) -> str:
 
 
 def read_prefix(prefix: Path, *, release: str) -> UnpackedRelease:
-    """The release in `prefix`. Raises DropInError when the library is missing or image packs are incomplete."""
+    """The release in `prefix`. Raises DropInError when the library is missing or image packs are
+    incomplete."""
     library = prefix / "lib" / PLAIN_NAME
     if not library.exists():
         raise DropInError(

@@ -1,120 +1,70 @@
-"""The store of a drop-in: a folder of torch/lib that is opened without following a link in its place.
-
-Later paths in the store start at its descriptor (/proc/self/fd/N); messages have the caller's path.
-"""
+"""The store of a drop-in: a folder of torch/lib that is never a link, and whose entries are none."""
 
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from shlex import quote
 
 from aotforge.base.files import output_errors, output_lock
 from aotforge.deliver.dropin.inputs import IMAGES
-from aotforge.errors import AotforgeError, DropInError, OutputError
+from aotforge.errors import DropInError, OutputError
 
 STORE = ".aotforge-dropin"
 ORIGINALS = "originals"
 CURRENT = "current"
 RECORD = "record.json"
 IMAGE_SUMS = "images.json"
-"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that folder."""
+"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that
+folder."""
 
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFT = (".new", ".old")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenStore:
-    """A torch/lib, and the open store in it (None when there is none)."""
-
-    folder: Path
-    store: Path | None
-
-    def existing(self) -> Path:
-        """The store. Raises DropInError."""
-        if self.store is None:
-            raise DropInError(f"{self.folder} has no {STORE}")
-        return self.store
-
-
 @contextmanager
-def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
-    """Opens the store of `folder` (a torch/lib); with `make` creates and locks it.
+def open_store(folder: Path, *, make: bool) -> Iterator[Path]:
+    """The store of `folder` (a torch/lib), which may be missing; with `make` it is created and locked.
 
     Raises DropInError for a store that is or has a link of another program, OutputError, OutputBusyError.
     """
+    store = folder / STORE
     if make:
         _check_writable(folder)
         with output_errors(folder), suppress(FileExistsError):
-            (folder / STORE).mkdir()
-    if not os.path.lexists(folder / STORE):
-        yield OpenStore(folder=folder, store=None)
-        return
-    handle = _open(folder / STORE)
-    opened = f"/proc/self/fd/{handle}"
-    try:
-        _check_entries(Path(opened), folder / STORE)
-        place = OpenStore(folder=folder, store=Path(opened))
-        if make:
-            with output_lock(place.existing() / "dropin"):
-                yield place
-        else:
-            yield place
-    except AotforgeError as error:
-        error.what, error.cause, error.hint = (
-            text.replace(opened, str(folder / STORE)) for text in (error.what, error.cause, error.hint)
-        )
-        raise
-    finally:
-        os.close(handle)
-
-
-def _open(store: Path) -> int:
-    try:
-        return os.open(store, _OPEN)
-    except NotADirectoryError:
-        raise _not_ours(store, "is a link or a file, not a folder") from None
-    except OSError as error:
-        raise DropInError(f"{store} cannot be read: {error.strerror}") from error
+            store.mkdir()
+    if os.path.lexists(store):
+        if store.is_symlink() or not store.is_dir():
+            raise _not_ours(store, "is a link or a file, not a folder")
+        _check_entries(store)
+    with output_lock(store / "dropin") if make else nullcontext():
+        yield store
 
 
 def _check_writable(folder: Path) -> None:
-    """Raises OutputError for the first folder that this user cannot write among those that a drop-in changes."""
+    """Raises OutputError for the first folder that this user cannot write among those that a drop-in
+    changes."""
     images = folder / IMAGES
     inner = [] if images.is_symlink() else [Path(path) for path, _, _ in os.walk(images)]
     for path in (folder, folder / STORE, *inner):
-        if os.path.lexists(path) and not path.is_symlink() and not os.access(path, os.W_OK | os.X_OK):
-            raise _unwritable(path)
+        if path.is_dir() and not path.is_symlink() and not os.access(path, os.W_OK | os.X_OK):
+            owner, user = path.stat().st_uid, os.geteuid()
+            name = f"user {owner}" if owner else "root"
+            raise OutputError(
+                f"{path} cannot be written by user {user}",
+                cause=f"it belongs to {name}, or its file system is mounted read-only",
+                hint=f"chmod u+wx {quote(str(path))}" if owner == user else f"run the command as {name}",
+            )
 
 
-def _unwritable(folder: Path) -> OutputError:
-    owner, user = folder.stat().st_uid, os.geteuid()
-    what = f"{folder} cannot be written by user {user}"
-    if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return OutputError(
-            what,
-            cause="its file system is mounted read-only",
-            hint="mount it writable, or install PyTorch in a folder of another file system",
-        )
-    name = f"user {owner}" if owner else "root"
-    return OutputError(
-        what,
-        cause=f"it belongs to {name} and has mode {stat.S_IMODE(folder.stat().st_mode):o}",
-        hint=f"chmod u+wx {quote(str(folder))}" if owner == user else f"run the command as {name}",
-    )
-
-
-def _check_entries(store: Path, shown: Path) -> None:
-    """Only `current` may be a link, and only to a folder of the store. What a killed run left is removed by name, never followed."""
-    for entry in os.scandir(store):
+def _check_entries(store: Path) -> None:
+    """Only `current` may be a link, and only to a folder of the store. What a killed run left is removed by
+    name, never followed."""
+    for entry in store.iterdir():
         if entry.is_symlink() and entry.name != CURRENT and not entry.name.endswith(_LEFT):
-            raise _not_ours(shown / entry.name, "is a link")
+            raise _not_ours(entry, "is a link")
     link = store / CURRENT
     if os.path.lexists(link) and not (link.is_symlink() and is_plain_name(str(link.readlink()))):
-        raise _not_ours(shown / CURRENT, "does not select a folder of the store")
+        raise _not_ours(link, "does not select a folder of the store")
 
 
 def is_plain_name(name: str) -> bool:

@@ -19,7 +19,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pipeline.image_texts import check_texts
 from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
 from aotforge.plan.selection import Only
-from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.release.release import Release, ReleasedPack
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verdict import ImageTask
@@ -32,9 +32,9 @@ _MODULE = Path("/sys/module/amdgpu/version")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRequest:
-    """`arch` and `number` select a device, by default the first one that the release has images for. `library`: another HIP library
-    than the installed one. `torch`: the Python whose PyTorch is timed, None for the active environment's. `repeat` 0: no times.
-    """
+    """`arch` and `number` select a device, by default the first one that the release has images for.
+    `library`: another HIP library than the installed one. `torch`: the Python whose PyTorch is timed, None
+    for the active environment's. `repeat` 0: no times."""
 
     root: Path
     cache: Path
@@ -60,7 +60,8 @@ def check_release(
 ) -> HardwareReport:
     """Executes all selected images of the release in `folder` for the device's arch.
 
-    Raises ReleaseError for a damaged release or one without images for the arch, UnknownNameError, RulesError, ToolchainError.
+    Raises ReleaseError for a damaged release or one without images for the arch, UnknownNameError,
+    RulesError, ToolchainError.
     """
     began = time.monotonic()
     pack_name = load_architectures(request.root / "manifests").architectures[device.arch].pack
@@ -103,7 +104,7 @@ def _tasks(
     request: CheckRequest, folder: Path, pack: str, arch: str
 ) -> tuple[ReleasedPack, str, Sequence[ImageTask]]:
     """The pack, its profile, and the selected images."""
-    packs = read_release(folder, packs=(pack,))
+    packs = Release.open(folder).packs((pack,))
     if not packs:
         raise ReleaseError(
             f"{folder} has no images for {arch}",

@@ -28,7 +28,8 @@ def fetch_pack(
     folder: Path,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> tuple[Path, tuple[str, ...]]:
-    """`folder`/<release> with the pack's images and texts, MANIFEST.json and SHA256SUMS, and notes on the release.
+    """`folder`/<release> with the pack's images and texts, MANIFEST.json and SHA256SUMS, and notes on the
+    release.
 
     `index` must have been checked. Raises UnknownNameError, InstallError, TrustError, OutputError.
     """

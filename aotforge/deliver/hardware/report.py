@@ -45,11 +45,12 @@ class WrittenReport:
             *self._wrong_lines(),
             *(time_line(time) for time in report.times),
             f"PyTorch: {report.torch}",
-            f"{len(compared)} images were compared with the virtual GPU; in {len(exact)} every instruction has one right result, "
+            f"{len(compared)} images were compared with the virtual GPU; in {len(exact)} every instruction "
+            f"has one right result, "
             f"{equal} of these have the same bits",
             *([f"the check ended early: {report.ended}"] if report.ended else []),
-            f"{len(report.images)} images of {report.release} on {report.device.name} ({report.device.arch}), "
-            f"{report.device.version}: {counts}; {report.seconds:.0f} s",
+            f"{len(report.images)} images of {report.release} on {report.device.name} "
+            f"({report.device.arch}), {report.device.version}: {counts}; {report.seconds:.0f} s",
             f"written: {files}",
         ]
 
@@ -85,7 +86,8 @@ def time_line(time: ReportedTime) -> str:
 
 
 def write_report(report: HardwareReport, folder: Path, *, key: Ed25519PrivateKey | None) -> WrittenReport:
-    """`hardware-ARCH-DATE.json` and `.html` in `folder`; another report of the same day is replaced. Raises OutputError."""
+    """`hardware-ARCH-DATE.json` and `.html` in `folder`; another report of the same day is replaced. Raises
+    OutputError."""
     name = f"hardware-{report.device.arch}-{report.date}"
     data = (json.dumps(_statement(report), indent=1) + "\n").encode()
     page = render("hardware_report.html", report=report, reason=reason, time_line=time_line)

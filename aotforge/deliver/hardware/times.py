@@ -39,7 +39,8 @@ def call_times(
 
 
 def operator_rows(times: Sequence[Time]) -> list[dict[str, Any]]:
-    """The sum of an operator's kernels for each functional of the kernel that has the most keys, where all of them were timed."""
+    """The sum of an operator's kernels for each functional of the kernel that has the most keys, where all
+    of them were timed."""
     rows = []
     for operator in dict.fromkeys(time.operator for time in times):
         own = [time for time in times if time.operator == operator]

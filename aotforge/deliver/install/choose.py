@@ -18,7 +18,8 @@ _NAME = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?b(?:-r(\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Processor as in `uname -m`, glibc as (2, 36) or None without one, the installed ROCm as "7.0" or empty."""
+    """Processor as in `uname -m`, glibc as (2, 36) or None without one, the installed ROCm as "7.0" or
+    empty."""
 
     processor: str
     glibc: tuple[int, int] | None
@@ -30,7 +31,8 @@ class InstallRequest:
     """`packs`: image pack of each requested arch. One of `prefix` and `torch_lib` is given.
 
     `version`: a release (0.11.2b-r1), an API level (0.11.2b, its newest revision) or None (the newest).
-    `levels`: API levels to choose from, the preferred one first, when no version is named (default: any). `rocm`: default is the machine's.
+    `levels`: API levels to choose from, the preferred one first, when no version is named (default: any).
+    `rocm`: default is the machine's.
     """
 
     packs: Mapping[str, str]
@@ -86,7 +88,8 @@ def _order(name: str) -> tuple[int, ...]:
 def choose_files(
     release: IndexedRelease, request: InstallRequest, machine: Machine
 ) -> tuple[list[IndexedFile], tuple[str, ...]]:
-    """The runtime's archive and one per image pack, with notes. Raises InstallError naming the available ones."""
+    """The runtime's archive and one per image pack, with notes. Raises InstallError naming the available
+    ones."""
     runtime, notes = _choose_rocm(release, _fitting_runtimes(release, machine), request.rocm, machine.rocm)
     images = {}
     for arch, pack in request.packs.items():

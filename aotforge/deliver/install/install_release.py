@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -21,26 +20,22 @@ from aotforge.deliver.install.prefix import (
     write_record,
 )
 from aotforge.errors import InstallError, TrustError
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
-from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import Reader, StoreError
-from aotforge.release.layout import check_names
+from aotforge.release.layout import read_release_archive
 
 DropIn = Callable[[Path, str, Path], object]
-"""Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""
-
-_SUMS_LIMIT = 16 * 1024 * 1024
-_REPORT_IT = "nothing was installed; report this to the publisher"
+"""Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises
+AotforgeError."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """The installed release. `files`: names of its archives; `fresh` is False when everything was installed already."""
+    """The installed release. `files`: names of its archives; `fresh` is False when everything was installed
+    already."""
 
     release: str
     place: Path
@@ -143,14 +138,13 @@ class _Download:
     on_progress: OnProgress
 
     def unpack(self, files: list[IndexedFile], target: Path) -> dict[str, str]:
-        """Checks the sums, downloads and unpacks; returns the files below `target`, as InstallRecord has them."""
-        self._check_sums(files)
+        """Downloads and unpacks; returns the files below `target`, as InstallRecord has them."""
         total = sum(file.size for file in files)
-        sources = [self._source(file, total) for file in files]
-        sink = FolderSink(root=target)
+        paths = [self._path(file, total) for file in files]
+        sink = FolderWriter(root=target)
         count = byte_counter(self.on_progress, "unpacking", total)
-        for file, (name, chunks) in zip(files, sources, strict=True):
-            unpack(file, name, chunks, sink, on_bytes=count)
+        for file, path in zip(files, paths, strict=True):
+            unpack(file, path, sink, on_bytes=count)
         return sink.made
 
     def result(
@@ -173,84 +167,34 @@ class _Download:
             notes=notes,
         )
 
-    def _source(self, file: IndexedFile, total: int) -> tuple[str, Iterable[bytes]]:
-        """An archive's name and bytes: read in place from a folder, else downloaded first, so that it can resume."""
+    def _path(self, file: IndexedFile, total: int) -> Path:
+        """An archive: read in place from a folder, else downloaded first, so that it can resume."""
         name = f"{self.release.name}/{file.name}"
         if isinstance(self.reader, DirectoryStore):
-            return f"{self.reader.url}/{name}", self.reader.read(name)
+            return Path(self.reader.url, name)
         count = byte_counter(self.on_progress, "downloading", total)
-        path = fetch_file(self.reader, name, file, self.folder, on_bytes=count)
-        return str(path), file_chunks(path)
-
-    def _check_sums(self, files: list[IndexedFile]) -> None:
-        """The release's own sums must be the index's, so that `sha256sum -c` gives the same result. Raises TrustError."""
-        sums, tar_sums = self._sums(SUMS), self._sums(TAR_SUMS)
-        for file in files:
-            pairs = (
-                (SUMS, sums.get(file.name), file.sha256),
-                (TAR_SUMS, tar_sums.get(file.name.removesuffix(".gz")), file.tar.sha256 if file.tar else ""),
-            )
-            for name, listed, indexed in pairs:
-                if listed != indexed:
-                    raise TrustError(
-                        f"{name} of {self.release.name} and the index differ about {file.name}",
-                        cause="parts of two releases were mixed when it was published",
-                        hint=_REPORT_IT,
-                    )
-
-    def _sums(self, name: str) -> dict[str, str]:
-        indexed = self.release.file(name)
-        if indexed is None:
-            raise TrustError(f"{self.release.name} has no {name} in the index", hint=_REPORT_IT)
-        data = read_small(self.reader, f"{self.release.name}/{name}", limit=_SUMS_LIMIT)
-        if (len(data), hashlib.sha256(data).hexdigest()) != (indexed.size, indexed.sha256):
-            raise TrustError(
-                f"{self.reader.url}/{self.release.name}/{name} does not match the index",
-                cause="it was changed, or belongs to another release",
-                hint="nothing was installed; use another mirror, and report this to the publisher",
-            )
-        try:
-            return parse_sums(data.decode(errors="replace"))
-        except ValueError as error:
-            raise TrustError(f"{name} of {self.release.name}: {error}", hint=_REPORT_IT) from None
+        return fetch_file(self.reader, name, file, self.folder, on_bytes=count)
 
 
 def unpack(
-    file: IndexedFile,
-    where: str,
-    chunks: Iterable[bytes],
-    sink: FolderSink,
-    *,
-    on_bytes: Callable[[int], None] | None = None,
+    file: IndexedFile, path: Path, sink: FolderWriter, *, on_bytes: Callable[[int], None] | None = None
 ) -> None:
     """Unpacks an archive and compares size and SHA-256 of it and of the tar inside with the index.
 
-    `where` names it in messages. Raises TrustError; the caller then discards what the sink has made.
+    Raises InstallError, TrustError; the caller then discards what the sink has made.
     """
     if file.tar is None:
-        raise TrustError(
-            f"the index does not describe the contents of {file.name}", hint="report this to the publisher"
-        )
+        what = f"the index does not describe the contents of {file.name}"
+        raise TrustError(what, hint="report this to the publisher")
     try:
-        chunks = _bounded(chunks, file.size)
-        check = check_names(file.name)
-        facts = read_archive(chunks, sink, bounds=file.tar, on_bytes=on_bytes, on_entry=check)
-        if (facts.size, facts.sha256) != (file.size, file.sha256):
+        facts = read_release_archive(file.name, path, sink, bounds=file.tar, on_bytes=on_bytes)
+        if (facts.size, facts.sha256, facts.tar) != (file.size, file.sha256, file.tar):
             raise UnsafeArchiveError("it does not match the index")
-        if facts.tar != file.tar:
-            raise UnsafeArchiveError("its contents do not match the index")
+    except FileNotFoundError:
+        raise InstallError(f"{path} does not exist", hint="publish the release again") from None
     except UnsafeArchiveError as error:
         raise TrustError(
-            f"{where} is refused: {error}",
+            f"{path} is refused: {error}",
             cause="it was changed or cut off there or on the way",
             hint="nothing was installed; use another mirror, and report this to the publisher",
         ) from None
-
-
-def _bounded(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > limit:
-            raise UnsafeArchiveError(f"it is longer than the {limit} bytes in the index")
-        yield chunk

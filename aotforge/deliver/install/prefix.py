@@ -20,7 +20,8 @@ _NAME_LIMIT, _PART_LIMIT = 2048, 255
 
 @dataclass(frozen=True, kw_only=True)
 class InstallRecord:
-    """Archs with their packs, archives with their SHA-256, and files of the tree (path to SHA-256 or `-> target`)."""
+    """Archs with their packs, archives with their SHA-256, and files of the tree (path to SHA-256 or `->
+    target`)."""
 
     release: str
     archs: Mapping[str, str]
@@ -29,7 +30,8 @@ class InstallRecord:
 
 
 def real_prefix(prefix: Path) -> Path:
-    """The target of a `prefix` that is a link: the tree is replaced there. Raises InstallError for circular links."""
+    """The target of a `prefix` that is a link: the tree is replaced there. Raises InstallError for circular
+    links."""
     try:
         return prefix.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError before Python 3.13
@@ -39,7 +41,8 @@ def real_prefix(prefix: Path) -> Path:
 
 
 def read_record(prefix: Path) -> InstallRecord | None:
-    """The record of an installation; None for an empty or missing `prefix`. Raises InstallError for other contents."""
+    """The record of an installation; None for an empty or missing `prefix`. Raises InstallError for other
+    contents."""
     try:
         with open_regular(prefix / RECORD) as file:
             fields = parse_json(file.read(_RECORD_LIMIT))
@@ -102,7 +105,8 @@ def write_record(staged: Path, record: InstallRecord) -> None:
 
 
 def uninstall(prefix: Path) -> tuple[str, int]:
-    """Removes an installation; returns its release and number of files. Raises InstallError when it has other files."""
+    """Removes an installation; returns its release and number of files. Raises InstallError when it has
+    other files."""
     nothing = InstallError(f"nothing is installed in {prefix}", hint="check the folder")
     prefix = real_prefix(prefix)
     if not prefix.exists():

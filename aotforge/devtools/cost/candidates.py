@@ -13,23 +13,23 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError, suggest
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import make_plan, plan_project
 from aotforge.rules import Kernel, Scalar, Setting
-from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
+from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostRequest:
-    """`images`: labels, digits of keys or digests, or kernels; `settings` are of the first, a kernel. `case` by name, or `shape`;
-    neither: a typical call. The first image is what the others are compared with. `top` busiest instructions are listed.
-    `restricted`: an image of `settings` is for the calls of the setting that it changes; else it is for every call. `toolchain`: the compiler
-    that the plan is made for, None for the installed one.
-    """
+    """`images`: labels, digits of keys, or kernels; `settings` are of the first, a kernel. `case` by name, or
+    `shape`; neither: a typical call. The first image is what the others are compared with. `top` busiest
+    instructions are listed. `restricted`: an image of `settings` is for the calls of the setting that it
+    changes; else it is for every call."""
 
     root: Path
     cache: Path
@@ -42,7 +42,6 @@ class CostRequest:
     shape: Mapping[str, str]
     top: int = 0
     restricted: bool = False
-    toolchain: Toolchain | None = None
 
     @property
     def kernels(self) -> Path:
@@ -99,7 +98,8 @@ def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[Kern
 
 
 def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> None:
-    """Compile into the cache what it lacks, in several processes. Candidates that do not compile, or need too much, are left out."""
+    """Compile into the cache what it lacks, in several processes. Candidates that do not compile, or need too
+    much, are left out."""
     jobs = tuple({one.job.key: replace(one.job, spills="report") for one in candidates}.values())
     with Cache(request.cache) as opened, suppress(CompileError, ResourceError):
         compile_plan(
@@ -111,16 +111,15 @@ def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> N
 
 
 def _find_image(request: CostRequest, name: str) -> Candidate:
-    """An image by job label, or by at least eight digits of the job's key or of the digest of a compiled image."""
-    plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
+    """An image by job label, or by at least eight digits of the job's key."""
+    plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
     job = next((j for j in plan.jobs if name == j.label), None)
     if job is None and len(name) >= 8:
-        by_key = next((j for j in plan.jobs if j.key.startswith(name)), None)
-        job = by_key or _by_digest(plan, name, request.cache)
+        job = next((j for j in plan.jobs if j.key.startswith(name)), None)
     if job is None:
         raise UnknownNameError(
             f"no image {name} for {request.arch} in profile {plan.profile}",
-            cause="it is not the label or key of a job, nor the digest of a compiled image, nor a kernel",
+            cause="it is not the label or key of a job, nor a kernel",
             hint=suggest(name, _offered(request) if ":" not in name else [j.label for j in plan.jobs]),
         )
     folder = next(item.folder for item in load_families(request.kernels) if item.family.name == job.family)
@@ -136,19 +135,11 @@ def _offered(request: CostRequest) -> list[str]:
     ]
 
 
-def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:
-    with Cache(cache) as opened:
-        for job in plan.jobs:
-            entry = opened.load(job.key)
-            if entry is not None and entry.summary.digest.startswith(digits):
-                return job
-    return None
-
-
 def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
-    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by `setting`."""
+    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by
+    `setting`."""
     loaded, found = named
     functional = choose(found, request.keys)
     architectures = load_architectures(request.root / "manifests")
@@ -175,8 +166,7 @@ def _with_setting(
         architectures=architectures,
         profiles=Profiles.model_validate({"schema": 1, "default": "cost", "profiles": {"cost": profile}}),
         profile="cost",
-        toolchain=request.toolchain
-        or read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
+        toolchain=read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
         hazards=load_hazards(request.root / "manifests"),
     )
     text = ", ".join(f"{name}={value}" for name, value in setting.items())
@@ -192,7 +182,8 @@ def _with_setting(
 
 
 def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
-    """A setting for every call, with some constants and options changed. Raises UnknownNameError, UnsupportedError."""
+    """A setting for every call, with some constants and options changed. Raises UnknownNameError,
+    UnsupportedError."""
     known = {*_OPTIONS, *setting.constants}
     if unknown := sorted(set(texts) - known):
         raise UnknownNameError(f"{kernel} has no setting {unknown[0]}", hint=suggest(unknown[0], known))

@@ -8,7 +8,7 @@ from aotforge.devtools.cost.run_cost import Cost, ProgramCost
 from aotforge.devtools.cost.work import KINDS
 from vgpu.emulator.classes import InstructionClass
 
-NOTE = "an estimate from a model of issue, pipes and latencies, not a measurement: see docs/virtual-gpu-tools.md for its limits"
+NOTE = "an estimate from a model, not a measurement: see docs/virtual-gpu-tools.md for its limits"
 _Quantity = tuple[str, Callable[[Cost], float], str]
 """Name, value of a cost, unit."""
 
@@ -49,8 +49,10 @@ def _launch_lines(one: Cost, prefix: str) -> list[str]:
     r = one.resources
     return [
         f"{prefix}{one.name}  {one.digest[:12]}",
-        f"    {one.case}; grid {'x'.join(map(str, one.grid))}, {one.work.waves} waves of {one.work.wavefront} lanes; "
-        f"{r.registers} VGPRs, {r.accumulation_registers} AGPRs, {r.shared_bytes} bytes of LDS, {r.scratch_bytes} of scratch; "
+        f"    {one.case}; grid {'x'.join(map(str, one.grid))}, "
+        f"{one.work.waves} waves of {one.work.wavefront} lanes; "
+        f"{r.registers} VGPRs, {r.accumulation_registers} AGPRs, {r.shared_bytes} bytes of LDS, "
+        f"{r.scratch_bytes} of scratch; "
         f"{r.occupancy} waves per SIMD, {one.estimate.resident:g} workgroups on a unit",
     ]
 

@@ -18,10 +18,10 @@ _SCALAR = {InstructionClass.SALU, InstructionClass.SCALAR_MEMORY, InstructionCla
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Cycles. `pipes`: what a workgroup keeps each pipe of its unit busy for, when the unit is full; `wave`: its waves on one SIMD that
-    has no others; `resident`: workgroups on a unit at once; `workgroup`: per workgroup on a full unit; `alone`: one workgroup on an
-    empty one; `launch`: all of them on all units. `bound`: what decides `workgroup`. `utilization`: of the unit's matrix peak, 0 to 1.
-    """
+    """Cycles. `pipes`: what a workgroup keeps each pipe of its unit busy for, when the unit is full; `wave`:
+    its waves on one SIMD that has no others; `resident`: workgroups on a unit at once; `workgroup`: per
+    workgroup on a full unit; `alone`: one workgroup on an empty one; `launch`: all of them on all units.
+    `bound`: what decides `workgroup`. `utilization`: of the unit's matrix peak, 0 to 1."""
 
     pipes: Mapping[str, float]
     wave: float
@@ -88,7 +88,8 @@ def _issued(work: Work, model: IssueModel) -> tuple[float, float, float]:
 
 
 def _local(work: Work, model: IssueModel) -> float:
-    """Cycles of LDS over the launch: its banks, or the ports between it and pairs of SIMDs, whichever takes longer.
+    """Cycles of LDS over the launch: its banks, or the ports between it and pairs of SIMDs, whichever takes
+    longer.
 
     A port moves `lds_port` bytes a clock each way; addresses and data of stores share the way in.
     """
@@ -108,7 +109,8 @@ def _local(work: Work, model: IssueModel) -> float:
 
 
 def _vector_memory(work: Work, model: IssueModel) -> float:
-    """Cycles of the vector cache over the launch: 64-byte segments through it, but at least the addresses of every instruction."""
+    """Cycles of the vector cache over the launch: 64-byte segments through it, but at least the addresses of
+    every instruction."""
     cycles = 0.0
     for name, one in work.traffic.items():
         if name.startswith("global") or name == "scratch":
@@ -129,7 +131,8 @@ def _peak(work: Work, model: IssueModel) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class HotLine:
-    """One instruction over a launch. `cycles` of its pipe in a unit; `conflicts` and `used` as in `Traffic`."""
+    """One instruction over a launch. `cycles` of its pipe in a unit; `conflicts` and `used` as in
+    `Traffic`."""
 
     address: int
     line: int
@@ -142,7 +145,8 @@ class HotLine:
 
 
 def hot_lines(measured: Measurement, model: IssueModel, *, count: int) -> tuple[HotLine, ...]:
-    """The `count` busiest instructions, longest first. Raises UnsupportedError for a matrix instruction of unknown shape."""
+    """The `count` busiest instructions, longest first. Raises UnsupportedError for a matrix instruction of
+    unknown shape."""
     busy = [(*_busy(one, model), one) for one in measured.lines if one.count]
     busiest = sorted(busy, key=lambda item: (-item[1], item[2].line.address))[:count]
     return tuple(

@@ -17,9 +17,8 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """`groups`: the paths of a workgroup's waves, and how many workgroups have them, in the order of the first one. `starts`: where blocks
-    begin, sorted, then the number of lines.
-    """
+    """`groups`: the paths of a workgroup's waves, and how many workgroups have them, in the order of the
+    first one. `starts`: where blocks begin, sorted, then the number of lines."""
 
     groups: tuple[tuple[tuple[Path, ...], int], ...]
     starts: tuple[int, ...]
@@ -30,7 +29,8 @@ class Paths:
 
 
 class PathRecorder:
-    """Records a launch whose hooks call `on_event` before every instruction of `indices`: the first ones of blocks."""
+    """Records a launch whose hooks call `on_event` before every instruction of `indices`: the first ones of
+    blocks."""
 
     def __init__(self, lines: Sequence[Line], labels: Mapping[str, int], listed: Sequence[Line]) -> None:
         addresses = {listed[at].address for at in labels.values() if at < len(listed)}
@@ -59,7 +59,8 @@ class PathRecorder:
 
 
 def block_starts(lines: Sequence[Line], labelled: set[int]) -> tuple[int, ...]:
-    """Where blocks begin: at the first line, at labels, behind branches; then the number of lines. `labelled`: addresses with a label."""
+    """Where blocks begin: at the first line, at labels, behind branches; then the number of lines.
+    `labelled`: addresses with a label."""
     found, before = {0}, -1
     for index, line in enumerate(lines):
         if line.address in labelled and line.address != before:

@@ -2,8 +2,9 @@
 
 docs/virtual-gpu-tools.md has the source of every rate.
 
-Shapes of matrix instructions come from the emulator's instruction table. Cycles of MFMA: passes of 4 cycles in LLVM's SISchedule.td,
-which agree with AMD's matrix instruction calculator; WMMA: the calculator for RDNA3, AMD's published FLOPs per clock for RDNA4.
+Shapes of matrix instructions come from the emulator's instruction table. Cycles of MFMA: passes of 4 cycles
+in LLVM's SISchedule.td, which agree with AMD's matrix instruction calculator; WMMA: the calculator for RDNA3,
+AMD's published FLOPs per clock for RDNA4.
 """
 
 import re
@@ -61,7 +62,7 @@ def model_of(arch: str) -> IssueModel:
     if arch not in models():
         raise UnsupportedError(
             f"the cost model has no rates for {arch}",
-            cause="its row in manifests/architectures.yaml has no `cost`, or its `device` no clock and bandwidth",
+            cause="its row in manifests/architectures.yaml has no `cost`, or its `device` no clock",
             hint=f"it has some for {', '.join(models())}",
         )
     return models()[arch]
@@ -91,7 +92,8 @@ _SMALLEST, _DEEP = 4, 8
 
 
 def matrix_shape(name: str) -> MatrixShape | None:
-    """The shape of a matrix instruction, or None for another. Raises UnsupportedError for one without a known shape."""
+    """The shape of a matrix instruction, or None for another. Raises UnsupportedError for one without a known
+    shape."""
     entry = INSTRUCTIONS.get(name)
     if entry is None or not name.startswith(("v_mfma", "v_wmma", "v_smfmac", "v_swmmac")):
         return None

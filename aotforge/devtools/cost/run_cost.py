@@ -46,9 +46,8 @@ class Cost:
 
 
 def cost(request: CostRequest) -> tuple[Cost, ...]:
-    """Compile what is missing, run and measure each. Raises UnknownNameError, UnsupportedError, RulesError, ExecutionError, and what
-    planning, compiling and loading raise.
-    """
+    """Compile what is missing, run and measure each. Raises UnknownNameError, UnsupportedError, RulesError,
+    ExecutionError, and what planning, compiling and loading raise."""
     model_of(request.arch)  # an arch without rates is refused before anything is compiled
     candidates = [dispatched(request, one) for one in find_candidates(request)]
     images = compiled(candidates, request)
@@ -56,7 +55,8 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
 
 
 class ProgramCost:
-    """Cost of a launch that the caller makes with `meter` and the hooks of `recorder`. Raises UnsupportedError for an arch without rates."""
+    """Cost of a launch that the caller makes with `meter` and the hooks of `recorder`. Raises
+    UnsupportedError for an arch without rates."""
 
     def __init__(self, program: Program, hsaco: bytes) -> None:
         self._program, self._hsaco, self.kernel = program, hsaco, program.listing.kernel
@@ -117,7 +117,8 @@ def measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
 
 
 def dispatched(request: CostRequest, one: Candidate) -> Candidate:
-    """The image that the library chooses for the call, of a kernel with the rules' settings. Raises UnsupportedError."""
+    """The image that the library chooses for the call, of a kernel with the rules' settings. Raises
+    UnsupportedError."""
     if not one.dispatched:
         return one
     uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})

@@ -20,7 +20,8 @@ Bundle = Sequence[Wave]
 
 
 class _Running:
-    """A wave that is being timed. `ready`: earliest time of its next instruction; `order`: older waves go first."""
+    """A wave that is being timed. `ready`: earliest time of its next instruction; `order`: older waves go
+    first."""
 
     __slots__ = ("at", "bundle", "left", "order", "ready", "results", "sums", "wave")
 
@@ -55,10 +56,11 @@ class _Meeting:
 
 
 def durations(slots: Sequence[Sequence[Bundle]], *, sharing: float, stagger: float = 0.0) -> list[float]:
-    """How long bundles take on the SIMD, while each slot executes its own one after another, again and again, until each has finished
-    all of them: of those, without the first where a slot has several.
+    """How long bundles take on the SIMD, while each slot executes its own one after another, again and again,
+    until each has finished all of them: of those, without the first where a slot has several.
 
-    `sharing`: SIMDs that use the units that they share, all in the same way. `stagger`: time between the slots' beginnings.
+    `sharing`: SIMDs that use the units that they share, all in the same way. `stagger`: time between the
+    slots' beginnings.
     """
     simd = _Simd(slots, sharing)
     for slot in range(len(slots)):
@@ -67,7 +69,8 @@ def durations(slots: Sequence[Sequence[Bundle]], *, sharing: float, stagger: flo
 
 
 class _Simd:
-    """Events are waves whose next instruction has what it needs, and units (-1 - unit as the order) that take one of the waves that wait.
+    """Events are waves whose next instruction has what it needs, and units (-1 - unit as the order) that take
+    one of the waves that wait.
 
     Of these the oldest goes first.
     """

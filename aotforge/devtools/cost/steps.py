@@ -14,19 +14,22 @@ from vgpu.emulator.decoded import Line
 from vgpu.emulator.measure import SEGMENT, MeasuredLine
 
 VECTOR, MATRIX, SCALAR, LOCAL, MEMORY, NONE = range(6)
-"""Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each other."""
+"""Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each
+other."""
 _BARRIERS = ("s_barrier", "s_barrier_wait")
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One instruction. Cycles: `issue` until the wave's next instruction, `busy` of its unit, `latency` from then until its result is there.
+    """One instruction. Cycles: `issue` until the wave's next instruction, `busy` of its unit, `latency` from
+    then until its result is there.
 
-    `shared`: cycles of a unit that the SIMDs of a compute unit share, per SIMD that uses it. `counter`: which outstanding operations it is
-    one of (waits.py), 0 for none; `waits`: of which at most how many may be left. `results` and `needs` number results that later
-    instructions need; `sums`: those that it adds to, which a matrix instruction may do as soon as the unit is free. `taken`: cycles
-    more when the wave's next block is not the one behind.
+    `shared`: cycles of a unit that the SIMDs of a compute unit share, per SIMD that uses it. `counter`: which
+    outstanding operations it is one of (waits.py), 0 for none; `waits`: of which at most how many may be
+    left. `results` and `needs` number results that later instructions need; `sums`: those that it adds to,
+    which a matrix instruction may do as soon as the unit is free. `taken`: cycles more when the wave's next
+    block is not the one behind.
     """
 
     unit: int
@@ -73,7 +76,8 @@ def steps_of(
 
 
 def _is_slow(line: Line, model: IssueModel) -> bool:
-    """Whether later instructions may be issued before the result is there, and nothing but its use waits for it."""
+    """Whether later instructions may be issued before the result is there, and nothing but its use waits for
+    it."""
     kind = instruction_class(line.name)
     return kind is InstructionClass.MATRIX or (kind is InstructionClass.VALU and model.vector_latency > 0)
 

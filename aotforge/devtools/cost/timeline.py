@@ -16,9 +16,8 @@ _TIMED = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """Cycles. `wave`: a workgroup's waves on one SIMD, while the other SIMDs have its other waves; `workgroup`: per workgroup on a unit
-    with `resident` of them.
-    """
+    """Cycles. `wave`: a workgroup's waves on one SIMD, while the other SIMDs have its other waves;
+    `workgroup`: per workgroup on a unit with `resident` of them."""
 
     wave: float
     resident: float
@@ -84,7 +83,8 @@ def _full(groups: Sequence[tuple[Bundle, int]], slots: int, simds: int, alone: f
     """The mean time of a bundle where each of `slots` executes bundles one after another."""
     chosen = _sample(groups, 2 * slots)
     chosen = [chosen[at % len(chosen)] for at in range(2 * slots)]
-    # the slots' first bundles begin one after another, so that they are at different places; they do not count
+    # the slots' first bundles begin one after another, so that they are at different places; they do not
+    # count
     rounds = [[chosen[slot], chosen[slots + slot]] for slot in range(slots)]
     found = durations(rounds, sharing=simds, stagger=alone / slots)
     return sum(found) / sum(_length(bundles[1]) for bundles in rounds) * length

@@ -22,9 +22,8 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """One kind of access. `bytes` as lanes request them, `segments` of 64 bytes (global memory), `cycles` and `phases` of LDS
-    banks with and without conflicts.
-    """
+    """One kind of access. `bytes` as lanes request them, `segments` of 64 bytes (global memory), `cycles` and
+    `phases` of LDS banks with and without conflicts."""
 
     instructions: int = 0
     bytes: int = 0
@@ -51,9 +50,9 @@ class Traffic:
 
 @dataclass(kw_only=True)
 class Work:
-    """A launch. `names`: wave-instructions by name, a dual-issue pair once, by its first; `vector_lanes`: lanes of VALU
-    instructions; `flops` of matrix instructions; `loaded` and `stored` bytes of global memory touched at all.
-    """
+    """A launch. `names`: wave-instructions by name, a dual-issue pair once, by its first; `vector_lanes`:
+    lanes of VALU instructions; `flops` of matrix instructions; `loaded` and `stored` bytes of global memory
+    touched at all."""
 
     workgroups: int
     waves: int
@@ -88,7 +87,8 @@ class Work:
 
 
 def add_up(measured: Measurement, *, workgroups: int, waves: int, wavefront: int) -> Work:
-    """`waves` of a workgroup, `wavefront` lanes each. Raises UnsupportedError for a matrix instruction of unknown shape."""
+    """`waves` of a workgroup, `wavefront` lanes each. Raises UnsupportedError for a matrix instruction of
+    unknown shape."""
     work = Work(workgroups=workgroups, waves=waves, wavefront=wavefront)
     work.loaded, work.stored = measured.loaded, measured.stored
     names: Counter[str] = Counter()

@@ -12,7 +12,7 @@ import numpy as np
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.sandbox.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from aotforge.verify.tensors import Float
@@ -30,11 +30,13 @@ _COMPILE_SECONDS = 300
 def build_client(
     root: Path, extracted: ExtractedRelease, virtual: VirtualHip, out: Path, programs: ReleasePrograms
 ) -> Path:
-    """Compile the client against the release's headers and link it with its library and HIP's. Raises ToolchainError."""
+    """Compile the client against the release's headers and link it with its library and HIP's. Raises
+    ToolchainError."""
     command = [
         *find_compiler(os.environ), "-std=c++17", "-O1", str(_CLIENT), "-o", str(out),
         f"-I{extracted.prefix / 'include'}", f"-I{root / 'runtime' / 'src' / 'standin'}",
-        f"-L{extracted.prefix / 'lib'}", "-laotriton_v2", f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{extracted.prefix / 'lib'}",
+        f"-L{extracted.prefix / 'lib'}", "-laotriton_v2", f"-L{virtual.folder}", "-lamdhip64",
+        f"-Wl,-rpath,{extracted.prefix / 'lib'}",
     ]  # fmt: skip
     standin = root / "runtime" / "src" / "standin"
     readable = [_CLIENT, standin, extracted.prefix, virtual.folder.parent]
@@ -50,8 +52,8 @@ def build_client(
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRunner:
-    """Runs the client by `programs`. `folder` takes its files, `cache` prepared images; `readable` is what else it uses, `settings` its
-    environment."""
+    """Runs the client by `programs`. `folder` takes its files, `cache` prepared images; `readable` is what
+    else it uses, `settings` its environment."""
 
     client: Path
     folder: Path
@@ -92,7 +94,8 @@ class ClientRunner:
     def _output(self, command: list[str], arch: str, shared: Path) -> str:
         """Standard output of the client, which writes to the folder `shared` and the cache only."""
         (shared / "record").touch()
-        add = {**self.settings, "AOTFORGE_VIRTUAL_RECORD": str(shared / "record"), "AOTRITON_LOG": "warn"}
+        add = {**self.settings, "AOTRITON_LOG": "warn"}
+        add["AOTFORGE_VIRTUAL"] += f",record={shared / 'record'}"
         add["AOTFORGE_PARTIAL_PACK"] = "1"  # the client calls only what its problems name
         writable = (shared, self.cache)
         done = self.programs.run(

@@ -10,7 +10,8 @@ from kernels.flash.call import Case as Problem
 
 @dataclass(frozen=True, kw_only=True)
 class OutputResult:
-    """One output: the largest absolute error, the largest value, and the error over its bound (rounding analysis)."""
+    """One output: the largest absolute error, the largest value, and the error over its bound (rounding
+    analysis)."""
 
     name: str
     largest_error: float
@@ -22,8 +23,8 @@ class OutputResult:
 class CallResult:
     """One attention call, forward and backward, on one device.
 
-    `preparing_seconds` is the time of finding, verifying and binding images, which hardware does not need. `served`: (kernel,
-    image digest, wave-instructions, seconds) of every launch.
+    `preparing_seconds` is the time of finding, verifying and binding images, which hardware does not need.
+    `served`: (kernel, image digest, wave-instructions, seconds) of every launch.
     """
 
     arch: str
@@ -44,7 +45,8 @@ class CallResult:
         p = self.problem
         mask = "full" if p.window_right is None else "causal"
         return [
-            f"virtual {self.arch}: {mask} attention, {p.dtype}, batch {p.batch}, heads {p.heads_q}/{p.heads_k}, "
+            f"virtual {self.arch}: {mask} attention, {p.dtype}, batch {p.batch}, "
+            f"heads {p.heads_q}/{p.heads_k}, "
             f"{p.seqlen_q} queries, {p.seqlen_k} keys, head_dim {p.head_dim}: "
             f"forward {self.forward_seconds:.2f} s, backward {self.backward_seconds:.2f} s "
             f"({self.preparing_seconds:.2f} s of it preparing images)",

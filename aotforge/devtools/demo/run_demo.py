@@ -18,8 +18,8 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import PlannedKernel
-from aotforge.release.listed_files import check_listed_files
-from aotforge.sandbox.release_programs import find_release_programs
+from aotforge.release.release import Release
+from aotforge.run.release_programs import available_programs
 from aotforge.verify.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
@@ -31,27 +31,24 @@ _SHAPE = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=200, seqlen_k=200)
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRequest:
-    """`release`: a release folder to use as it is; None builds one by `build`. `own` and `unsandboxed`: `find_release_programs`."""
+    """`release`: a release folder to use as it is; None builds one by `build`."""
 
     build: BuildRequest
     release: Path | None
-    own: bool = False
-    unsandboxed: bool = False
 
 
 def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """Build, extract, run on a virtual device of every arch, compare with float64.
 
-    A named release must be complete and have the sums that it lists. Raises what `build` raises, ReleaseError, ToolchainError,
-    ExecutorError without a sandbox, ExecutionError when a call fails, UnsupportedError when the profile has no attention.
+    A named release must be complete and have the sums that it lists. Raises what `build` raises,
+    ReleaseError, ToolchainError, ExecutorError without a sandbox, ExecutionError when a call fails,
+    UnsupportedError when the profile has no attention.
     """
     plans, cache = make_plans(request.build), request.build.cache
     if request.release:
-        check_listed_files(request.release)
+        Release.open(request.release).check_files()
     release = request.release or build(request.build, observer=observer).release.folder
-    programs = find_release_programs(
-        release.name, own=request.own or request.release is None, unsandboxed=request.unsandboxed
-    )
+    programs = available_programs()
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
     with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as made:
@@ -62,7 +59,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
         # what a release of others makes in the cache would be used by later runs
-        kept = cache if request.own or request.release is None else folder / "cache"
+        kept = cache
         make_folders(kept)
         runner = ClientRunner(
             client=client,
@@ -79,8 +76,8 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
 
 
 def python_folders(root: Path) -> set[Path]:
-    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the checkout; not the folder that
-    Python is installed in, which may be the user's home."""
+    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the
+    checkout; not the folder that Python is installed in, which may be the user's home."""
     own = {root / name for name in ("aotforge", "vgpu", "ttcpu", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
@@ -88,7 +85,8 @@ def python_folders(root: Path) -> set[Path]:
 
 
 def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tuple[Problem, ...]:
-    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError.
+    """Calls that the kernels of every pack serve: each dtype, full and causal, with the largest head_dim up
+    to 64. Raises UnsupportedError.
 
     Wider images, such as general ones, are called only where there are no others.
     """

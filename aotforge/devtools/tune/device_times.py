@@ -12,10 +12,9 @@ from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
 from aotforge.deliver.hardware.device import lost
-from aotforge.devtools.cost.candidates import Candidate, CostRequest
+from aotforge.devtools.cost.candidates import Candidate, CostRequest, compile_together
 from aotforge.devtools.tune.rounds import ReferenceEndedError, Rounds, Timing, interleaved
-from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, built
-from aotforge.devtools.tune.sources import Compiled, reason
+from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, all_images, built, reason
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import CompileJob, JobKey
@@ -40,29 +39,17 @@ class _Built:
     def key(self) -> JobKey:
         return self.candidate.job.key
 
-    @property
-    def launch(self) -> tuple[object, ...]:
-        """Candidates in which this is equal are the same code, launched in the same way: options that change nothing."""
-        return tuple(
-            (self.images[job.key].digest, choice.grid)
-            for job in self.jobs
-            for kernel in self.candidate.plan.kernels
-            for functional in kernel.functionals
-            for choice in functional.choices
-            if choice.job == job.key
-        )
-
 
 @dataclass(kw_only=True)
 class DeviceTimes:
-    """Fills a store with times on `device`; a context, which ends its processes. `library` launches, `scratch` takes image packs.
+    """Fills a store with times on `device`; a context, which ends its processes. `library` launches,
+    `scratch` takes image packs.
 
-    `driver`: another library of it than the installed one; `on`: what the times are of, and the counts of rounds so far.
+    `driver`: another library of it than the installed one; `on`: what the times are of.
     """
 
     device: ShownDevice
     driver: str | None
-    source: Compiled
     library: Path
     scratch: Path
     on: TimedOn
@@ -71,7 +58,6 @@ class DeviceTimes:
     note: Callable[[str], None] = lambda text: None
     together: int = 8
     _rules: _Built | None = None
-    _known: dict[tuple[object, ...], JobKey] = field(default_factory=dict)
     _reference: DeviceSession | None = None
 
     def __enter__(self) -> DeviceTimes:
@@ -81,7 +67,8 @@ class DeviceTimes:
         self._end_reference()
 
     def identity(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
-        """What stored times hold for: the device and its driver, how it is measured, the cases, and the reference of each call."""
+        """What stored times hold for: the device and its driver, how it is measured, the cases, and the
+        reference of each call."""
         device, one = self.device, chosen[0]
         facts = [
             device.vendor, device.name, device.arch, device.emulator, self.on.versions,
@@ -96,42 +83,40 @@ class DeviceTimes:
     ) -> None:
         """Takes the rules' choice, by call, as the reference, and stores its times.
 
-        Raises CompileError, ResourceError, VerifyError when it is not right on the device, and ExecutionError.
+        Raises CompileError, ResourceError, VerifyError when it is not right on the device, and
+        ExecutionError.
         """
         self._end_reference()
-        images = self.source.images(chosen[0], calls[0])
+        images = all_images(chosen[0], calls[0])
         jobs = tuple({one.job.key: one.job for one in chosen}.values())
         self._rules = _Built(candidate=chosen[0], images=images, cost=built(chosen[0], images), jobs=jobs)
-        # a setting that compiles to the reference's own image has its times
-        self._known = {self._rules.launch: jobs[0].key} if len(jobs) == 1 else {}
         if all(store.has(one.job.key, call) for one, call in zip(chosen, calls, strict=True)):
             return
         rounds = self._rounds(calls, {})
         for shape, (one, call) in enumerate(zip(chosen, calls, strict=True)):
-            store.put(one.job.key, call, _timed(built(one, images), rounds.reference(shape), 1.0, rounds))
+            store.put(
+                one.job.key,
+                call,
+                replace(built(one, images), milliseconds=rounds.reference(shape), ratio=1.0),
+            )
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
-        """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device that is lost or drifts."""
-        self.source.together(found, calls[0])
+        """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device
+        that is lost or drifts."""
+        compile_together(found, calls[0])
         ready: list[_Built] = []
-        same: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
             cost, images = self._built(one, calls[0])
             if not cost.usable:
                 _put(store, calls, one.job.key, cost)
                 continue
-            made = _Built(candidate=one, images=images, cost=cost, jobs=(one.job,))
-            first = self._known.setdefault(made.launch, made.key)
-            (ready if first == made.key else same).append(made)
+            ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
         while ready:
             ready = self._pass(calls, ready, store)
-        for made in same:
-            for call in calls:
-                store.copy(self._known[made.launch], made.key, call)
 
     def _built(self, one: Candidate, call: CostRequest) -> tuple[TunedCost, Mapping[JobKey, KernelImage]]:
         try:
-            images = self.source.images(one, call)
+            images = all_images(one, call)
         except (CompileError, ResourceError) as error:
             return TunedCost(refused=reason(error)), {}
         return built(one, images), images
@@ -139,7 +124,8 @@ class DeviceTimes:
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores what is found out about these candidates; returns those that are to be tried again, as another's fault ended them."""
+        """Stores what is found out about these candidates; returns those that are to be tried again, as
+        another's fault ended them."""
         by_key, faulty = {one.key: one for one in ready}, False
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
@@ -177,7 +163,7 @@ class DeviceTimes:
         for key, one in images.items():
             for shape, call in enumerate(calls) if key not in rounds.ended else ():
                 time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
-                store.put(key, call, _timed(one.cost, time, ratio, rounds))
+                store.put(key, call, replace(one.cost, milliseconds=time, ratio=ratio))
         return rounds.ended, list(rounds.ended)
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
@@ -193,7 +179,6 @@ class DeviceTimes:
             if error.ended:
                 raise
             raise _wrong_reference(error.result) from error
-        self.on = self.on.after(len(rounds.good), rounds.discarded, rounds.spread)
         return rounds
 
     def _refused(
@@ -204,7 +189,8 @@ class DeviceTimes:
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others. Raises ExecutionError without the device."""
+        """Stores why a candidate has no times; True for one that may have disturbed others. Raises
+        ExecutionError without the device."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
         _put(store, calls, one.key, replace(one.cost, refused=text[:1000]))
@@ -261,12 +247,6 @@ class DeviceTimes:
         self._reference = None
 
 
-def _timed(cost: TunedCost, milliseconds: float, ratio: float, rounds: Rounds) -> TunedCost:
-    return replace(
-        cost, milliseconds=milliseconds, ratio=ratio, rounds=len(rounds.good), discarded=rounds.discarded
-    )
-
-
 def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: TunedCost) -> None:
     for call in calls:
         store.put(key, call, cost)
@@ -274,7 +254,8 @@ def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: 
 
 def _wrong_reference(result: DeviceResult) -> VerifyError:
     return VerifyError(
-        f"{result.label}, which serves the call now, is not right on this GPU: {result.outcome}: {result.failure}",
+        f"{result.label}, which serves the call now, is not right on this GPU: "
+        f"{result.outcome}: {result.failure}",
         cause="a fault of the image, of the driver or of the GPU; settings are compared with it",
         hint="./dev hardware.check makes a report of all images; correct the row in manifests/tuning",
     )

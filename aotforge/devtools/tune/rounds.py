@@ -13,9 +13,9 @@ from aotforge.verify.device.messages import DeviceResult
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """A turn is the median of `launches`. A round in which the reference's two times differ by more than the share `drift` is repeated, as
-    often as there are `rounds`; fewer than `least` good ones are no result. Launches of less than `milliseconds` are timed together.
-    """
+    """A turn is the median of `launches`. A round in which the reference's two times differ by more than the
+    share `drift` is repeated, as often as there are `rounds`; fewer than `least` good ones are no result.
+    Launches of less than `milliseconds` are timed together."""
 
     rounds: int = 7
     launches: int = 10
@@ -70,13 +70,6 @@ class Rounds:
         """The reference's median."""
         return statistics.median(one.reference(shape) for one in self.good)
 
-    @property
-    def spread(self) -> float:
-        """The share by which the reference's slowest good round exceeds its fastest, of the shape where that is largest."""
-        shapes = range(len(self.good[0].before)) if self.good else ()
-        times = [[one.reference(shape) for one in self.good] for shape in shapes]
-        return max((max(one) / min(one) - 1 for one in times), default=0.0)
-
 
 class ReferenceEndedError(Exception):
     """The reference's process ended with `result`, after those of the images in `ended`."""
@@ -108,9 +101,9 @@ def interleaved(reference: Turn, others: Mapping[str, Turn], shapes: int, timing
             good.append(one)
     if len(good) < timing.least:
         raise ExecutionError(
-            f"the GPU's clock drifts: in {discarded} of {discarded + len(good)} rounds the reference's times differ by up to {worst:.0%}",
+            f"the GPU's clock drifts: in {discarded} of {discarded + len(good)} rounds by up to {worst:.0%}",
             cause="other work on the GPU, or a clock that follows load and temperature",
-            hint="end other work and fix the clock (rocm-smi --setperfdeterminism, nvidia-smi -lgc), or allow more with --drift",
+            hint="fix the clock (rocm-smi --setperfdeterminism, nvidia-smi -lgc), or allow more with --drift",
         )
     return Rounds(good=tuple(good), discarded=discarded, ended=ended)
 

@@ -1,32 +1,29 @@
-"""A tune of one functional, or of a profile; and candidates for another machine."""
+"""A tune of one functional, or of a profile."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from aotforge.base.architectures import load_architectures
-from aotforge.base.files import output_lock, staged_folder
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import SILENT, Observer
 from aotforge.deliver.hardware.device import SHAPE, choose_device
 from aotforge.devtools.cost.candidates import CostRequest
-from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.selection import find_kernel
 from aotforge.devtools.tune.device_times import DeviceTimes
 from aotforge.devtools.tune.rounds import Timing
-from aotforge.devtools.tune.search import COMPILED, Estimates, OnTried, TimedOn, changed_setting, search
-from aotforge.devtools.tune.sources import PreparedFolder, cache_in, open_folder, write_folder
-from aotforge.devtools.tune.space import Values, candidates
+from aotforge.devtools.tune.search import Estimates, OnTried, TimedOn, search
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
@@ -34,12 +31,11 @@ from aotforge.verify.device.messages import ShownDevice
 from aotforge.verify.device.watchdog import Limits
 from aotforge.verify.invocation import load_shaped
 
-_BATCH = 8
-
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice:
-    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver than the installed one."""
+    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver
+    than the installed one."""
 
     number: int | None = None
     driver: str | None = None
@@ -49,8 +45,8 @@ class OnDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """`kernel` None: every functional of the profile. `device` None: estimates. `candidates`: a folder of
-    `prepare`, instead of compiling. `write`: results are kept in manifests/tuning.
+    """`kernel` None: every functional of the profile. `device` None: estimates. `write`: results are kept in
+    manifests/tuning.
     """
 
     root: Path
@@ -62,7 +58,6 @@ class TuneRequest:
     seconds: float
     profile: str | None = None
     device: OnDevice | None = None
-    candidates: Path | None = None
     write: bool = False
     shared: SharedObjects = NOT_SHARED
     elsewhere: Estimates | None = None
@@ -102,9 +97,9 @@ def tune(
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
-    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose
-    clock drifts, and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError, VerifyError, CompileError
-    and ResourceError are reported.
+    Raises DeviceError without a GPU of the arch, ExecutionError for one that is lost or whose clock drifts,
+    and what `search` and `write_found` raise; of one functional of many UnsupportedError, RulesError,
+    VerifyError, CompileError and ResourceError are reported.
     """
     began = time.monotonic()
     device = request.device
@@ -138,7 +133,7 @@ def tune(
 
 def _functionals(request: TuneRequest) -> Iterator[tuple[str, dict[str, str]]]:
     """Kernels with the options of their choices. Raises what planning raises."""
-    plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
+    plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
     for planned in plan.kernels:
         name = f"{planned.family}.{planned.name}"
         _, kernel = find_kernel(request.root, name)
@@ -168,7 +163,7 @@ def _one(
         found = search(cost, shapes, elsewhere=request.elsewhere, **common)
     else:
         with _times(request, shown, observer) as times:
-            found = search(cost, shapes, times=times, source=times.source, **common)
+            found = search(cost, shapes, times=times, **common)
     report = TuneReport(search=found)
     if not request.write:
         return report
@@ -193,13 +188,13 @@ def _timed_shape(cost: CostRequest) -> dict[str, str]:
 
 @contextmanager
 def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iterator[DeviceTimes]:
-    """Times on the device, with the library of this checkout or of the candidates' folder."""
+    """Times on the device, with the library of this checkout."""
     assert request.device is not None
-    device, folder = request.device, open_folder(request.candidates) if request.candidates else None
+    device = request.device
+    library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
     on = TimedOn(
         name=shown.name,
         versions=(shown.version, *driver_versions(shown.vendor)),
-        drift=device.timing.drift,
         emulator=shown.emulator,
     )
     with (
@@ -207,8 +202,7 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
         DeviceTimes(
             device=shown,
             driver=device.driver,
-            source=folder or COMPILED,
-            library=_library(request, folder),
+            library=library,
             scratch=Path(scratch),
             on=on,
             timing=device.timing,
@@ -217,57 +211,3 @@ def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iter
         ) as times,
     ):
         yield times
-
-
-def _library(request: TuneRequest, folder: PreparedFolder | None) -> Path:
-    if folder:
-        return folder.library()
-    return build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
-
-
-def prepare(request: TuneRequest, folder: Path, *, on_tried: Callable[[int, int], None]) -> list[str]:
-    """Compiles candidates of one functional into `folder`, which is replaced, until the time ends, at least one batch, with the library
-    that launches them.
-
-    Returns lines for people. Raises UnsupportedError without a kernel, OutputError, and what planning and compiling raise.
-    """
-    if request.kernel is None:
-        raise UnsupportedError("--prepare needs a kernel", hint="./dev tune KERNEL --prepare FOLDER")
-    with output_lock(folder), staged_folder(folder, known="candidates.json") as staged:
-        compiled, tried, others = _prepare(request, request.kernel, staged, on_tried)
-    return [
-        f"{compiled} of {tried} settings compiled into {folder}, of {others}; on a machine with the GPU:",
-        "the same command with --candidates FOLDER --device instead of --prepare FOLDER",
-    ]
-
-
-def _prepare(
-    request: TuneRequest, name: str, folder: Path, on_tried: Callable[[int, int], None]
-) -> tuple[int, int, int]:
-    """Fills a new folder. Returns how many settings were compiled, how many were tried, and how many there are."""
-    deadline = time.monotonic() + request.seconds
-    cost = replace(request.of(name, request.keys), restricted=True, cache=cache_in(folder))
-    _, kernel = find_kernel(request.root, name)
-    target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
-    offered = kernel.settings(target, choose(kernel, request.keys))
-    if not offered:
-        raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
-    (own,) = COMPILED.find(cost)
-    COMPILED.images(own, cost)
-    others = candidates(changed_setting(offered), target)
-    kept: list[Values] = []
-    tried = 0
-    while tried < len(others) and (not tried or time.monotonic() < deadline):
-        batch = others[tried : tried + _BATCH]
-        settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = COMPILED.find(replace(cost, settings=settings))
-        COMPILED.together(found, cost)
-        for values, one in zip(batch, found, strict=True):
-            with suppress(CompileError, ResourceError):
-                COMPILED.images(one, cost)
-                kept.append(values)
-        tried += len(batch)
-        on_tried(tried, len(others))
-    library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
-    write_folder(folder, cost, own.plan.toolchain, kept, library)
-    return len(kept), tried, len(others)

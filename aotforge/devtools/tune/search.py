@@ -1,7 +1,7 @@
 """Search of a kernel's settings for one functional: compiled, estimated, within a budget of time.
 
-What is known is read again: images from the compile cache, estimates from `<cache>/tune-2`. A search that ends for lack of time therefore
-resumes where it stopped.
+What is known is read again: images from the compile cache, estimates from `<cache>/tune-2`. A search that
+ends for lack of time therefore resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -19,33 +19,36 @@ from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
-from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled
+from aotforge.devtools.cost.candidates import (
+    Candidate,
+    CostRequest,
+    compile_together,
+    compiled,
+    find_candidates,
+)
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.devtools.tune.sources import Compiled, reason
 from aotforge.devtools.tune.space import Values, candidates, present, space
-from aotforge.errors import CompileError, ExecutionError, ResourceError, UnsupportedError
+from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
 from aotforge.plan.model import JobKey
 from aotforge.rules import Setting
 
-COMPILED = Compiled()
 _TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedCost:
-    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has none (`refused`).
+    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has
+    none (`refused`).
 
-    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same rounds; of good `rounds` and of
-    those that were `discarded`. `may_spill`: a build accepts the image although it uses scratch.
+    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same
+    rounds. `may_spill`: a build accepts the image although it uses scratch.
     """
 
     cycles: float = 0.0
     milliseconds: float = 0.0
     ratio: float = 0.0
-    rounds: int = 0
-    discarded: int = 0
     may_spill: bool = False
     registers: int = 0
     occupancy: int = 0
@@ -79,31 +82,18 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOn:
-    """A device, the versions of its driver's parts, and the rounds of a search on it.
-
-    `drift`: the share by which the reference's times may differ in a round; `discarded` ones did by more. `spread`: the largest share by
-    which the reference's slowest good round exceeded its fastest.
-    """
+    """A device, and the versions of its driver's parts; `emulator` plays it, '' for hardware."""
 
     name: str
     versions: tuple[str, ...]
-    drift: float
     emulator: str = ""
-    rounds: int = 0
-    discarded: int = 0
-    spread: float = 0.0
-
-    def after(self, good: int, discarded: int, spread: float) -> TimedOn:
-        """With further rounds."""
-        rounds, others = self.rounds + good, self.discarded + discarded
-        return replace(self, rounds=rounds, discarded=others, spread=max(self.spread, spread))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered` candidates in all; `known`
-    estimates were read and not made. `timed`: the device that they are times of.
-    """
+    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered`
+    candidates in all; `known` estimates were read and not made. `timed`: the device that they are times
+    of."""
 
     kernel: str
     arch: str
@@ -122,7 +112,8 @@ OnTried = Callable[[Tried, int, int], None]
 
 
 class EstimateStore:
-    """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places behind it."""
+    """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places
+    behind it."""
 
     def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED, *, made_by: str = "") -> None:
         """`made_by`: what else than the cost model makes them."""
@@ -136,9 +127,8 @@ class EstimateStore:
     def estimate(
         self, job: str, call: CostRequest, make: Callable[[], TunedCost], *, spilled: bool = False
     ) -> TunedCost:
-        """The stored one, or the one that `make` makes. A damaged file is made again, and one that has no cycles because it spills where
-        `spilled` ones are needed.
-        """
+        """The stored one, or the one that `make` makes. A damaged file is made again, and one that has no
+        cycles because it spills where `spilled` ones are needed."""
         key = self._key(job, call)
         found = self._load(key)
         if found is None or (spilled and found.scratch_bytes and not found.measure):
@@ -157,12 +147,6 @@ class EstimateStore:
         key = self._key(job, call)
         self._made.add(key)
         self._objects.store(key, json.dumps(asdict(cost)).encode())
-
-    def copy(self, job: str, other: str, call: CostRequest) -> None:
-        """What is stored of a job also holds for another."""
-        found = self._load(self._key(job, call))
-        assert found is not None
-        self.put(other, call, found)
 
     def _load(self, key: str) -> TunedCost | None:
         try:
@@ -219,14 +203,15 @@ def search(
     shared: SharedObjects = NOT_SHARED,
     elsewhere: Estimates | None = None,
     times: Times | None = None,
-    source: Compiled = COMPILED,
 ) -> Search:
-    """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
+    """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at
+    least one batch.
 
-    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this machine. `times`: a device's times
-    instead of estimates.
+    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this
+    machine. `times`: a device's times instead of estimates.
 
-    Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost` raises.
+    Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost`
+    raises.
     """
     began = time.monotonic()
     if times is None:
@@ -239,22 +224,22 @@ def search(
     if not offered:
         raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
     calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
-    (own,) = source.find(request)
+    (own,) = find_candidates(request)
     chosen = [dispatched(call, own) for call in calls]
     store = EstimateStore(request.cache, shared, made_by=times.identity(calls, chosen) if times else "")
     if times:
-        source.together([replace(own, job=job) for job in own.plan.jobs], request)
+        compile_together([replace(own, job=job) for job in own.plan.jobs], request)
         times.reference(calls, chosen, store)
     else:
-        source.together(chosen, request)
+        compile_together(chosen, request)
     rules = Tried(
         values={}, estimates=tuple(_rules(store, *pair) for pair in zip(calls, chosen, strict=True))
     )
     last = changed_setting(offered)
-    others = source.offered(candidates(last, target))
+    others = candidates(last, target)
     tried = []
     place = times or elsewhere
-    for one in _tried(request, calls, store, others, place, source, deadline=began + seconds):
+    for one in _tried(request, calls, store, others, place, deadline=began + seconds):
         tried.append(one)
         on_tried(one, len(tried), len(others))
     return Search(
@@ -283,7 +268,6 @@ def _tried(
     store: EstimateStore,
     others: Sequence[Values],
     elsewhere: Estimates | None,
-    source: Compiled,
     *,
     deadline: float,
 ) -> Iterator[Tried]:
@@ -293,12 +277,12 @@ def _tried(
             return
         batch = others[begin : begin + together]
         settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = source.find(replace(request, settings=settings))
+        found = find_candidates(replace(request, settings=settings))
         missing = [one for one in found if not all(store.has(one.job.key, call) for call in calls)]
         if missing and elsewhere:
             elsewhere.fill(calls, missing, store)
         elif missing:
-            source.together(missing, request)
+            compile_together(missing, request)
         for values, one in zip(batch, found, strict=True):
             yield Tried(values=values, estimates=tuple(_estimate(store, call, one) for call in calls))
 
@@ -313,7 +297,8 @@ def _rules(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedCost
 
 
 def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> TunedCost:
-    """Without an estimate where the image does not compile, exceeds the arch's memory, or, unless `spilled`, spills: it would not be built."""
+    """Without an estimate where the image does not compile, exceeds the arch's memory, or, unless `spilled`,
+    spills: it would not be built."""
     try:
         (image,) = compiled([one], call)
     except (CompileError, ResourceError) as error:
@@ -340,3 +325,16 @@ def built(one: Candidate, images: Mapping[JobKey, KernelImage]) -> TunedCost:
         scratch_bytes=used.scratch_bytes,
         may_spill=one.job.spills == "report",
     )
+
+
+def reason(error: AotforgeError) -> str:
+    """The last line of an error, without control characters."""
+    text = error.what.splitlines()[-1].strip(" -")[:200]
+    return "".join(one if one.isprintable() else " " for one in text) or "it does not compile"
+
+
+def all_images(one: Candidate, request: CostRequest) -> dict[JobKey, KernelImage]:
+    """All images of the candidate's plan. Raises CompileError, ResourceError."""
+    jobs = one.plan.jobs
+    found = compiled([replace(one, job=job) for job in jobs], request)
+    return {job.key: image for job, image in zip(jobs, found, strict=True)}

@@ -16,7 +16,8 @@ _LEAST = 16  # rows and columns of the smallest matrix instruction
 def space(setting: Setting, target: Target) -> dict[str, tuple[int, ...]]:
     """The values of each name, the present one among them.
 
-    Block sizes (constants named BLOCK...) are from a quarter to the double; options are those that mean something on the arch.
+    Block sizes (constants named BLOCK...) are from a quarter to the double; options are those that mean
+    something on the arch.
     """
     found = {
         name: tuple(size for size in (now // 4, now // 2, now, now * 2) if size >= min(_LEAST, now))
@@ -36,7 +37,8 @@ def present(setting: Setting, names: Sequence[str]) -> Values:
 
 
 def candidates(setting: Setting, target: Target) -> list[Values]:
-    """All other combinations, the nearest first: by the number of changed values, then by the ratio of block sizes."""
+    """All other combinations, the nearest first: by the number of changed values, then by the ratio of block
+    sizes."""
     offered = space(setting, target)
     now = present(setting, tuple(offered))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,6 @@ from aotforge.devtools.tune.search import Search, TimedOn, Tried
 from aotforge.errors import ReportError, UnsupportedError
 
 _SHOWN = 10
-_KEPT = 3
-"""Settings of a functional at most: each is an image of every pack."""
-_WORTH = 0.02
-"""What a further setting must gain over all shapes."""
 _MARK = "found:"
 _DEVICE = "on the GPU"
 
@@ -34,7 +29,8 @@ class TuneReport:
 
     @property
     def ranked(self) -> list[tuple[float, Tried]]:
-        """Usable settings with their estimate as a share of the rules' (geometric mean over the shapes), the best first.
+        """Usable settings with their estimate as a share of the rules' (geometric mean over the shapes), the
+        best first.
 
         Where the rules' choice has no estimate, as a share of the best one's.
         """
@@ -43,31 +39,11 @@ class TuneReport:
         base = _mean(self.search.rules) or (usable[0][0] if usable else 1.0)
         return [(mean / base, one) for mean, one in usable]
 
-    @property
-    def kept(self) -> tuple[tuple[Tried, ...], float]:
-        """The best setting, further ones that are worth an image for some shapes, and what these lose against each shape's best."""
-        usable = [one for _, one in self.ranked]
-        kept = usable[:1]
-        while kept and len(kept) < _KEPT:
-            further = min(usable, key=lambda one: _least([*kept, one]))
-            if _least([*kept, further]) > _least(kept) * (1 - _WORTH):
-                break
-            kept.append(further)
-        return tuple(kept), _least(kept) / _least(usable) - 1 if kept else 0.0
-
     def fields(self) -> dict[str, Any]:
         """JSON values."""
         ranked = [{"ratio": ratio, **asdict(one)} for ratio, one in self.ranked]
-        written = str(self.written) if self.written else None
-        kept, loss = self.kept
-        note = None if self.search.timed else NOTE
-        rest = {
-            "ranked": ranked,
-            "kept": [dict(one.values) for one in kept],
-            "loss": loss,
-            "written": written,
-        }
-        return {"note": note, **asdict(self.search), **rest}
+        rest = {"ranked": ranked, "written": str(self.written) if self.written else None}
+        return {"note": None if self.search.timed else NOTE, **asdict(self.search), **rest}
 
     def lines(self) -> list[str]:
         """The best settings, then what was tried."""
@@ -76,54 +52,34 @@ class TuneReport:
         functional = ",".join(f"{name}={value}" for name, value in search.functional.items())
         base = "the rules' choice" if _mean(search.rules) else "the best setting"
         what = "times" if search.timed else "estimated cycles"
-        head = f"{search.kernel} on {search.arch}, {functional}; {what} as a share of {base}, over {len(search.shapes)} shapes"
+        head = (
+            f"{search.kernel} on {search.arch}, {functional}; {what} as a share of {base}, "
+            f"over {len(search.shapes)} shapes"
+        )
         rows = [f"{ratio:6.3f}  {_text(one)}" for ratio, one in self.ranked[:_SHOWN]]
         wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
         total = (
-            f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, {search.known} estimates known before; "
+            f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, "
+            f"{search.known} estimates known before; "
             f"{spilled} spill, {len(refused) - spilled - wrong} do not fit or compile"
             + (f", {wrong} are not right on the GPU" if search.timed else "")
         )
-        rest = (
-            ["the same command with a larger --budget continues"]
-            if len(search.tried) < search.offered
-            else []
-        )
+        more = ["the same command with a larger --budget continues"] * (len(search.tried) < search.offered)
         return [
             head,
             *_why_not(search.rules),
             *rows,
-            *self._kept_lines(),
             total,
             *(_device_lines(search.timed) if search.timed else ()),
-            *rest,
+            *more,
             *([f"written: {self.written}"] if self.written else []),
             *([] if search.timed else [NOTE]),
-        ]
-
-    def _kept_lines(self) -> list[str]:
-        """Where one setting is not the best one of every shape."""
-        kept, loss = self.kept
-        if len(self.search.shapes) == 1 or not kept:
-            return []
-        return [
-            f"{len(kept)} settings for all shapes, {loss:.1%} above each shape's best: {'; '.join(map(_name, kept))}"
         ]
 
 
 def _device_lines(timed: TimedOn) -> list[str]:
     played = f"; {timed.emulator} plays it, it is not hardware" if timed.emulator else ""
-    return [
-        f"on {timed.name}, {', '.join(timed.versions)}{played}: {timed.rounds} rounds; {timed.discarded} more were repeated, as the rules' "
-        f"choice drifted by more than {timed.drift:.0%} in them; over the others it varied by {timed.spread:.1%}"
-    ]
-
-
-def _least(settings: Sequence[Tried]) -> float:
-    """Geometric mean over the shapes of the least measure of these settings."""
-    shapes = range(len(settings[0].estimates))
-    least = [min(one.estimates[shape].measure for one in settings) for shape in shapes]
-    return math.prod(least) ** (1 / len(least))
+    return [f"on {timed.name}, {', '.join(timed.versions)}{played}"]
 
 
 def _mean(one: Tried) -> float:
@@ -143,7 +99,8 @@ def _text(one: Tried) -> str:
     estimate = one.estimates[0]
     times = ", ".join(f"{each.milliseconds:.4f}" for each in one.estimates if each.milliseconds)
     return (
-        f"{_name(one)}  {f'{times} ms, ' if times else ''}{estimate.registers} registers, {estimate.occupancy} waves per SIMD, "
+        f"{_name(one)}  {f'{times} ms, ' if times else ''}{estimate.registers} registers, "
+        f"{estimate.occupancy} waves per SIMD, "
         f"{estimate.shared_bytes} bytes of shared memory"
     )
 
@@ -153,10 +110,12 @@ def _name(one: Tried) -> str:
 
 
 def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:
-    """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same functional.
+    """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same
+    functional.
 
-    Estimates and times are kept beside each other. Rows stay as they are: images change only when a row is edited. Raises UnsupportedError
-    without an estimate of the rules' choice, ReportError for times of an emulated GPU, RulesError, ManifestError, OutputError.
+    Estimates and times are kept beside each other. Rows stay as they are: images change only when a row is
+    edited. Raises UnsupportedError without an estimate of the rules' choice, ReportError for times of an
+    emulated GPU, RulesError, ManifestError, OutputError.
     """
     search = report.search
     if search.timed and search.timed.emulator:
@@ -186,8 +145,6 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         tried=len(search.tried),
         triton=triton,
         date=date,
-        others=tuple(dict(one.values) for one in report.kept[0][1:]),
-        loss=round(report.kept[1], 4),
         timed=_timed(search),
     )
     kept = [one for one in tuning.found if _identity(one) != _identity(new)]
@@ -208,11 +165,5 @@ def _timed(search: Search) -> Timed | None:
     on, rules = search.timed, search.rules.estimates
     if on is None:
         return None
-    return Timed(
-        device=on.name,
-        versions=on.versions,
-        milliseconds=tuple(round(one.milliseconds, 5) for one in rules),
-        rounds=rules[0].rounds,
-        discarded=rules[0].discarded,
-        spread=round(on.spread, 4),
-    )
+    milliseconds = tuple(round(one.milliseconds, 5) for one in rules)
+    return Timed(device=on.name, versions=on.versions, milliseconds=milliseconds)

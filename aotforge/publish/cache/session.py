@@ -1,4 +1,4 @@
-"""The shared caches of one command: objects are read and written in the background, the list at the end."""
+"""The shared caches of one command, read and written in the background."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import hashlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from tuf.api.metadata import Root
 
 from aotforge.base.cache_folder import Collection
 from aotforge.errors import AotforgeError, PublishError, TrustError
@@ -32,8 +34,8 @@ from aotforge.publish.trust import trusted_root
 from aotforge.publish.upload import publish_errors
 
 T = TypeVar("T")
-LIST_SECONDS = 60.0
-"""Seconds that a build waits for a list, at its beginning and at its end."""
+FINISH_SECONDS = 60.0
+"""Seconds that a build waits at its end, besides the time at the least rate."""
 
 PATIENCE = 20.0
 """Seconds that a build waits for objects in all, besides 0.1 s for each and the time at the least rate."""
@@ -44,57 +46,42 @@ LEAST_RATE = 64 * 1024
 _USED_DAYS = 7
 """A use is recorded when the last recorded one is at least as old: not every build changes the list."""
 
-_PREFIX = "AOTFORGE_CACHE_"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlaces:
     """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root
-    of trust; `keys`: folder with the key of the target's list. Variables named AOTFORGE_CACHE_... in
-    `environment` are defaults of both. `limit`: bytes of all objects in the target."""
+    of trust; `keys`: folder with the key of the target's list. `limit`: bytes of all objects in the target."""
 
     source: str | None = None
     target: str | None = None
     root: str | None = None
     keys: Path | None = None
     limit: int
-    environment: Mapping[str, str]
 
     def key_set(self) -> KeySet:
         """The key of the target's list. Raises PublishError, TrustError."""
-        if self.keys is None and not any(name.startswith(f"{_PREFIX}KEY") for name in self.environment):
+        if self.keys is None:
             raise PublishError(
                 "there is no key to sign the list of the shared cache with",
-                cause=f"only trusted jobs write: neither --cache-keys, {_PREFIX}KEYS nor {_PREFIX}KEY_TARGETS "
-                f"with {_PREFIX}ROOT are set",
-                hint="--cache-from ADDRESS reads without keys; `./dev release.keys --create FOLDER` makes one",
+                cause="only trusted jobs write, and cache-keys is not set",
+                hint="--cache-from ADDRESS reads without one; `./dev release.keys --create FOLDER` makes one",
             )
-        named = {
-            name.replace(_PREFIX, "AOTFORGE_", 1): value
-            for name, value in self.environment.items()
-            if name.startswith((f"{_PREFIX}KEY", f"{_PREFIX}ROOT"))
-        }
-        return load_keys(self.keys, named)
+        return load_keys(self.keys, {})
 
-    def trusted_root(self) -> bytes:
+    def trusted_root(self) -> Root:
         """The root of trust of the source. Raises TrustError."""
-        named = self.root or self.environment.get(f"{_PREFIX}ROOT")
-        if not named:
+        if not self.root:
             raise TrustError(
                 f"there is no root of trust for the shared cache {redact_urls(self.source or '')}",
-                cause=f"neither --cache-root nor {_PREFIX}ROOT is set",
-                hint="get root.json from the cache's owner by a way that you trust, then --cache-root FILE",
+                cause="cache-root is not set",
+                hint="get root.json from the cache's owner by a way that you trust, then set "
+                "cache-root = 'FILE' in aotforge.toml",
             )
-        return trusted_root(named, Path(), {})
-
-
-def in_background(function: Callable[[], T]) -> Future[T]:
-    """The function's result, some time. A daemon thread that hangs does not keep the command from ending."""
-    return _Threads(1).submit(function)
+        return read_root(trusted_root(self.root, Path(), {}), self.root).signed
 
 
 class _Threads:
-    """Daemon threads that execute functions in order."""
+    """Daemon threads that execute functions in order; one that hangs does not delay the command's end."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._queue = limit, SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
@@ -124,6 +111,7 @@ class SharedCache:
         self._note, self._clock, self._waited = note, clock, 0.0
         self._threads = _Threads(8)
         self._reader: Reader | None = None
+        self._source = ""
         self._listed: KeyList = {}
         self._requested: dict[Name, Future[bytes]] = {}
         self._received: list[int] = []
@@ -135,7 +123,7 @@ class SharedCache:
 
     def read_from(self, reader: Reader, listed: KeyList) -> None:
         """Objects of this list are read."""
-        self._reader, self._listed = reader, listed
+        self._reader, self._source, self._listed = reader, reader.url, listed
 
     def write_to(self, store: Store, keys: KeySet, limit: int, there: KeyList) -> None:
         """Objects that `there` lacks are written; all together have at most `limit` bytes."""
@@ -182,12 +170,10 @@ class SharedCache:
     def reject(self, kind: str, key: str, reason: str) -> None:
         """A loaded object is not a valid one: it is not used, and the next offer replaces it."""
         self._refused.add((kind, key))
-        place = self._reader.url if self._reader else ""
-        self._note(f"shared cache {place}: {kind} {key[:12]} {reason}; it is dropped and made again")
+        self._note(f"shared cache {self._source}: {kind} {key[:12]} {reason}; it is dropped and made again")
 
     def _give_up(self, reason: str) -> None:
-        place = self._reader.url if self._reader else ""
-        self._note(f"shared cache {place} is not used any more: {reason}; the rest is made here")
+        self._note(f"shared cache {self._source} is not used any more: {reason}; the rest is made here")
         self._reader = None
         self._requested.clear()
 
@@ -209,22 +195,22 @@ class SharedCache:
         """Writes the list, and reports what was read and written."""
         parts = []
         if self._received or self._refused:
-            size = f"{sum(self._received) / 1e6:.1f} MB read"
             refused = f", {len(self._refused)} refused" if self._refused else ""
-            parts.append(f"{len(self._received)} objects, {size}{refused}")
+            read = f"{sum(self._received) / 1e6:.1f} MB read from {self._source}{refused}"
+            parts.append(f"{len(self._received)} objects, {read}")
         if self._target:
             url = self._target[0].url
             try:
-                count, size = self._write_list(*self._target)
-                parts.append(f"{count} objects, {size / 1e6:.1f} MB written to {url}")
+                count, written = self._write_list(*self._target)
+                parts.append(f"{count} objects, {written / 1e6:.1f} MB written to {url}")
             except (AotforgeError, StoreError, TimeoutError) as error:
-                self.note_unused(url, error, "its list was not changed; the local cache has everything")
+                self.note_unused(url, error, "not everything was written there; the local cache has it")
         if parts:
             self._note(f"shared cache: {'; '.join(parts)}")
 
     def _write_list(self, store: Store, keys: KeySet, limit: int) -> tuple[int, int]:
         """Number and bytes of the objects that were added."""
-        end = time.monotonic() + LIST_SECONDS + sum(size for size, _ in self._sent.values()) / LEAST_RATE
+        end = time.monotonic() + FINISH_SECONDS + sum(size for size, _ in self._sent.values()) / LEAST_RATE
         added, failure = {}, None
         for name, (_, sending) in self._sent.items():
             try:
@@ -233,7 +219,7 @@ class SharedCache:
                 failure = failure or error
         old = [n for n in self._used if n in self._there and _today() - self._there[n].used >= _USED_DAYS]
         if added or old:
-            in_background(lambda: _change(store, keys, limit, added, self._used)).result(LIST_SECONDS)
+            _change(store, keys, limit, added, self._used)
         if failure:
             raise failure
         return len(added), sum(one.size for one in added.values())
@@ -302,7 +288,7 @@ def _change(store: Store, keys: KeySet, limit: int, added: KeyList, used: Iterab
 def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
     """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
     with publish_errors():
-        listed = _load(open_reader(places.source or ""), places.trusted_root())
+        listed = load_list(open_reader(places.source or ""), places.trusted_root())
     kinds = sorted({kind for kind, _ in listed})
     sizes = {kind: [one.size for (of, _), one in listed.items() if of == kind] for kind in kinds}
     return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
@@ -321,34 +307,30 @@ def prune_shared(places: CachePlaces) -> Collection:
     return Collection(removed=len(gone), freed=freed, left=sum(before.values()) - freed)
 
 
-def _load(reader: Reader, root: bytes) -> KeyList:
-    signed = read_root(root, "the root of the shared cache").signed
-    return in_background(lambda: load_list(reader, signed)).result(LIST_SECONDS)
-
-
 @contextmanager
 def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Iterator[SharedCache]:
     """The shared places of a command. What was offered is listed when the block has ended, also by an error,
     but not when the user has interrupted it.
 
     A place that cannot be read or written, or whose list cannot be trusted, is reported to `note` and not
-    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow begins.
+    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow
+    begins.
     """
-    shared, unusable = SharedCache(note), (TrustError, StoreError, TimeoutError)
-    root = places.trusted_root() if places.source else b""
+    shared, unusable = SharedCache(note), (TrustError, StoreError)
+    root = places.trusted_root() if places.source else None
     if places.target:
         store, keys = open_for_publishing(places.target), places.key_set()
         try:
-            listed = in_background(lambda: change_list(store, keys, lambda found: found)).result(LIST_SECONDS)
+            listed = change_list(store, keys, lambda found: found)
             shared.write_to(store, keys, places.limit, listed)
             if not places.source:
                 shared.read_from(store, listed)
         except unusable as error:
             shared.note_unused(store.url, error, "nothing is read or written there")
-    if places.source:
+    if places.source and root:
         try:
             reader = open_reader(places.source)
-            shared.read_from(reader, _load(reader, root))
+            shared.read_from(reader, load_list(reader, root))
         except unusable as error:
             shared.note_unused(places.source, error, "it is not used")
     try:

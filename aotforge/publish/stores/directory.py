@@ -3,8 +3,10 @@
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 from aotforge.base.files import make_folders, new_partial, remove_partial, sync, waiting_lock, write_atomic
@@ -38,7 +40,8 @@ class DirectoryStore:
 
     @contextmanager
     def _object(self, name: str, *, make: bool = False) -> Iterator[Path]:
-        """The path of an object; with `make`, its folder is made. Raises StoreError for the system's errors."""
+        """The path of an object; with `make`, its folder is made. Raises StoreError for the system's
+        errors."""
         parts = PurePosixPath(name).parts
         if not parts or any(part == "/" or part.startswith(".") for part in parts):
             raise StoreError(ErrorKind.REFUSED, f"{name!r} is not a valid object name")
@@ -79,8 +82,8 @@ class DirectoryStore:
             handle, partial = new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    for chunk in [content] if isinstance(content, bytes) else _chunks(content):
-                        file.write(chunk)
+                    with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as source:
+                        shutil.copyfileobj(source, file, CHUNK)
                     file.flush()
                     os.fsync(file.fileno())
                     # publishers read back from the disk, not from memory
@@ -109,12 +112,6 @@ class DirectoryStore:
             if (there[1] if there else None) != token:
                 raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
             write_atomic(path, data)
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
 
 
 def _link(partial: Path, path: Path) -> None:

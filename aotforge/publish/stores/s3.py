@@ -59,15 +59,7 @@ def open_s3(bucket: str, prefix: str, *, anonymous: bool = False) -> S3Store:
             **settings,
         )
         region = session.region_name or "us-east-1"
-        try:
-            client = session.client("s3", config=config, region_name=region)
-        except ValueError:  # boto3's text quotes the endpoint
-            raise StoreError(
-                ErrorKind.REFUSED,
-                f"s3://{bucket}: the endpoint is not a valid address",
-                cause="AWS_ENDPOINT_URL_S3, or the AWS configuration, names it",
-                hint="e.g. AWS_ENDPOINT_URL_S3=https://s3.example.org",
-            ) from None
+        client = session.client("s3", config=config, region_name=region)
         if not client.meta.endpoint_url.endswith("amazonaws.com"):
             # only Amazon is sure to serve bucket.host
             config = config.merge(Config(s3={"addressing_style": "path"}))
@@ -182,6 +174,9 @@ def _s3_errors(place: str) -> Iterator[None]:
     except boto.ParamValidationError:
         what = f"{place} is not a valid bucket or object name"
         hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
+        raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
+    except ValueError:  # its text quotes the endpoint, which may have a password
+        what, hint = f"{place}: the endpoint is not a valid address", "AWS_ENDPOINT_URL_S3=https://HOST"
         raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
     except (boto.BotoCoreError, HTTPError, ConnectionError, KeyError) as error:
         raise StoreError(

@@ -36,7 +36,8 @@ class ErrorKind(Enum):
 
 
 class StoreError(Exception):
-    """A store's failure, which callers turn into their own error. `what` names store and object; no text holds a secret."""
+    """A store's failure, which callers turn into their own error. `what` names store and object; no text
+    holds a secret."""
 
     def __init__(self, kind: ErrorKind, what: str, *, cause: str = "", hint: str = "") -> None:
         super().__init__(what)
@@ -76,7 +77,8 @@ class Store(Reader, Protocol):
         """A small object of at most `limit` bytes with a token of this version; None when there is none."""
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """Replaces the version of `token` (None: creates the object). EXISTS when another version is there by now."""
+        """Replaces the version of `token` (None: creates the object). EXISTS when another version is there
+        by now."""
 
 
 def split_url(url: str) -> SplitResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.rules import Target, ValueType, Vendor
@@ -15,7 +14,6 @@ from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
 from vgpu.code_object import kernel_metadata
-from vgpu.loaded import check_loaded, is_code_object
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import AmdArchitecture, Architecture
@@ -91,11 +89,6 @@ class AmdBackend:
         """Kernarg layout, workgroup size, wavefront, no scratch buffers."""
         check_code_object(target, types, kernel_metadata(binary), metadata)
 
-    def check_loaded(self, binary: bytes) -> None:
-        """Segments, sections, symbols, metadata and descriptor agree."""
-        if is_code_object(binary):
-            check_loaded(binary, elf_flags())
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""
         return read_stats(kernel_metadata(binary), metadata)
@@ -105,7 +98,8 @@ class AmdBackend:
         return HOST_CALLS.encode() in binary
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
-        """Least waves per SIMD, the size of matrix instructions, and how many of their operands are read from LDS at once."""
+        """Least waves per SIMD, the size of matrix instructions, and how many of their operands are read from
+        LDS at once."""
         options: dict[str, tuple[int, ...]] = {"waves_per_eu": (0, 2, 3)}
         if target.matrix == "MFMA":
             options["matrix_instr_nonkdim"] = (0, 16, 32)
@@ -124,14 +118,6 @@ class AmdBackend:
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Waves per SIMD."""
         return occupancy(stats, cast("AmdArchitecture", architecture))
-
-
-@cache
-def elf_flags() -> Mapping[str, int]:
-    """The flags that the ELF headers of an arch's code objects have."""
-    from aotforge.base.architectures import load_architectures  # noqa: PLC0415 - pydantic, which workers lack
-
-    return {arch: row.elf_flags for arch, row in load_architectures().amd.items()}
 
 
 AMD = AmdBackend()

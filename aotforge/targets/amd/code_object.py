@@ -23,8 +23,8 @@ HIDDEN_ARGUMENTS = frozenset(
         *("hidden_grid_dims", "hidden_dynamic_lds_size", HOST_CALLS),
     )
 )
-"""Hidden arguments after the explicit ones, which HIP sets: launch geometry, and the buffer of host calls. Others (heap, queues)
-are refused."""
+"""Hidden arguments after the explicit ones, which HIP sets: launch geometry, and the buffer of host calls.
+Others (heap, queues) are refused."""
 
 
 def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
@@ -58,7 +58,8 @@ def read_stats(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> CodeObje
 def check_code_object(
     target: Target, types: Sequence[str], kernel: Mapping[str, Any], triton: Mapping[str, Any]
 ) -> None:
-    """Raises CodeObjectError when the code object does not fit its target, its parameters' types or Triton's metadata."""
+    """Raises CodeObjectError when the code object does not fit its target, its parameters' types or Triton's
+    metadata."""
     found, wanted = _all_arguments(kernel), expected_arguments(types)
     for number, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
         if have != want and (want is not None or have is None or have.kind not in HIDDEN_ARGUMENTS):

@@ -17,7 +17,8 @@ _ARCH = 1
 
 @contextmanager
 def conversion_aliases(aliases: tuple[tuple[str, str], ...]) -> Iterator[None]:
-    """Gives each pass (`to_llvmir`) its alias (`gfx1100`) while it lasts. Raises ToolchainError for a pass that Triton lacks."""
+    """Gives each pass (`to_llvmir`) its alias (`gfx1100`) while it lasts. Raises ToolchainError for a pass
+    that Triton lacks."""
     if not aliases:
         yield
         return

@@ -15,7 +15,8 @@ _OF_FAMILIES = ("110", "115", "120")
 
 
 def without_family(torch_lib: str, needed: Sequence[str]) -> tuple[str, str] | None:
-    """Why attention fails in a PyTorch of AMD's wheels that needs the AOTriton libraries `needed`, and what to do.
+    """Why attention fails in a PyTorch of AMD's wheels that needs the AOTriton libraries `needed`, and what
+    to do.
 
     None when its device wheels have their images, or it has none. Raises nothing.
     """
@@ -34,7 +35,8 @@ def without_family(torch_lib: str, needed: Sequence[str]) -> tuple[str, str] | N
     wheels = sorted({f"amd-torch-device-{_family(arch, level)}=={version}" for arch, version in lacking})
     leaf = ", ".join(f"amd-torch-device-gfx{arch}" for arch, _ in lacking)
     return (
-        f"PyTorch has no images for {', '.join(f'gfx{arch}' for arch, _ in lacking)}, and its attention fails: "
+        f"PyTorch has no images for {', '.join(f'gfx{arch}' for arch, _ in lacking)}, "
+        "and its attention fails: "
         f"{leaf} is installed without the wheel of its family",
         f"pip install --index-url INDEX {' '.join(wheels)} (INDEX: where this PyTorch was installed from)",
     )

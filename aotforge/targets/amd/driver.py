@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from aotforge.errors import ExecutionError
-from aotforge.targets.device_driver import Call, Device, Driver, integer
+from aotforge.targets.device_driver import Call, Device, Driver
 
 _MAJORS = (7, 6, 5)
-# hipDeviceProp_t: its size, and where gcnArchName of 256 bytes is, by the function that fills it; the name is at the start of both
+# hipDeviceProp_t: its size, and where gcnArchName of 256 bytes is, by the function that fills it; the name is
+# at the start of both
 _PROPERTIES = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
 _SIZE, _TEXT = 4096, 256
 VIRTUAL = "aotforge_virtual_report"
@@ -23,7 +24,10 @@ VIRTUAL = "aotforge_virtual_report"
 class HipDriver(Driver):
     """libamdhip64."""
 
+    vendor = "amd"
     names: ClassVar[Mapping[Call, str]] = {
+        "start": "hipInit",
+        "count": "hipGetDeviceCount",
         "load": "hipModuleLoadData",
         "function": "hipModuleGetFunction",
         "allocate": "hipMalloc",
@@ -41,6 +45,22 @@ class HipDriver(Driver):
     def __init__(self, library: ctypes.CDLL) -> None:
         super().__init__(library)
         library.hipGetErrorName.restype = library.hipGetErrorString.restype = ctypes.c_char_p
+
+    def version(self) -> str:
+        """Raises ExecutionError."""
+        number = self.integer("hipRuntimeGetVersion")
+        return f"HIP {number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
+
+    def name_and_arch(self, number: int) -> tuple[str, str]:
+        """Raises ExecutionError."""
+        function = next((name for name in _PROPERTIES if hasattr(self.library, name)), "")
+        if not function:
+            raise ExecutionError("the HIP library has no function for the properties of a device")
+        data = ctypes.create_string_buffer(_SIZE)
+        self.call(function, data, number)
+        texts = (data.raw[at : at + _TEXT].partition(b"\0")[0] for at in (0, _PROPERTIES[function]))
+        name, arch = (text.decode("utf-8", "replace") for text in texts)
+        return name, arch.partition(":")[0]
 
     def describe(self, code: int) -> str:
         """Name and text of an error."""
@@ -61,7 +81,8 @@ class HipDriver(Driver):
         """Nothing: every kernel may use what its launch names."""
 
     def emulator(self) -> str:
-        """The virtual HIP is a library of its own; AMD's emulator plays the kernel's interface to the installed HIP."""
+        """The virtual HIP is a library of its own; AMD's emulator plays the kernel's interface to the
+        installed HIP."""
         if hasattr(self.library, VIRTUAL):
             return "virtual HIP"
         mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
@@ -69,7 +90,8 @@ class HipDriver(Driver):
 
 
 def hip_libraries(environment: Mapping[str, str]) -> Iterator[str]:
-    """Names and paths of HIP's library, in the order in which they are tried: the loader's, ROCm's, those of Python packages."""
+    """Names and paths of HIP's library, in the order in which they are tried: the loader's, ROCm's, those of
+    Python packages."""
     names = [f"libamdhip64.so.{major}" for major in _MAJORS]
     yield from names
     folders = [Path(root) / "lib" for root in (environment.get("ROCM_PATH"), "/opt/rocm") if root]
@@ -94,31 +116,4 @@ def load_hip(environment: Mapping[str, str], library: str | None = None) -> tupl
 def hip_devices(environment: Mapping[str, str], library: str | None = None) -> tuple[tuple[Device, ...], str]:
     """The devices of this machine, and why there is none."""
     driver, reason = load_hip(environment, library)
-    if driver is None:
-        return (), reason
-    try:
-        driver.call("hipInit", 0)
-        version = integer(driver, "hipRuntimeGetVersion")
-        hip = f"HIP {version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
-        found = tuple(_device(driver, number, hip) for number in range(integer(driver, "hipGetDeviceCount")))
-    except (ExecutionError, AttributeError) as error:
-        return (), str(error)
-    return found, "" if found else "HIP lists no device"
-
-
-def _device(driver: HipDriver, number: int, version: str) -> Device:
-    function = next(name for name in (*_PROPERTIES, "") if not name or hasattr(driver.library, name))
-    if not function:
-        raise ExecutionError("the HIP library has no function for the properties of a device")
-    data = ctypes.create_string_buffer(_SIZE)
-    driver.call(function, data, number)
-    at = _PROPERTIES[function]
-    arch = data.raw[at : at + _TEXT].partition(b"\0")[0].decode("utf-8", "replace")
-    return Device(
-        vendor="amd",
-        number=number,
-        name=data.raw[:_TEXT].partition(b"\0")[0].decode("utf-8", "replace"),
-        arch=arch.partition(":")[0],
-        version=version,
-        driver=driver,
-    )
+    return driver.devices() if driver else ((), reason)

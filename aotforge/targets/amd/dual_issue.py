@@ -16,8 +16,8 @@ _CONDITION = "v_dual_cndmask_b32"
 def split_pairs(text: str, hazards: Collection[str]) -> str:
     """The text without dual-issue pairs that have one of the hazards. Everything else stays as it is.
 
-    For `AFTER_DPP` every pair that reads a register which some DPP instruction of the text writes is split: this needs no
-    analysis of control flow, and such registers are few.
+    For `AFTER_DPP` every pair that reads a register which some DPP instruction of the text writes is split:
+    this needs no analysis of control flow, and such registers are few.
     """
     if PARITY not in hazards and AFTER_DPP not in hazards:
         return text

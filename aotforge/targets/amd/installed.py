@@ -8,7 +8,8 @@ KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def installed_archs(nodes: Path = KFD_NODES) -> tuple[str, ...]:
-    """The arch of each GPU, in the driver's order: `gfx90a` for gfx_target_version 90010. CPUs are nodes of version 0."""
+    """The arch of each GPU, in the driver's order: `gfx90a` for gfx_target_version 90010. CPUs are nodes of
+    version 0."""
     try:
         files = sorted(nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
         found = [_version(path.read_text(encoding="ascii", errors="replace")) for path in files]

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
     """Waves per SIMD that the register files and wave slots allow.
 
-    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). With `split` accumulators AGPRs have a file
-    of their own as large as the VGPRs'; with `unified` ones `.vgpr_count` already holds both.
+    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). With `split`
+    accumulators AGPRs have a file of their own as large as the VGPRs'; with `unified` ones `.vgpr_count`
+    already holds both.
     """
     vectors = (
         max(stats.registers, stats.accumulation_registers)
@@ -32,7 +33,8 @@ def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int
 
 
 def occupancy(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
-    """Waves per SIMD when only this kernel runs: complete workgroups that fit a compute unit, spread over its SIMDs."""
+    """Waves per SIMD when only this kernel runs: complete workgroups that fit a compute unit, spread over its
+    SIMDs."""
     groups = resident_workgroups(stats, architecture)
     if groups == 0:
         return 0

@@ -127,9 +127,6 @@ class CpuBackend:
         if unknown:
             raise CodeObjectError(f"needs the functions {', '.join(unknown)}, which images must not call")
 
-    def check_loaded(self, binary: bytes) -> None:
-        """Verification executes the library itself."""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """The memory of a thread is in `static_shared_bytes`; registers are not counted."""
         return CodeObjectStats(

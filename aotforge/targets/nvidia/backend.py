@@ -80,7 +80,8 @@ class NvidiaBackend:
         return ""
 
     def check_toolchain(self, target: Target) -> None:
-        """Raises ToolchainError when the wheel's ptxas is missing: root filesystems without NVIDIA leave it out."""
+        """Raises ToolchainError when the wheel's ptxas is missing: root filesystems without NVIDIA leave it
+        out."""
         found = find_spec("triton")
         assert found is not None and found.origin is not None
         name = "ptxas" if _capability(target.arch) < 90 else "ptxas-blackwell"
@@ -127,11 +128,9 @@ class NvidiaBackend:
         if found.threads != threads:
             raise CodeObjectError(f"block of {found.threads} threads, {threads} are launched")
 
-    def check_loaded(self, binary: bytes) -> None:
-        """Verification executes the cubin itself, on a GPU."""
-
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
-        """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not count them."""
+        """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not
+        count them."""
         found = read_cubin(binary)
         return CodeObjectStats(
             registers=found.registers,
@@ -155,7 +154,8 @@ class NvidiaBackend:
         return {"num_stages": (1, 2, 3, 4)}
 
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
-        """Those of one major version of CUDA serve the later minor ones; the driver must be of CUDA 12 or newer."""
+        """Those of one major version of CUDA serve the later minor ones; the driver must be of CUDA 12 or
+        newer."""
         return ("cu120", "cu130")
 
     def framework_arch(self, arch: str) -> str:
@@ -163,7 +163,8 @@ class NvidiaBackend:
         return f"{arch[3:-1]}.{arch[-1]}"
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
-        """Warps per scheduler: registers, shared memory, and the limits of warps and blocks of a multiprocessor."""
+        """Warps per scheduler: registers, shared memory, and the limits of warps and blocks of a
+        multiprocessor."""
         return _occupancy(stats, cast("NvidiaArchitecture", architecture))
 
 

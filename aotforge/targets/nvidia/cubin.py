@@ -1,7 +1,8 @@
 """Reader of cubins: ELF files with `.nv.info` sections of attributes.
 
-The format is not published. Attributes and their layouts are those that NVIDIA's `cuobjdump -elf` names for cubins of CUDA 12.9
-and 13.4: a byte for the form of the value, a byte for the attribute, two bytes of value or of the value's size.
+The format is not published. Attributes and their layouts are those that NVIDIA's `cuobjdump -elf` names for
+cubins of CUDA 12.9 and 13.4: a byte for the form of the value, a byte for the attribute, two bytes of value
+or of the value's size.
 """
 
 import struct
@@ -25,7 +26,8 @@ _TEXT = ".text."
 
 @dataclass(frozen=True, kw_only=True)
 class Cubin:
-    """A cubin with one kernel. `capability` is 90 for sm_90. Registers and `frame_bytes` (local memory) are per thread.
+    """A cubin with one kernel. `capability` is 90 for sm_90. Registers and `frame_bytes` (local memory) are
+    per thread.
 
     `names` are those of all symbols, functions of the driver such as vprintf included.
     """
@@ -96,7 +98,8 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _arguments(entries: list[bytes]) -> tuple[KernelArgument, ...]:
-    """Parameters by number: u32 index, u16 number, u16 offset, u32 of which bits 8 to 11 are what it points to, 18 to 31 its size."""
+    """Parameters by number: u32 index, u16 number, u16 offset, u32 of which bits 8 to 11 are what it points
+    to, 18 to 31 its size."""
     fields = sorted(struct.unpack("<IHHI", entry)[1:] for entry in entries)
     if [number for number, _, _ in fields] != list(range(len(fields))):
         raise CodeObjectError(f"parameters {[number for number, _, _ in fields]}")

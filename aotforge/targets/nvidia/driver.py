@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int, c_void_p
 from typing import ClassVar
 
-from aotforge.errors import ExecutionError
-from aotforge.targets.device_driver import Call, Device, Driver, integer
+from aotforge.targets.device_driver import Call, Device, Driver
 
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -19,7 +18,10 @@ _STATIC_SHARED, _MAX_DYNAMIC_SHARED = 1, 8  # CU_FUNC_ATTRIBUTE_*
 class CudaDriver(Driver):
     """libcuda."""
 
+    vendor = "nvidia"
     names: ClassVar[Mapping[Call, str]] = {
+        "start": "cuInit",
+        "count": "cuDeviceGetCount",
         "load": "cuModuleLoadData",
         "function": "cuModuleGetFunction",
         "allocate": "cuMemAlloc_v2",
@@ -33,6 +35,18 @@ class CudaDriver(Driver):
         "wait event": "cuEventSynchronize",
         "elapsed": "cuEventElapsedTime",
     }
+
+    def version(self) -> str:
+        """Raises ExecutionError."""
+        number = self.integer("cuDriverGetVersion")
+        return f"CUDA {number // 1000}.{number % 1000 // 10}"
+
+    def name_and_arch(self, number: int) -> tuple[str, str]:
+        """Raises ExecutionError."""
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, 256, number)
+        major, minor = (self.integer("cuDeviceGetAttribute", one, number) for one in (_MAJOR, _MINOR))
+        return name.value.decode("utf-8", "replace"), f"sm_{major}{minor}"
 
     def describe(self, code: int) -> str:
         """Name and text of an error."""
@@ -66,25 +80,4 @@ def cuda_devices() -> tuple[tuple[Device, ...], str]:
         driver = CudaDriver(ctypes.CDLL(_LIBRARY))
     except OSError as error:
         return (), str(error)
-    try:
-        driver.call("cuInit", 0)
-        version = integer(driver, "cuDriverGetVersion")
-        cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
-        found = tuple(_device(driver, number, cuda) for number in range(integer(driver, "cuDeviceGetCount")))
-    except (ExecutionError, AttributeError) as error:
-        return (), str(error)
-    return found, "" if found else "the driver lists no device"
-
-
-def _device(driver: CudaDriver, number: int, cuda: str) -> Device:
-    name = ctypes.create_string_buffer(256)
-    driver.call("cuDeviceGetName", name, 256, number)
-    major, minor = (integer(driver, "cuDeviceGetAttribute", one, number) for one in (_MAJOR, _MINOR))
-    return Device(
-        vendor="nvidia",
-        number=number,
-        name=name.value.decode("utf-8", "replace"),
-        arch=f"sm_{major}{minor}",
-        version=cuda,
-        driver=driver,
-    )
+    return driver.devices()

@@ -1,32 +1,26 @@
-"""An image on a device: launches compared bit by bit with the virtual GPU's, and timed."""
+"""An image on a device: launches compared bit by bit with the virtual GPU's."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_void_p
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aotforge.errors import AotforgeError
-from aotforge.targets.backends import backend_of_arch
-from aotforge.targets.device_driver import Argument, Device, DeviceContext
 from aotforge.verify.executors import DeviceImage, EmulatedImage
-from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.interpreter.number_formats import Array
-from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.invocation import Case, Invocation, LaunchCall
 from aotforge.verify.tensors import Guarded
-from aotforge.verify.verdict import ImageTask
-from vgpu.emulator.host_calls import OnPrint
-
-_WARM = 3  # launches before those that are timed: the first ones load code and raise the clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bits:
-    """Elements of outputs that a device and the virtual GPU computed, and how many have the same bits; `first`: one that has not."""
+    """Elements of outputs that a device and the virtual GPU computed, and how many have the same bits.
+
+    `first`: one that has not.
+    """
 
     elements: int = 0
     same: int = 0
@@ -40,51 +34,12 @@ class Bits:
         )
 
 
-class LoadedImage(DeviceImage):
-    """An image on a device that the caller has chosen."""
-
-    def __init__(self, task: ImageTask, device: Device) -> None:
-        """Raises ExecutionError for an image that the driver refuses, CodeObjectError for one that cannot be read."""
-        backend = backend_of_arch(task.arch)
-        self.device, self.cuts_sums_off = str(device), backend.cuts_sums_off
-        self._resources, self._context = task.resources, DeviceContext(device)
-        self._function = self._context.function(task.binary, backend.read(task.binary).symbol)
-
-    def milliseconds(self, use: Use, launch: Launch, invocation: Invocation, repeat: int) -> float:
-        """The median time of `repeat` launches. Raises ExecutionError."""
-        plain, timed = self._context, _TimedContext(self._context.device, repeat + _WARM)
-        self._context = timed
-        try:
-            self.run(use, launch, invocation, number=0, seed=0, on_print=None)
-        finally:
-            self._context = plain
-        return statistics.median(timed.times[_WARM:])
-
-
-class _TimedContext(DeviceContext):
-    """Runs every kernel several times and keeps the times."""
-
-    def __init__(self, device: Device, repeat: int) -> None:
-        super().__init__(device)
-        self._repeat = repeat
-        self.times: tuple[float, ...] = ()
-
-    def launch(
-        self,
-        function: c_void_p,
-        grid: tuple[int, int, int],
-        threads: int,
-        shared_bytes: int,
-        arguments: Sequence[Argument],
-    ) -> None:
-        """Raises as the base."""
-        self.times = self.milliseconds(function, grid, threads, shared_bytes, arguments, repeat=self._repeat)
-
-
 class ComparedImage:
-    """An image on a device; the first launch of each case is repeated on the virtual GPU where there is one for the arch.
+    """An image on a device; the first launch of each case is repeated on the virtual GPU where there is one
+    for the arch.
 
-    `launching` is called with the case's name before the device gets it, and with '' when the device has finished.
+    `launching` is called with the case's name before the device gets it, and with '' when the device has
+    finished.
     """
 
     runs = DeviceImage.runs
@@ -109,34 +64,27 @@ class ComparedImage:
         """Hazards of the arch in the machine code."""
         return self._virtual.findings() if self._virtual else []
 
-    def run(
-        self,
-        use: Use,
-        launch: Launch,
-        invocation: Invocation,
-        *,
-        number: int,
-        seed: int,
-        on_print: OnPrint | None,
-    ) -> Counter[str]:
-        """Wave-instructions by name, counted on the virtual GPU. Raises AotforgeError for a fault of the device."""
-        before = {name: tensor.storage.copy() for name, tensor in invocation.outputs.items()}
+    def run(self, call: LaunchCall) -> Counter[str]:
+        """Wave-instructions by name, counted on the virtual GPU. Raises AotforgeError for a fault of the
+        device."""
+        outputs = call.invocation.outputs
+        before = {name: tensor.storage.copy() for name, tensor in outputs.items()}
         self._launching(self._case)
-        self._image.run(use, launch, invocation, number=number, seed=seed, on_print=None)
+        self._image.run(call)
         self._launching("")
-        if number or self._virtual is None or self.virtual_failure:
+        if call.number or self._virtual is None or self.virtual_failure:
             return Counter()
-        found = {name: tensor.storage.copy() for name, tensor in invocation.outputs.items()}
-        _restore(invocation.outputs, before)
+        found = {name: tensor.storage.copy() for name, tensor in outputs.items()}
+        _restore(outputs, before)
         try:
-            counts = self._virtual.run(use, launch, invocation, number=0, seed=seed, on_print=None)
+            counts = self._virtual.run(replace(call, on_print=None))
         except AotforgeError as error:
             self.virtual_failure = f"{self._case}: {error}"
             return Counter()
         finally:
-            virtual = {name: tensor.storage.copy() for name, tensor in invocation.outputs.items()}
-            _restore(invocation.outputs, found)
-        for name, tensor in invocation.outputs.items():
+            virtual = {name: tensor.storage.copy() for name, tensor in outputs.items()}
+            _restore(outputs, found)
+        for name, tensor in outputs.items():
             self.bits += _same_bits(f"{self._case}: {name}", tensor, virtual[name])
         return counts
 
@@ -159,5 +107,6 @@ def _same_bits(name: str, tensor: Guarded, virtual: Array) -> Bits:
     first = ""
     if not same.all():
         at = tuple(int(i) for i in np.argwhere(~same)[0])
-        first = f"{name} at {at} is {numbers[at]!s} (0x{int(found[at]):x}) on the device, {others[at]!s} (0x{int(wanted[at]):x}) on the virtual GPU"
+        first = f"{name} at {at} is {numbers[at]!s} (0x{int(found[at]):x}) on the device, "
+        first += f"{others[at]!s} (0x{int(wanted[at]):x}) on the virtual GPU"
     return Bits(elements=int(same.size), same=int(same.sum()), first=first)

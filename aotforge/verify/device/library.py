@@ -12,16 +12,18 @@ from pathlib import Path
 from aotforge.errors import ExecutionError
 from aotforge.rules import Operator, Vendor
 from aotforge.targets.backends import backend_of_arch
-from aotforge.targets.device_driver import Argument, Device, DeviceContext
+from aotforge.targets.device_driver import Device, DeviceContext, KernelCall
 from aotforge.verify.executors import DeviceImage
-from aotforge.verify.interpreter.dispatch import Launch, Use
-from aotforge.verify.invocation import Invocation
+from aotforge.verify.invocation import Invocation, LaunchCall
 
 _TYPES = ("ptr", "i32", "i64", "u64", "f32")
 _DEVICES: Mapping[Vendor, int] = {"nvidia": 2, "amd": 10}
 """`aotforge_device` of the library's launch.h."""
 _MOST = 1000
 _WARM = 3  # launches before those that are timed: another process may have had the device
+
+_BY_LIBRARY = KernelCall(function=c_void_p(), grid=(1, 1, 1), threads=0, shared_bytes=0, arguments=())
+"""The library finds all of it."""
 
 
 class _Member(ctypes.Union):
@@ -40,14 +42,7 @@ class _LibraryContext(DeviceContext):
         self.call: Callable[[], int] = lambda: 0
         self.together = 1
 
-    def _queue(
-        self,
-        function: c_void_p,
-        grid: tuple[int, int, int],
-        threads: int,
-        shared_bytes: int,
-        arguments: object,
-    ) -> None:
+    def _queue(self, call: KernelCall) -> None:
         for _ in range(self.together):
             if code := self.call():
                 raise ExecutionError(
@@ -58,7 +53,8 @@ class _LibraryContext(DeviceContext):
 
 
 class LibraryImage(DeviceImage):
-    """Images of one operator in the packs of a folder, launched by the library's `aotforge_launch` on the device's default stream."""
+    """Images of one operator in a folder's packs, launched by the library's `aotforge_launch` on the default
+    stream."""
 
     def __init__(self, device: Device, library: Path, images: Path, operator: Operator) -> None:
         """Raises ExecutionError for a library that does not load."""
@@ -74,12 +70,13 @@ class LibraryImage(DeviceImage):
         self._launch.argtypes = [c_char_p, POINTER(_Value), c_size_t, c_int32, c_void_p]
         self._kept = ExitStack()
 
-    def _start(self, use: Use, launch: Launch, invocation: Invocation, place: Callable[[int], int]) -> None:
-        self._context.call = self._call(invocation, place)
-        self._context.launch(c_void_p(), launch.grid, 0, 0, ())
+    def _kernel_call(self, call: LaunchCall, place: Callable[[int], int]) -> KernelCall:
+        self._context.call = self._call(call.invocation, place)
+        return _BY_LIBRARY
 
     def kept(self, invocation: Invocation, least: float) -> TimedCall:
-        """A call whose tensors stay on the device until the process ends, for times of at least `least` milliseconds."""
+        """A call whose tensors stay on the device until the process ends, for times of at least `least`
+        ms."""
         place = self._kept.enter_context(self._on_device(invocation))
         return TimedCall(self._context, self._call(invocation, place), least)
 
@@ -99,7 +96,8 @@ class LibraryImage(DeviceImage):
 
 
 class TimedCall:
-    """A call that is timed again and again: as many launches between two events as take `least` milliseconds, which events resolve."""
+    """A call that is timed again and again: as many launches between two events as take `least` ms, which
+    they resolve."""
 
     def __init__(self, context: _LibraryContext, call: Callable[[], int], least: float) -> None:
         self._context, self._call = context, call
@@ -109,10 +107,10 @@ class TimedCall:
         self._together = max(1, min(_MOST, round(least / max(single, least / _MOST)))) if least else 1
 
     def milliseconds(self, launches: int) -> tuple[float, ...]:
-        """Times of a launch, each from a pair of events, after some that are not counted. Raises ExecutionError."""
+        """Times of a launch, each from a pair of events, after some that are not counted. Raises
+        ExecutionError."""
         self._context.call, self._context.together = self._call, self._together
         return tuple(time / self._together for time in self._times(_WARM + launches)[_WARM:])
 
     def _times(self, repeat: int) -> tuple[float, ...]:
-        arguments: tuple[Argument, ...] = ()
-        return self._context.milliseconds(c_void_p(), (1, 1, 1), 0, 0, arguments, repeat=repeat)
+        return self._context.milliseconds(_BY_LIBRARY, repeat=repeat)

@@ -15,7 +15,8 @@ from aotforge.verify.verdict import ImageTask
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDevice:
-    """A device as its driver shows it. `emulator`: what plays it, '' for hardware as far as a process can see."""
+    """A device as its driver shows it. `emulator`: what plays it, '' for hardware as far as a process can
+    see."""
 
     vendor: str
     number: int
@@ -27,7 +28,8 @@ class ShownDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """Median time of one launch on a call of the shape `call` by a functional: its name, such as `dtype=fp16,width=64`, and `keys`."""
+    """Median time of one launch on a call of the shape `call` by a functional: its name, such as
+    `dtype=fp16,width=64`, and `keys`."""
 
     operator: str
     kernel: str
@@ -41,9 +43,10 @@ class Time:
 class DeviceResult:
     """One image on a device.
 
-    `worst`: the largest error as a share of what is allowed; None without a comparison or for an infinite one. `approximated`:
-    instructions whose last bits may differ from the virtual GPU's. `bits`: None where the virtual GPU executed nothing, `not_compared` has
-    the reason then. `times` are those of images that passed; `not_timed` has the reason where there are none.
+    `worst`: the largest error as a share of what is allowed; None without a comparison or for an infinite
+    one. `approximated`: instructions whose last bits may differ from the virtual GPU's. `bits`: None where
+    the virtual GPU executed nothing, `not_compared` has the reason then. `times` are those of images that
+    passed; `not_timed` has the reason where there are none.
     """
 
     key: JobKey
@@ -67,7 +70,8 @@ class DeviceResult:
 
     @property
     def differs(self) -> bool:
-        """True where every instruction has one right result and the device computed another one than the virtual GPU."""
+        """True where every instruction has one right result and the device computed another one than the
+        virtual GPU."""
         return bool(self.bits and not self.approximated and self.bits.same < self.bits.elements)
 
 
@@ -80,7 +84,8 @@ class ListDevices:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckImage:
-    """`compare`: with the virtual GPU. `shape` is the timed call's as far as the family has its names; `repeat` 0: no times."""
+    """`compare`: with the virtual GPU. `shape` is the timed call's as far as the family has its names;
+    `repeat` 0: no times."""
 
     task: ImageTask
     device: ShownDevice
@@ -94,8 +99,10 @@ class CheckImage:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeImages:
-    """The images are checked as the library at `library` launches them from the packs in `images`; then the process times calls of
-    `shapes` as it receives requests, until the connection closes. The answer is the first result that is not `passed`, or the last one.
+    """The images are checked as the library at `library` launches them from the packs in `images`; then the
+    process times calls of
+    `shapes` as it receives requests, until the connection closes. The answer is the first result that is not
+    `passed`, or the last one.
     `least`: milliseconds between two events.
     """
 

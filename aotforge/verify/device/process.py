@@ -1,7 +1,7 @@
 """The process of one image on a device, which may hang or end at any launch; it also lists devices.
 
-The first value received selects the work; before and after each launch the process sends a `Progress`, at the end the
-result or an error.
+The first value received selects the work; before and after each launch the process sends a `Progress`, at the
+end the result or an error.
 """
 
 import math
@@ -19,7 +19,7 @@ from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Device
 from aotforge.targets.installed import installed_devices
 from aotforge.verify.check_image import Results, check_use
-from aotforge.verify.device.images import ComparedImage, LoadedImage
+from aotforge.verify.device.images import ComparedImage
 from aotforge.verify.device.library import LibraryImage, TimedCall
 from aotforge.verify.device.messages import (
     CheckImage,
@@ -32,9 +32,9 @@ from aotforge.verify.device.messages import (
     TimeCall,
     TimeImages,
 )
-from aotforge.verify.executors import EmulatedImage
+from aotforge.verify.executors import DeviceImage, EmulatedImage
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Cases, Invocation, family_errors, load_cases, load_shaped
+from aotforge.verify.invocation import Cases, Invocation, LaunchCall, family_errors, load_cases, load_shaped
 from aotforge.verify.verdict import UNREACHED, ImageTask
 from vgpu.code_object import CodeObjectError
 from vgpu.emulator.isa import approximations
@@ -58,14 +58,15 @@ def _shown(device: Device) -> ShownDevice:
 
 
 def check(request: CheckImage, connection: Connection) -> DeviceResult:
-    """Errors of the image are in the result. Raises RulesError for cases that do not load, ToolchainError, CacheError."""
+    """Errors of the image are in the result. Raises RulesError for cases that do not load, ToolchainError,
+    CacheError."""
     task = request.task
     cases = load_cases(request.kernels_root, task.folder)
     if cases is None:
         return DeviceResult.ended(task, "unverified", f"kernels/{task.folder} has no cases.py")
     virtual, reason = _virtual(request)
     try:
-        loaded = LoadedImage(task, _chosen(request))
+        loaded = DeviceImage(task, _chosen(request))
     except (ExecutionError, CodeObjectError) as error:
         return DeviceResult.ended(task, "fault", f"the image cannot be loaded: {error}")
     image = ComparedImage(loaded, virtual, lambda case: connection.send(Progress(case=case)))
@@ -212,7 +213,7 @@ def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> Result
     return results
 
 
-def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> tuple[tuple[Time, ...], str]:
+def _timed(request: CheckImage, image: DeviceImage, connection: Connection) -> tuple[tuple[Time, ...], str]:
     """Times of every use that serves the call, and why there are none."""
     shaped = load_shaped(request.kernels_root, request.task.folder) if request.repeat else None
     if shaped is None:
@@ -229,7 +230,7 @@ def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> t
             continue
         call = ", ".join(f"{name}={size}" for name, size in shape.items())
         connection.send(Progress(case=f"timed call {call}"))
-        took = image.milliseconds(use, launch, invocation, request.repeat)
+        took = image.milliseconds(LaunchCall(use=use, launch=launch, invocation=invocation), request.repeat)
         connection.send(Progress(case=""))
         times.append(_time(request.task, use, keys, call, took))
     return tuple(times), "" if times else "another image serves the timed call"
@@ -247,7 +248,8 @@ def _time(task: ImageTask, use: Use, keys: Mapping[str, int], call: str, millise
 
 
 def _functional(label: str, keys: Mapping[str, int]) -> str:
-    """The choices in an image's label, or the keys' numbers: a label may be a digest, or those of several jobs."""
+    """The choices in an image's label, or the keys' numbers: a label may be a digest, or those of several
+    jobs."""
     parts = label.split(":")
     if len(parts) == 4 and all(f"{name}=" in parts[2] for name in keys):
         return parts[2]

@@ -52,7 +52,8 @@ class _Ended:
 
 
 def shown_devices(library: str | None) -> Devices:
-    """The devices of this machine, by a process of its own. Raises ExecutionError when the driver does not answer."""
+    """The devices of this machine, by a process of its own. Raises ExecutionError when the driver does not
+    answer."""
     answer = _run(ListDevices(library=library), Limits(launch=_LIST_SECONDS, between=_LIST_SECONDS))
     if isinstance(answer, _Ended):
         raise ExecutionError(
@@ -65,7 +66,8 @@ def shown_devices(library: str | None) -> Devices:
 
 
 def check_on_device(request: CheckImage, limits: Limits) -> tuple[DeviceResult, bool]:
-    """The result of an image, and False when its process cannot be ended. Raises its RulesError, CacheError."""
+    """The result of an image, and False when its process cannot be ended. Raises its RulesError,
+    CacheError."""
     answer = _run(request, limits)
     if not isinstance(answer, _Ended):
         assert isinstance(answer, DeviceResult)
@@ -82,7 +84,8 @@ class DeviceSession:
         self.free = True
 
     def check(self) -> DeviceResult:
-        """The result of the check; of one that is not `passed` no call can be timed. Raises its RulesError."""
+        """The result of the check; of one that is not `passed` no call can be timed. Raises its
+        RulesError."""
         answer = self._request_answer(self._request)
         assert isinstance(answer, DeviceResult)
         return answer

@@ -1,8 +1,8 @@
 """Python's debugger for interpreted kernels: breakpoints by file and line, and `breakpoint()`.
 
-The interpreter executes a rewritten copy of a kernel whose code keeps file and line, so the standard debugger works on it.
-Commands are added: `show EXPRESSION` prints a tensor's type, shape and numbers (`p tensor` prints Triton's object), `program`
-prints the running program of the grid.
+The interpreter executes a rewritten copy of a kernel whose code keeps file and line, so the standard debugger
+works on it. Commands are added: `show EXPRESSION` prints a tensor's type, shape and numbers (`p tensor`
+prints Triton's object), `program` prints the running program of the grid.
 """
 
 import dis
@@ -30,7 +30,8 @@ class SourceLocation(NamedTuple):
 
 
 def parse_location(text: str, folder: Path) -> SourceLocation:
-    """`forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError for a line without code."""
+    """`forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError for a line without
+    code."""
     name, _, number = text.rpartition(":")
     if not name or not number.isdigit():
         raise UnsupportedError(f"{text!r} is not a valid location", hint="write FILE.py:LINE")

@@ -8,7 +8,8 @@ from types import ModuleType
 
 
 def family_module(folder: Path, name: str) -> ModuleType:
-    """The module `name` in `folder`, in a package of its own: relative imports work, other imports are not disturbed.
+    """The module `name` in `folder`, in a package of its own: relative imports work, other imports are not
+    disturbed.
 
     Raises whatever the module raises.
     """

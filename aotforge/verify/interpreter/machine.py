@@ -1,11 +1,12 @@
 """Triton's interpreter with corrections that make it a check of kernel sources.
 
-Triton decides at import whether a kernel is interpreted. Here every run decides: the functions that a kernel uses are
-copied and rewritten, and Triton's language is patched during a run, so that the same process can compile the same kernels.
-Corrected: bfloat16 rounding and dot products, which the interpreter of Triton 3.9 gets wrong; arguments have the types of the
-compiled signature; every access is checked against `Memory`. bfloat16 arithmetic other than conversion and dot is refused.
-Not modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not supported: tl.sort and similar functions,
-tensor methods that are library functions (`x.sum()`), several threads at once.
+Triton decides at import whether a kernel is interpreted. Here every run decides: the functions that a kernel
+uses are copied and rewritten, and Triton's language is patched during a run, so that the same process can
+compile the same kernels. Corrected: bfloat16 rounding and dot products, which the interpreter of Triton 3.9
+gets wrong; arguments have the types of the compiled signature; every access is checked against `Memory`.
+bfloat16 arithmetic other than conversion and dot is refused. Not modelled: fused multiply-add, the order of
+sums, hardware exp2 and log2. Not supported: tl.sort and similar functions, tensor methods that are library
+functions (`x.sum()`), several threads at once.
 """
 
 import itertools
@@ -41,12 +42,14 @@ _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
     "fp32": (np.float32, tl.float32),
 }
 _POINTEES: dict[str, Opaque] = {
-    "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "i32": tl.int32, "i64": tl.int64, "u64": tl.uint64,
+    "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "i32": tl.int32, "i64": tl.int64,
+        "u64": tl.uint64,
 }  # fmt: skip
 
 
 def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
-    """Run a launch of the family in `folder`. Raises what `execute` raises, RulesError when the source has no such function."""
+    """Run a launch of the family in `folder`. Raises what `execute` raises, RulesError when the source has no
+    such function."""
     kernel = launch.kernel
     function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
     if function is None:
@@ -72,9 +75,10 @@ def execute(
 ) -> None:
     """Run every program of `grid`, one after another, x fastest.
 
-    `function` is the result of `@triton.jit`. `arguments` maps run-time parameters to numbers, pointers being addresses inside
-    `memory`; `types_` has their spelling in the signature. Raises AccessError for an access outside of `memory`,
-    OverflowError for an argument that does not fit its type.
+    `function` is the result of `@triton.jit`. `arguments` maps run-time parameters to numbers, pointers being
+    addresses inside
+    `memory`; `types_` has their spelling in the signature. Raises AccessError for an access outside of
+    `memory`, OverflowError for an argument that does not fit its type.
     """
     kernel = _COPIES.rewrite(function)
     builder = interpreter.interpreter_builder
@@ -97,7 +101,8 @@ def _typed(spelling: str, value: int | float) -> Opaque:
 
 
 class _Rewriter:
-    """Interpretable copies of jit functions and of everything they call. Originals and their modules do not change."""
+    """Interpretable copies of jit functions and of everything they call. Originals and their modules do not
+    change."""
 
     def __init__(self) -> None:
         self._copies: dict[object, Callable[..., Opaque]] = {}

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from aotforge.errors import ExecutionError
 
 _STACK = 512 << 10
-"""Of the thread that executes programs: callers' threads may have no more, so larger buffers must be memory beside the stack."""
+"""Of the thread that executes programs: callers' threads may have no more, so larger buffers must be memory
+beside the stack."""
 _SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _REPORT = struct.Struct("<iiQ")
 """Signal; 1 for a write; address."""

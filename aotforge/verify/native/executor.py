@@ -1,4 +1,4 @@
-"""Executor of an image on this machine's processor: each launch twice, at other guard pages."""
+"""Runner of an image on this machine's processor: each launch twice, at other guard pages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from pathlib import Path
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.targets.cpu.backend import PREFIX
 from aotforge.targets.cpu.image import read_description
-from aotforge.verify.interpreter.dispatch import Launch, Use
-from aotforge.verify.invocation import Invocation
+from aotforge.verify.invocation import Invocation, LaunchCall
 from aotforge.verify.native.child import Fault, run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side
 from aotforge.verify.verdict import ImageTask
 from ttcpu.levels import host_levels
-from vgpu.emulator.host_calls import OnPrint
 
 SECONDS = 20.0
 """Processor time of one launch: cases take milliseconds, so more is an endless loop."""
@@ -52,27 +50,18 @@ class NativeImage:
         """None: the machine code is not read."""
         return []
 
-    def run(
-        self,
-        use: Use,
-        launch: Launch,
-        invocation: Invocation,
-        *,
-        number: int,
-        seed: int,
-        on_print: OnPrint | None,
-    ) -> Counter[str]:
+    def run(self, call: LaunchCall) -> Counter[str]:
         """No counts. Raises ExecutionError for a fault."""
-        side = _SIDES[number]
-        with _copies(invocation, side) as copies, _thread_memory(self._image.scratch, side) as memory:
+        side, launch = _SIDES[call.number], call.launch
+        with _copies(call.invocation, side) as copies, _thread_memory(self._image.scratch, side) as memory:
             values = launch.arguments.values()
-            kinds = [parameter.type for parameter in use.kernel.parameters]
+            kinds = [parameter.type for parameter in call.use.kernel.parameters]
             packed = struct.pack(
                 "<" + "".join(_CODES[kind] for kind in kinds),
                 *(_placed(v, copies) if k == "ptr" else v for k, v in zip(kinds, values, strict=True)),
             )
             fault = run_in_child(
-                lambda: self._programs(launch.grid, packed, memory, backwards=number == 1), SECONDS
+                lambda: self._programs(launch.grid, packed, memory, backwards=call.number == 1), SECONDS
             )
             if fault is not None:
                 raise ExecutionError(_description(fault, copies, memory))

@@ -20,7 +20,8 @@ _NONE, _READ = 0, 1
 
 
 class Pages:
-    """`size` bytes of memory, shared with forked children, whose first or last byte is next to a guard page."""
+    """`size` bytes of memory, shared with forked children, whose first or last byte is next to a guard
+    page."""
 
     def __init__(self, size: int, side: Side) -> None:
         self.length = max(-(-size // PAGE), 1) * PAGE
@@ -52,7 +53,8 @@ def _protect(address: int, size: int, access: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """The part of a tensor's storage, canaries included, that is copied: from byte `start`, `size` bytes; the tensor is at `tensor`."""
+    """The part of a tensor's storage, canaries included, that is copied: from byte `start`, `size` bytes; the
+    tensor is at `tensor`."""
 
     start: int
     size: int

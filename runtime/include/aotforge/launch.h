@@ -53,7 +53,7 @@ enum aotforge_device { AOTFORGE_CPU = 1, AOTFORGE_CUDA = 2, AOTFORGE_HIP = 10 };
 AOTFORGE_API int aotforge_launch(const char* op, const aotforge_value* values, size_t count, int32_t device, void* stream);
 
 /* The most threads of each launch with AOTFORGE_CPU that the calling thread makes from now on, itself included; 0, as at first: 1 inside an
- * OpenMP parallel region, else AOTFORGE_CPU_THREADS of the environment, else OpenMP's number where the process has OpenMP, else
+ * OpenMP parallel region, else OpenMP's number where the process has OpenMP, else
  * OMP_NUM_THREADS, else the processors that the process may use. Returns what was set before. */
 AOTFORGE_API uint32_t aotforge_cpu_threads(uint32_t threads);
 

@@ -76,12 +76,6 @@ OpenMp open_mp() {
   return known;
 }
 
-// As the environment had it at the first call.
-unsigned chosen_threads() {
-  static const unsigned count = positive(trusted_variable("AOTFORGE_CPU_THREADS"));
-  return count;
-}
-
 unsigned default_threads() {
   static const unsigned count = [] {
     const unsigned wanted = positive(trusted_variable("OMP_NUM_THREADS"));
@@ -94,7 +88,6 @@ unsigned thread_count() {
   if (t_threads != 0) return t_threads;
   const OpenMp found = open_mp();
   if (found.in_parallel != nullptr && found.in_parallel() != 0) return 1;  // the program's threads are busy already
-  if (const unsigned chosen = chosen_threads()) return chosen;
   const int most = found.max_threads != nullptr ? found.max_threads() : 0;
   return most > 0 ? static_cast<unsigned>(most) : default_threads();
 }

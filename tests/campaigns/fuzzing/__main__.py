@@ -1,112 +1,104 @@
-"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; keep new inputs with --write."""
+"""`python -m tests.campaigns.fuzzing --minutes N --jobs J [TARGET...]`: fuzz the targets; keep new inputs
+with --write."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
+import resource
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.campaigns.fuzzing import programs
-from tests.campaigns.fuzzing.fuzz import folder_of
-from tests.campaigns.fuzzing.shares import (
-    NAMES,
-    Share,
-    changed,
-    keep,
-    read_shares,
-    run_shares,
-    total,
-)
+from tests.campaigns.fuzzing import fuzz, libfuzzer
+from tests.campaigns.fuzzing.libfuzzer import FUZZERS
+from tests.campaigns.fuzzing.targets import TARGETS
+
+NAMES = (*TARGETS, *FUZZERS)
+_MEMORY = 4 << 30
+"""Bytes of address space of a target in Python: a reader that believes a count of its input ends here."""
+_LATE = 120
+"""Seconds of processor time after which a process that is past its limit is ended."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1 when an input raised what its target does not allow; the inputs are left in the folder of --findings."""
+    """1 when an input raised what its target does not allow; the inputs are left in the folder of
+    --findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.fuzzing", description=__doc__)
     parser.add_argument(
         "target", nargs="*", choices=[*NAMES, []], help=f"of: {'; '.join(NAMES)}. Default: all"
     )
-    parser.add_argument(
-        "--minutes", type=float, default=2.0, help="of CPU time, per target: the sum of its processes"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        help="processes at a time; with more than targets, several of each target",
-    )
-    parser.add_argument(
-        "--elapsed",
-        type=float,
-        default=math.inf,
-        metavar="MINUTES",
-        help="elapsed time that a process takes at most",
-    )
-    parser.add_argument("--seed", type=int, default=None, help="default: another one every time")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of CPU time, per target")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     parser.add_argument(
         "--write", action="store_true", help="add inputs that execute something new to the corpus"
     )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        help="leave the processes' results in this new folder, for --import",
-    )
-    parser.add_argument(
-        "--import",
-        type=Path,
-        nargs="+",
-        dest="imported",
-        metavar="FOLDER",
-        help="take results of runs elsewhere: fuzz nothing",
-    )
-    parser.add_argument(
-        "--export-programs",
-        type=Path,
-        metavar="FOLDER",
-        help=f"build the C++ programs for a machine without compilers, where {programs.VARIABLE} names them",
-    )
     options = parser.parse_args(arguments)
-    if options.export_programs:
-        programs.export(options.export_programs)
-        return 0
-    names = options.target or NAMES
     with tempfile.TemporaryDirectory(prefix="aotforge-fuzz-") as scratch:
-        folders = options.imported or [options.results or Path(scratch)]
-        if not options.imported:
-            seed = options.seed or random.randrange(1, 2**31)
-            run_shares(
-                names,
-                folders[0],
-                minutes=options.minutes,
-                jobs=options.jobs,
-                elapsed=options.elapsed,
-                seed=seed,
-            )
-        shares = {name: some for name, some in read_shares(folders).items() if name in names}
-        if old := changed(shares):
-            print(f"not of these sources: {', '.join(old)}", file=sys.stderr)  # noqa: T201 - a command's result
-            return 1
-        return bool(_report(shares, options.findings, write=options.write))
+
+        def run(name: str) -> int:
+            place = Path(scratch) / fuzz.folder_of(name).name
+            found = fuzz_apart(name, place, options.minutes * 60)
+            for number, data in enumerate(found):
+                options.findings.mkdir(parents=True, exist_ok=True)
+                (options.findings / f"{place.name}-{number}").write_bytes(data)
+            if options.write:
+                keep(name, place / "corpus")
+            return len(found)
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            return bool(sum(pool.map(run, options.target or NAMES)))
 
 
-def _report(shares: Mapping[str, Sequence[Share]], findings: Path, *, write: bool) -> int:
-    """Prints the row of each target, leaves findings in their folder, and adds inputs to the corpus with `write`. The number of findings."""
-    count = 0
-    for name, some in shares.items():
-        row = total(some) | (keep(name, some) if write else {})
-        print(name, json.dumps(row), flush=True)  # noqa: T201
-        for data, error in [finding for share in some for finding in share.findings()]:
-            findings.mkdir(parents=True, exist_ok=True)
-            (findings / f"{folder_of(name).name}-{count}").write_bytes(data)
-            print(f"  {error}", file=sys.stderr)  # noqa: T201
-            count += 1
-    return count
+def fuzz_apart(name: str, place: Path, seconds: float) -> list[bytes]:
+    """Fuzzes a target in a process of its own, with files in `place`. The inputs that failed."""
+    place.mkdir(parents=True)
+    words = [
+        sys.executable,
+        "-c",
+        "from tests.campaigns.fuzzing.__main__ import child; child()",
+        name,
+        str(place),
+        str(seconds),
+    ]
+    code = subprocess.run(words, check=False).returncode
+    running = place / "running"
+    if code and running.exists():  # an input that ended the process, or did not end
+        return [running.read_bytes()]
+    assert not code, f"{name}: ended with {code} before its first input"
+    return [path.read_bytes() for path in sorted(place.glob("finding-*"))]
+
+
+def child() -> None:
+    """One target, in this process: prints its row."""
+    name, place, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
+    seed = random.randrange(1, 2**31)
+    if name in FUZZERS:
+        outcome = libfuzzer.run_fuzzer(name, seconds=seconds, seed=seed, kept=place / "corpus")
+    else:
+        cpu = round(seconds) + _LATE
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+        if not TARGETS[name].compiled:  # AddressSanitizer reserves terabytes
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        outcome = fuzz.fuzz(name, TARGETS[name], seconds=seconds, seed=seed, kept=place / "corpus")
+    for number, (data, error) in enumerate(outcome.findings):
+        (place / f"finding-{number}").write_bytes(data)
+        print(f"  {error}", file=sys.stderr)  # noqa: T201 - a command's result
+    row = {"minutes": round(outcome.seconds / 60, 2), "runs": outcome.runs, "lines": outcome.lines}
+    print(name, json.dumps(row | {"findings": len(outcome.findings)}), flush=True)  # noqa: T201 - as above
+
+
+def keep(name: str, corpus: Path) -> None:
+    """Adds inputs that execute something new to the target's corpus."""
+    if name in FUZZERS:
+        libfuzzer.keep_from(name, [corpus])
+    else:
+        fuzz.keep_from(name, TARGETS[name], [corpus])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 import struct
@@ -15,16 +14,13 @@ from tempfile import TemporaryDirectory
 
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.deliver.page import read_page
-from aotforge.deliver.pytorch.pins import list_release
+from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
-from aotforge.formats.folder_sink import FolderSink
-from aotforge.formats.memory_sink import MemorySink
-from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive, read_tar
+from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive, read_tar
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.reader import read_release
-from aotforge.release.release_json import FORMAT
+from aotforge.release.release import Release
 from tests.campaigns.fuzzing.programs import readers as built_readers
 from tests.campaigns.fuzzing.target import Run, Target, folder
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
@@ -54,7 +50,7 @@ def _sealed(data: bytes) -> bytes:
 
 @contextmanager
 def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """An archive: refused, or unpacked below its folder with the files that Python's tarfile finds. The first byte: as a tar or as gzip."""
+    """An archive: refused, or unpacked below its folder; the first byte: as a tar or as gzip."""
     tar = tar_bytes(
         (member("top/a", 600), b"x" * 600),
         (member("top/d/", kind=tarfile.DIRTYPE), b""),
@@ -67,20 +63,12 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
         def run(data: bytes) -> None:
             mode, content = (data[0] if data else 0), data[1:]
             plain = _sealed(content) if mode & 1 else content
-            kept = MemorySink()
-            with suppress(UnsafeArchiveError):
-                read_tar([plain], kept, bounds=_BOUNDS)
-                with tarfile.open(fileobj=io.BytesIO(plain)) as theirs:
-                    found = {
-                        info.name: stream.read()
-                        for info in theirs
-                        if info.isreg() and (stream := theirs.extractfile(info))
-                    }
-                assert found == kept.files
             with TemporaryDirectory(dir=scratch) as name:
                 root = Path(name) / "root"
                 root.mkdir()
-                sink = FolderSink(root=root, neighbours=bool(mode & 2))
+                sink = FolderWriter(root=root)
+                with suppress(UnsafeArchiveError):
+                    read_tar([plain], bounds=_BOUNDS)
                 with suppress(UnsafeArchiveError):
                     read_archive([content if mode & 4 else zipped(plain)], sink, bounds=_BOUNDS)
                 made = [path for path in Path(name).rglob("*") if path != root]
@@ -92,11 +80,13 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 _DOCUMENTS = ("MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed", "release.json", "resources.json")
 _RELEASE = {
-    "format": FORMAT, "release": "0.11.2b-r1",
-    "origin": {"commit": "0" * 40, "tools": {"compiler": "gcc", "executor": "local"}},
-    "toolchain": {"triton_version": "3.9.0"}, "files": [],
-    "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "images": [
-        {"digest": "1" * 64, "resources": {"spilled_registers": 0}, "verdict": {"outcome": "passed", "runs": 3}, "jobs": [{"label": "a"}]}]}],
+    "format": 1, "release": "0.11.2b-r1",
+    "origin": {
+        "release": "0.11.2b-r1", "commit": "0" * 40, "archs": ["gfx908"], "profile": "core", "platforms": ["linux"], "epoch": 0,
+        "tools": {"python": "3.11", "compiler": "gcc", "zstd": ["a", "b"], "zlib": "1.3", "executor": "local", "roots": []},
+    },
+    "toolchain": {"triton_version": "3.9.0", "triton_digest": "", "llvm_revision": "", "environment": []}, "files": [],
+    "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "profile": "core", "images": []}],
 }  # fmt: skip
 _RESOURCES = {
     "images": [{"digest": "1" * 64, "labels": ["x"], **dict.fromkeys(
@@ -109,10 +99,10 @@ def _read_documents(release: Path, work: Path) -> None:
     """Every reader of a release folder."""
     readers: tuple[Callable[[], object], ...] = (
         lambda: check_finalized_release(release, None),
-        lambda: read_release(release),
+        lambda: Release.open(release).packs(),
         lambda: check_folder(open_candidate(release, work), ("7.1",)),
         lambda: read_release_folder(release),
-        lambda: list_release(release),
+        lambda: pins_text(Release.open(release), base_url="", commit="", environment_url=True),
         lambda: read_page(release, base_url="http://x"),
         lambda: compare_releases(release, release),
     )
@@ -126,7 +116,8 @@ def _read_documents(release: Path, work: Path) -> None:
 
 @contextmanager
 def release_documents() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """A document of a release with sums that fit: a named error of each reader, or values. The first byte chooses the document."""
+    """A document of a release with sums that fit: a named error of each reader, or values. The first byte
+    chooses the document."""
     with folder() as scratch:
         good = make_release(scratch / "0.11.2b-r1", rocm=("7.1",), packs=("amd-gfx908",), size=10)
         (good / "release.json").write_text(json.dumps(_RELEASE))
@@ -174,7 +165,8 @@ _PACK = SmallPack(
     operators={"opA": [("p", "ptr"), ("i", "i32"), ("l", "i64"), ("u", "u64"), ("f", "f32")]},
     kernels=[
         Kernel(
-            name="e.one", operator="opA", keys=("i", "l"), ladder=True, parameters=[("ptr", "p"), ("i64", "i")], nulls=2,
+            name="e.one", operator="opA", keys=("i", "l"), ladder=True, parameters=[("ptr", "p"), ("i64",
+            "i")], nulls=2,
             functionals={("gfx908", (-1, 2)): [_CHOICE], ("gfx90a", (0, 0)): [_CHOICE]},
         )
     ],
@@ -184,7 +176,8 @@ _PACK = SmallPack(
 
 @contextmanager
 def packs_by_both_readers() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """Dispatch data and containers: both readers accept, or both refuse; C++ under ASan and UBSan. The first byte chooses the kind."""
+    """Dispatch data and containers: both readers accept, or both refuse; C++ under ASan and UBSan. The first
+    byte chooses the kind."""
     with folder() as scratch:
         readers = Readers(built_readers(), scratch, sanitized=True)
 
@@ -230,7 +223,8 @@ def code_objects() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 @contextmanager
 def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
-    """A text: decoded or a named error; what is passed to the assembler has no directive that reads a file."""
+    """A text: decoded or a named error; what is passed to the assembler has no directive that reads a
+    file."""
     from tests.unit.vgpu.emulator.test_decoding import CHECKED
 
     def run(data: bytes) -> None:
@@ -246,11 +240,11 @@ def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 
 READER_TARGETS: Mapping[str, Target] = {
-    "release archives": Target(open=release_archives, modules=("formats/untrusted_tar", "formats/folder_sink")),
+    "release archives": Target(open=release_archives, modules=("formats/tar_reader",)),
     "release documents": Target(
         open=release_documents,
         modules=(
-            *("release/reader", "release/compare", "release/layout", "release/listed_files", "release/release_json", "formats/sums"),
+            *("release/release", "release/contents", "release/compare", "release/layout", "release/release_json", "formats/sums"),
             *("conformance/candidate", "publish/release_dir", "deliver/page", "pytorch/pins"),
         ),
     ),
@@ -259,6 +253,8 @@ READER_TARGETS: Mapping[str, Target] = {
         modules=("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame"),
         compiled=True,
     ),
-    "code objects": Target(open=code_objects, modules=("formats/elf", "formats/code_object", "emulator/descriptor")),
-    "assembly texts": Target(open=assembly_texts, modules=("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers")),
+    "code objects": Target(open=code_objects, modules=("formats/elf", "formats/code_object",
+    "emulator/descriptor")),
+    "assembly texts": Target(open=assembly_texts, modules=("emulator/listing", "emulator/assembly",
+    "emulator/operands", "emulator/modifiers")),
 }  # fmt: skip

@@ -72,7 +72,8 @@ def equivalents() -> dict[str, str]:
 
 
 def sample(mutants: Sequence[T], most: int, name: Callable[[T], str]) -> list[T]:
-    """At most `most`, chosen by name: a changed line of a module leaves the others of the sample as they are."""
+    """At most `most`, chosen by name: a changed line of a module leaves the others of the sample as they
+    are."""
 
     def order(mutant: T) -> str:
         return hashlib.sha256(f"{SEED}/{name(mutant)}".encode()).hexdigest()
@@ -81,7 +82,7 @@ def sample(mutants: Sequence[T], most: int, name: Callable[[T], str]) -> list[T]
     return [mutant for mutant in mutants if name(mutant) in chosen]
 
 
-def run_tests(tree: Path, tests: Sequence[str], environment: Mapping[str, str], seconds: float) -> str:
+def run_tests(tree: Path, tests: Sequence[str], environment: Mapping[str, str], seconds: float | None) -> str:
     """What noticed the mutant: the test that failed, or the time limit; '' for nothing."""
     home = os.environ.get("AOTFORGE_HOME") or str(ROOT / ".aotforge")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
@@ -104,11 +105,13 @@ def run_tests(tree: Path, tests: Sequence[str], environment: Mapping[str, str], 
 
 
 def measured(
-    tree: Path, module: str, tests: Sequence[str], names: Sequence[str], plant: Callable[[str], Mapping[str, str]], most: int
+    tree: Path, module: str, tests: Sequence[str], names: Sequence[str], plant: Callable[[str], Mapping[str,
+    str]], most: int
 ) -> Result:  # fmt: skip
-    """Runs a sample of a module's mutants. `plant` puts one into the tree, or gives the environment that selects it."""
+    """Runs a sample of a module's mutants. `plant` puts one into the tree, or gives the environment that
+    selects it."""
     began = time.monotonic()
-    first = run_tests(tree, tests, {}, float("inf"))
+    first = run_tests(tree, tests, {}, None)
     assert not first, f"{module}: fails without a mutant: {first}"
     limit = SLOWER * (time.monotonic() - began) + 60
     known, chosen = equivalents(), sample(names, most, str)

@@ -1,4 +1,5 @@
-"""Pytest plugin: plants changed statements in the instruction table, and records which instructions' tests fail."""
+"""Pytest plugin: plants changed statements in the instruction table, and records which instructions' tests
+fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Mutants of the emulator's instruction table: one of each instruction at once, because each instruction has tests of its own."""
+"""Mutants of the emulator's instruction table: one of each instruction at once, because each instruction has
+tests of its own."""
 
 from __future__ import annotations
 
@@ -18,13 +19,17 @@ from vgpu.emulator.isa import INSTRUCTIONS
 TESTS = [
     f"tests/integration/vgpu/emulator/test_{kind}_instructions.py" for kind in ("scalar", "vector", "packed")
 ]
-"""Their tests have the instruction's name as a parameter. Wave instructions call C functions and are left out."""
+"""Their tests have the instruction's name as a parameter. Wave instructions call C functions and are left
+out."""
 FORMS = ("scalar", "vector", "packed")
 _EXCHANGED = (
     (r"(?<![<-])<(?![<=])", "<="), (r"(?<![>-])>(?![>=])", ">="), (r"<=(?!=)", "<"), (r">=(?!=)", ">"),
-    (r"==", "!="), (r"!=", "=="), (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" & ", " | "), (r" \| ", " & "),
-    (r" \^ ", " | "), (r"<<", ">>"), (r">>", "<<"), (r" \|\| ", " && "), (r" && ", " || "), (r"~(?=[\w(])", ""), (r"!(?=[\w(])", ""),
-    (r"\bmin(?!max)", "max"), (r"\bmax(?!min)", "min"), (r"\bS0\.", "S1."), (r"\bS1\.", "S0."), (r"\bS2\.", "S1."),
+    (r"==", "!="), (r"!=", "=="), (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" & ", " | "),
+    (r" \| ", " & "),
+    (r" \^ ", " | "), (r"<<", ">>"), (r">>", "<<"), (r" \|\| ", " && "), (r" && ", " || "), (r"~(?=[\w(])",
+    ""), (r"!(?=[\w(])", ""),
+    (r"\bmin(?!max)", "max"), (r"\bmax(?!min)", "min"), (r"\bS0\.", "S1."), (r"\bS1\.", "S0."), (r"\bS2\.",
+    "S1."),
 )  # fmt: skip
 _NUMBER = re.compile(r"(?<![\w.])(?:0x[0-9a-f]+|\d+)u?(?![\w.])")
 
@@ -102,7 +107,8 @@ def _failing(batch: Sequence[IsaMutant]) -> set[str]:
             "AOTFORGE_CACHE": folder,
         }
         subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.campaigns.mutation.isa_plugin",
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p",
+            "tests.campaigns.mutation.isa_plugin",
              "--tb=no", *TESTS],
             cwd=ROOT, env=os.environ | places, stdout=subprocess.DEVNULL, check=False,
         )  # fmt: skip

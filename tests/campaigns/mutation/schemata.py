@@ -1,8 +1,8 @@
 """Mutants of C++ sources, all in one build: the environment variable AOTFORGE_MUTANT chooses one.
 
-Conditions of `if`, `while`, `return` and `require`, clause by clause: false, true, and the other boundary of a comparison;
-bounds of counts, one more and one less; assignments and calls left out. Found in the text, without a parser: what has another
-form than the sources' style is left as it is.
+Conditions of `if`, `while`, `return` and `require`, clause by clause: false, true, and the other boundary of
+a comparison; bounds of counts, one more and one less; assignments and calls left out. Found in the text,
+without a parser: what has another form than the sources' style is left as it is.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ HEADER = """#pragma once
 #include <cstdlib>
 namespace aotforge_mutants {
 inline bool on(int number) {
-  static const int chosen = [] { const char* text = std::getenv("AOTFORGE_MUTANT"); return text ? std::atoi(text) : 0; }();
+  static const char* text = std::getenv("AOTFORGE_MUTANT");
+  static const int chosen = text ? std::atoi(text) : 0;
   return chosen == number;
 }
 inline bool flag(int number, bool value) { return on(number) ? false : on(number + 1) ? true : value; }
-template <typename A> A bound(int number, A value) { return on(number) ? value + 1 : on(number + 1) ? value - 1 : value; }
+template <typename A> A bound(int number, A value) {
+  return on(number) ? value + 1 : on(number + 1) ? value - 1 : value;
+}
 template <typename A, typename B> bool less(int n, const A& a, const B& b) { return on(n) ? a <= b : a < b; }
-template <typename A, typename B> bool less_equal(int n, const A& a, const B& b) { return on(n) ? a < b : a <= b; }
-template <typename A, typename B> bool greater(int n, const A& a, const B& b) { return on(n) ? a >= b : a > b; }
-template <typename A, typename B> bool greater_equal(int n, const A& a, const B& b) { return on(n) ? a > b : a >= b; }
+template <typename A, typename B>
+bool less_equal(int n, const A& a, const B& b) { return on(n) ? a < b : a <= b; }
+template <typename A, typename B>
+bool greater(int n, const A& a, const B& b) { return on(n) ? a >= b : a > b; }
+template <typename A, typename B>
+bool greater_equal(int n, const A& a, const B& b) { return on(n) ? a > b : a >= b; }
 }
 """
 _NAMES = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
@@ -38,7 +44,8 @@ _LEFT_ALONE = ("//", "#", "template", "static_assert", "log(")
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One change of one file. `name` is stable: the text that is changed, what becomes of it, the occurrence."""
+    """One change of one file. `name` is stable: the text that is changed, what becomes of it, the
+    occurrence."""
 
     number: int
     file: str
@@ -132,7 +139,8 @@ def _conditions(line: str, word: str, add: Callable[..., int]) -> str:
 
 
 def _end(line: str, start: int, stops: str) -> int:
-    """Where the expression from `start` ends: the first of `stops` outside of brackets and strings; -1 for another line."""
+    """Where the expression from `start` ends: the first of `stops` outside of brackets and strings; -1 for
+    another line."""
     depth, quoted = 0, False
     for at in range(start, len(line)):
         letter = line[at]

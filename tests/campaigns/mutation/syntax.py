@@ -1,4 +1,5 @@
-"""Mutants of a Python module, made from its syntax tree: one change of one place each, in the module's own text."""
+"""Mutants of a Python module, made from its syntax tree: one change of one place each, in the module's own
+text."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _BOUNDARIES: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
+    ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt,
+    ast.Lt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,),
+    ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
 }  # fmt: skip
 _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
@@ -26,7 +29,8 @@ class Change:
 
 
 def changes(source: str) -> list[Change]:
-    """Every mutant of a module, in the order of the text. Docstrings, annotations and messages are left as they are."""
+    """Every mutant of a module, in the order of the text. Docstrings, annotations and messages are left as
+    they are."""
     tree = ast.parse(source)
     left_alone = set(_left_alone(tree))
     found: list[Change] = []

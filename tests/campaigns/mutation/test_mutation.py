@@ -1,4 +1,5 @@
-"""The share of mutants that each module's tests notice is at least the recorded one. Hours: among the slow tests."""
+"""The share of mutants that each module's tests notice is at least the recorded one. Hours: among the slow
+tests."""
 
 from __future__ import annotations
 

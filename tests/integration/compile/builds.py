@@ -22,7 +22,8 @@ from tests.support.families import PROJECT, architectures, plan_of
 def build(
     root: Path, folder: Path, *, jobs: int = 1, limits: WorkerLimits | None = None, arch: str = "gfx908"
 ) -> tuple[ImageSet, list[CompileEvent]]:
-    """Build a kernels root into a cache folder; the images and all events. A worker starts as slowly as it compiles a few images."""
+    """Build a kernels root into a cache folder; the images and all events. A worker starts as slowly as it
+    compiles a few images."""
     events: list[CompileEvent] = []
     with Cache(folder) as cache:
         images = compile_plan(
@@ -64,7 +65,8 @@ def entries(folder: Path) -> dict[str, bytes]:
 
 
 def remaining_workers(root: Path) -> list[int]:
-    """Worker processes that are there although they were killed: a killed fork of a worker has 30 s to end."""
+    """Worker processes that are there although they were killed: a killed fork of a worker has 30 s to
+    end."""
     end = time.monotonic() + 120
     while (found := workers_of(root)) and time.monotonic() < end:
         time.sleep(0.05)

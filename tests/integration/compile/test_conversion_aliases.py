@@ -1,4 +1,5 @@
-"""Archs that passes of Triton refuse are compiled with another arch's name in those passes, and their own everywhere else."""
+"""Archs that passes of Triton refuse are compiled with another arch's name in those passes, and their own
+everywhere else."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def compiled(arch: str, aliases: tuple[tuple[str, str], ...]) -> tuple[bytes, st
 
 
 def test_the_archs_of_one_generation_have_the_same_code() -> None:
-    """So what the virtual GPU finds out about gfx1030's images holds for all of them. The ELF header names the arch: a GPU loads its own."""
+    """So what the virtual GPU finds out about gfx1030's images holds for all of them. The ELF header names
+    the arch: a GPU loads its own."""
     images = {arch: compiled(arch, ARCHS.aliases(arch)) for arch in ALIASED}
     assert len(images) == 7
     assert len({read_elf(image).section(".text").data for image, _ in images.values()}) == 1

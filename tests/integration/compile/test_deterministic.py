@@ -1,7 +1,7 @@
 """An image's bytes depend on its job alone, not on what its worker did before.
 
-LLVM's optimiser orders some operands by address. In a process that had compiled other jobs, the backward kernel below came out in
-three versions; the worker's forks and fresh heaps are what keeps this test green.
+LLVM's optimiser orders some operands by address. In a process that had compiled other jobs, the backward
+kernel below came out in three versions; the worker's forks and fresh heaps are what keeps this test green.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_one, compile_plan
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
 KERNELS = ROOT / "kernels"
@@ -47,7 +47,8 @@ def test_alone_or_after_others_the_bytes_are_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_core_image_in_three_orders(tmp_path: Path) -> None:
-    """Minutes; the scheduler hands out long jobs first, and more workers make other sequences in each of them."""
+    """Minutes; the scheduler hands out long jobs first, and more workers make other sequences in each of
+    them."""
     plan = plan_project(ROOT, archs=["gfx908"], profile="core")
     found = [digests(plan, tmp_path / str(jobs), jobs) for jobs in (1, 2, random.randint(3, 5))]
     assert found[0] == found[1] == found[2]

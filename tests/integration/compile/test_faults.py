@@ -1,4 +1,5 @@
-"""Workers that die, hang, eat memory or raise lose one job; builds that are killed lose nothing that was finished."""
+"""Workers that die, hang, eat memory or raise lose one job; builds that are killed lose nothing that was
+finished."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from aotforge.compile.cache import LockFile
 def test_locks_end_with_their_process(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from aotforge.compile.cache import LockFile;"
-        "lock = LockFile(Path(sys.argv[1])); assert lock.acquire('x'); print('held', flush=True); sys.stdin.read()"
+        "lock = LockFile(Path(sys.argv[1])); assert lock.acquire('x'); print('held', flush=True); "
+        "sys.stdin.read()"
     )
     path = tmp_path / "locks"
     lock = LockFile(path)

@@ -1,4 +1,5 @@
-"""NVIDIA images by the pinned Triton and its ptxas: compiled by workers, checked, the same bytes again, one release with AMD's."""
+"""NVIDIA images by the pinned Triton and its ptxas: compiled by workers, checked, the same bytes again, one
+release with AMD's."""
 
 from __future__ import annotations
 
@@ -13,10 +14,9 @@ from aotforge.compile.image_set import violations
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
 from aotforge.targets.nvidia.cubin import read_cubin
-from tests.support.families import PROJECT, architectures, copy_tiny, plan_of
+from tests.support.families import PROJECT, architectures, copy_tiny, plan_of, plan_project
 
 pytestmark = pytest.mark.compiler
 
@@ -136,7 +136,8 @@ LARGEST = (
     "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=48:0",
     "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=256:1u",
 )
-"""Images of the complete profile that used local memory with 16 warps, or with the registers that ptxas chose."""
+"""Images of the complete profile that used local memory with 16 warps, or with the registers that ptxas
+chose."""
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Images do not depend on the host's C library, its settings, or Python's patch level.
 
-The first two jobs are those of the core profile whose bytes differ between glibc's malloc and the pinned allocator (Triton 3.9.0).
+The first two jobs are those of the core profile whose bytes differ between glibc's malloc and the pinned
+allocator (Triton 3.9.0).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import worker_environment
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
 _REST = "dropout=false,mask=window"

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.planner import plan_project
 from tests.integration.compile.builds import build
-from tests.support.families import PROJECT, plan_of, write_family
+from tests.support.families import PROJECT, plan_of, plan_project, write_family
 
 pytestmark = pytest.mark.compiler
 

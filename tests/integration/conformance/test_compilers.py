@@ -63,7 +63,8 @@ def _clang() -> tuple[Compiler, ...]:
 
 
 def _in_another_namespace(text: str) -> str:
-    """util.h with LazyTensor declared in aotriton::v3::flash, as it was until November 2026, and flash.h still compiling."""
+    """util.h with LazyTensor declared in aotriton::v3::flash, as it was until November 2026, and flash.h
+    still compiling."""
     eager = text.index("// A non-null `eager`")
     start, end = text.rindex("#if ", 0, eager), text.index("#ifndef _MSC_VER")
     return f"{text[:start]}namespace v3::flash {{\n{text[start:end]}}}\n{text[end:]}"
@@ -78,7 +79,8 @@ def _move_a_name(tree: Tree) -> None:
 def test_a_name_in_another_namespace_turns_its_rows_red(release: Path, tmp_path: Path) -> None:
     folder = altered(release, tmp_path / "r", RUNTIME, _move_a_name)
     report = check_release(
-        folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=_clang(), hip=standin_hip(ROOT),
+        folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=_clang(),
+            hip=standin_hip(ROOT),
         only=("names", "calls"),
     )  # fmt: skip
     assert red(report) == rows("calls") | {("names", "")}, report.of("failed")
@@ -92,7 +94,8 @@ def test_every_compiler_refuses_a_name_in_another_namespace(release: Path, tmp_p
     folder = altered(release, tmp_path / "r", RUNTIME, _move_a_name)
     for one in find_compilers(every=True):
         report = check_release(
-            folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=[one], hip=standin_hip(ROOT), only=["calls"]
+            folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=[one],
+                hip=standin_hip(ROOT), only=["calls"]
         )  # fmt: skip
         assert red(report) == rows("calls"), (one.name, report.of("failed"))
 
@@ -100,7 +103,8 @@ def test_every_compiler_refuses_a_name_in_another_namespace(release: Path, tmp_p
 def test_names_need_a_clang(release: Path) -> None:
     others = [one for one in find_compilers(every=True) if one.family != "clang"]
     report = check_release(
-        release, checkout=ROOT, cache=CACHE, development=True, compilers=others, hip=standin_hip(ROOT), only=["names"]
+        release, checkout=ROOT, cache=CACHE, development=True, compilers=others, hip=standin_hip(ROOT),
+            only=["names"]
     )  # fmt: skip
     assert [(f.status, f.row) for f in of(report, "names")] == [("not run", "")]
 

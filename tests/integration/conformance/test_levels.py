@@ -25,9 +25,7 @@ def images(folder: Path) -> list[str]:
 def test_a_release_of_another_level(level: str, release: Path, tmp_path: Path) -> None:
     made = build_small(tmp_path, version=level)
     assert made.name == f"{level}-r1"
-    report = check_release(
-        made, checkout=ROOT, cache=CACHE, jobs=2, development=True, hip=standin_hip(ROOT), own=True
-    )
+    report = check_release(made, checkout=ROOT, cache=CACHE, jobs=2, development=True, hip=standin_hip(ROOT))
     failed = [finding for finding in report.of("failed") if "smoke is not complete" not in finding.evidence]
     assert not failed
     assert images(made) == images(release) and images(made)

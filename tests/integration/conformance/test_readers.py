@@ -126,7 +126,10 @@ def test_only_wanted_compilers(tmp_path: Path) -> None:
     assert [one.name for one in find_compilers(str(tmp_path))] == ["gcc 11", "clang 14"]
 
 
-CODE = 'extern "C" __declspec(dllexport) int one() { return 1; }\nextern "C" __declspec(dllexport) int two() { return 2; }\n'
+CODE = (
+    'extern "C" __declspec(dllexport) int one() { return 1; }\n'
+    'extern "C" __declspec(dllexport) int two() { return 2; }\n'
+)
 
 
 def require_mingw() -> None:
@@ -138,7 +141,8 @@ def dll(folder: Path, *more: str, code: str = CODE) -> bytes:
     """`more`: other inputs of the linker, in `folder`."""
     require_mingw()
     subprocess.run(
-        [MINGW, "-shared", "-s", "-static", "-Wl,--no-insert-timestamp", "-x", "c++", "-", "-x", "none", *more, "-o", "x.dll"],
+        [MINGW, "-shared", "-s", "-static", "-Wl,--no-insert-timestamp", "-x", "c++", "-", "-x", "none",
+            *more, "-o", "x.dll"],
         input=code, text=True, check=True, cwd=folder,
     )  # fmt: skip
     return (folder / "x.dll").read_bytes()

@@ -1,4 +1,4 @@
-"""`./dev compat.show` as a process."""
+"""`./dev compat` as a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.runtime import ROOT
 
 def test_no_colour_where_none_is_wanted() -> None:
     done = subprocess.run(
-        [sys.executable, "tasks.py", "compat.show"],
+        [sys.executable, "tasks.py", "compat"],
         cwd=ROOT, env=os.environ | {"NO_COLOR": "1"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.rstrip("\n") == matrix_text(load_matrix(ROOT))

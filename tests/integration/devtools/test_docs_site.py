@@ -1,4 +1,5 @@
-"""The documentation site, really built: nothing is dead, nothing is loaded from elsewhere, equal pages give equal files."""
+"""The documentation site, really built: nothing is dead, nothing is loaded from elsewhere, equal pages give
+equal files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting candidates, and a second call."""
+"""`./dev tune --device` on virtual HIP, whose events count instructions: planted slow, wrong and faulting
+candidates, and a second call."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ import pytest
 import zstandard
 
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import Entry, decode, encode
+from aotforge.compile.cache_entry import KIND, Entry, decode, encode
+from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
 from aotforge.devtools.tune import device_times, run_tune, search
 from aotforge.devtools.tune.rounds import Timing
-from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest, prepare, tune
-from aotforge.devtools.tune.sources import open_folder
+from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest, tune
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
-from aotforge.errors import DeviceError, ReportError, UnsupportedError
+from aotforge.errors import DeviceError, ReportError
+from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from aotforge.verify.device.watchdog import Limits
 from tests.integration.deliver.hardware.test_check import endless, wild
 from tests.integration.release.real import CACHE
@@ -58,18 +61,32 @@ def request(cache: Path, **changes: Any) -> TuneRequest:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (run_tune, search):
-        monkeypatch.setattr(module, "candidates", lambda setting, target: SETTINGS)
+    monkeypatch.setattr(search, "candidates", lambda setting, target: SETTINGS)
+    library = build_runtime(LibraryRequest(root=PROJECT, cache=CACHE))
+    monkeypatch.setattr(run_tune, "build_runtime", lambda request: library)
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("prepared") / "candidates"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_tune, "candidates", lambda setting, target: SETTINGS)
-        lines = prepare(request(CACHE), folder, on_tried=lambda done, total: None)
-    assert lines[0].startswith("4 of 4 settings compiled")
+    """A cache with the images of the rules' choice and of all settings."""
+    folder = tmp_path_factory.mktemp("prepared") / "cache"
+    folder.mkdir(mode=0o700)
+    for one in candidates_of(folder).values():
+        search.all_images(one, cost(folder))
     return folder
+
+
+def cost(folder: Path, *settings: Mapping[str, int]) -> CostRequest:
+    texts = tuple({name: str(value) for name, value in one.items()} for one in settings)
+    wanted = request(folder)
+    return replace(wanted.of("add.add", wanted.keys), settings=texts, restricted=True)
+
+
+def candidates_of(folder: Path) -> dict[str, Candidate]:
+    """By the names of settings: `_0` and so on, and `rules`."""
+    (rules,) = find_candidates(cost(folder))
+    others = find_candidates(cost(folder, *SETTINGS))
+    return {"rules": rules} | {f"_{number}": one for number, one in enumerate(others)}
 
 
 @pytest.fixture(scope="module")
@@ -81,20 +98,18 @@ Play = Callable[..., TuneReport]
 
 
 @pytest.fixture
-def play(hip: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+def play(hip: VirtualHip, monkeypatch: pytest.MonkeyPatch) -> Play:
     """A tune of the candidates in a folder on a virtual gfx908."""
 
     def run(
         folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any
     ) -> TuneReport:
         variables = environment(hip, devices=[devices], texts=[texts(folder)], cache=CACHE)
-        variables |= {"AOTFORGE_VIRTUAL_CLOCK": "instructions", "AOTFORGE_VIRTUAL_LOG": "off"}
-        variables |= {"AOTFORGE_VIRTUAL_LIMIT": str(2**62), "AOTFORGE_VIRTUAL_THREADS": "1"}
+        variables["AOTFORGE_VIRTUAL"] += f",clock=instructions,log=off,limit={2**62},threads=1"
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         device = OnDevice(driver=str(hip.library), timing=QUICK, limits=limits or Limits())
-        (tmp_path / "cache").mkdir(mode=0o700, exist_ok=True)
-        wanted = request(tmp_path / "cache", candidates=folder, device=device, **changes)
+        wanted = request(folder, device=device, **changes)
         (report,) = tune(wanted).reports
         return report
 
@@ -102,18 +117,14 @@ def play(hip: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
 
 
 def planted(prepared: Path, folder: Path, **changes: Callable[[str], str]) -> Path:
-    """A copy in which images of candidates (`_1` is the second setting's, `rules`) have other code."""
+    """A copy of the cache in which images of candidates have other code."""
     shutil.copytree(prepared, folder)
-    opened, wanted = open_folder(folder), request(folder)
     for name, change in changes.items():
-        settings = () if name == "rules" else ({n: str(v) for n, v in SETTINGS[int(name[1:])].items()},)
-        cost = replace(wanted.of("add.add", wanted.keys), settings=settings, restricted=True)
-        (found,) = opened.find(cost)
-        with Cache(folder / "cache") as cache:
-            for key, image in opened.images(found, cost).items():
-                made = faulty(image, change)
+        with Cache(folder) as cache:
+            for key, image in search.all_images(candidates_of(folder)[name], cost(folder)).items():
                 entry = cache.load(key)
                 assert entry is not None
+                made = faulty(replace(image, asm=entry.asm()), change)
                 asm = zstandard.compress(made.asm.encode())
                 summary = replace(
                     entry.summary, digest=made.digest, binary_size=len(made.binary), asm_size=len(asm)
@@ -123,9 +134,9 @@ def planted(prepared: Path, folder: Path, **changes: Callable[[str], str]) -> Pa
 
 
 def texts(folder: Path) -> Path:
-    """The assembly of a folder's images by digest, by which a virtual device finds it."""
+    """The assembly of a cache's images by digest, by which a virtual device finds it."""
     (asm := folder.with_name(f"{folder.name}-asm")).mkdir(exist_ok=True)
-    for path in (folder / "cache").rglob("*"):
+    for path in (folder / KIND).rglob("*"):
         if path.is_file() and len(path.name) == 64:
             entry = decode(path.read_bytes(), path.name)
             (asm / f"{entry.summary.digest}.s").write_text(entry.asm())
@@ -135,7 +146,8 @@ def texts(folder: Path) -> Path:
 def slow(asm: str) -> str:
     """A thousand turns of a loop before the end."""
     head, _, tail = asm.rpartition("\ts_endpgm")
-    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lslow\n"
+    loop = "\ts_movk_i32 s0, 1000\n.Lslow:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n"
+    loop += "\ts_cbranch_scc1 .Lslow\n"
     return f"{head}{loop}\ts_endpgm{tail}"
 
 
@@ -165,8 +177,6 @@ def test_the_right_and_fast_one_wins_over_planted_slow_wrong_and_faulting_ones(
     assert refused[0].startswith("fault on the GPU:") and "hipErrorIllegalAddress" in refused[0]
     assert refused[1].startswith("failed on the GPU:") and "out is wrong in" in refused[1]
     assert search_.timed is not None and search_.timed.name == "AMD Instinct MI100"
-    # a nanosecond per instruction: the same on every machine, so that nothing drifts
-    assert (search_.timed.discarded, search_.timed.spread, search_.timed.rounds) == (0, 0.0, 4)
     assert "2 are not right on the GPU" in "\n".join(report.lines())
     # what is known is not repeated: no process is started
     monkeypatch.setattr(device_times, "DeviceSession", None)
@@ -183,8 +193,6 @@ def test_images_as_they_are_have_the_same_shares_as_their_instructions(prepared:
     assert found["_3"] == 1.0 and found["_2"] > found["rules"] > found["_1"]
     rules = report.search.rules.estimates
     assert rules[1].milliseconds / rules[0].milliseconds == pytest.approx(4, rel=0.05)
-    kept, loss = report.kept
-    assert 1 <= len(kept) <= 3 and kept[0].values == SETTINGS[1] and loss == 0
 
 
 @pytest.mark.slow
@@ -204,14 +212,7 @@ def test_without_a_gpu_of_the_arch_nothing_is_compiled(
     monkeypatch.setattr(run_tune, "search", None)
     with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx908") as caught:
         play(prepared, devices="gfx90a")
-    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 42
-
-
-def test_a_folder_of_other_candidates_is_refused(prepared: Path, play: Play, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"has candidates of add\.add gfx908 dtype=fp16"):
-        play(prepared, keys={"dtype": "bf16"})
-    with pytest.raises(UnsupportedError, match="cannot be read"):
-        open_folder(tmp_path)
+    assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 3
 
 
 def test_a_wrong_image_in_force_is_named(prepared: Path, play: Play, tmp_path: Path) -> None:

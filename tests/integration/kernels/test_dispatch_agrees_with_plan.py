@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from aotforge.errors import UnsupportedError
 from aotforge.plan.model import CompileJob, Plan, PlannedChoice, PlannedKernel
-from aotforge.plan.planner import plan_project
 from aotforge.rules import Kernel
 from aotforge.verify.interpreter.dispatch import select
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 from tests.integration.kernels.attention_call import GFX908
+from tests.support.families import plan_project
 
 KERNELS = [*FLASH.kernels, *ADD.kernels]
 

@@ -17,7 +17,6 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.plan.model import CompileJob
-from aotforge.plan.planner import plan_project
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.interpreter.number_formats import DType, decode, encode
 from aotforge.verify.invocation import Invocation
@@ -25,6 +24,7 @@ from aotforge.verify.tensors import Float
 from kernels.flash.call import Bias, Case
 from kernels.flash.cases import invocation_of
 from tests.integration.kernels.features import KERNELS, is_found, planted, violations
+from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT
 from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.program import Emulator

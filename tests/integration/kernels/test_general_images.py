@@ -11,11 +11,11 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import image_tasks, load_interpreters
+from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT
 from vgpu.emulator.interpreter_library import use_library
 

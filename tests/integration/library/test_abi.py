@@ -1,4 +1,5 @@
-"""ABI of the library and its headers, compared with an interface that is generated from compat/, not from our headers."""
+"""ABI of the library and its headers, compared with an interface that is generated from compat/, not from our
+headers."""
 
 from __future__ import annotations
 
@@ -147,9 +148,12 @@ int main() {
   using A4 = std::array<uint64_t, 4>;
   using A2 = std::array<uint64_t, 2>;
   const TensorView<4> t(4096, A4{1, 2, 16, 64}, A4{2048, 1024, 64, 1}, kFloat16);
-  if (t.size(2) != 16 || t.stride(1) != 1024 || t.dtype() != kFloat16 || t.data_ptr() != reinterpret_cast<void*>(4096)) return 2;
-  if (t.sizes() != A4{1, 2, 16, 64} || t.stride_ptr()[3] != 1 || *static_cast<uint64_t*>(t.kparam_stride(0)) != 2048) return 3;
-  if (*static_cast<void**>(t.kparam_data_ptr()) != t.data_ptr() || TensorView<4>::get_null_tensor(kInt8)) return 4;
+  if (t.size(2) != 16 || t.stride(1) != 1024 || t.dtype() != kFloat16 || t.data_ptr() !=
+      reinterpret_cast<void*>(4096)) return 2;
+  if (t.sizes() != A4{1, 2, 16, 64} || t.stride_ptr()[3] != 1 || *static_cast<uint64_t*>(t.kparam_stride(0))
+      != 2048) return 3;
+  if (*static_cast<void**>(t.kparam_data_ptr()) != t.data_ptr() || TensorView<4>::get_null_tensor(kInt8))
+      return 4;
   const TensorView<2> lse(8192, A2{2, 16}, A2{16, 1}, kFloat32);
   p.Q = p.K = p.V = p.Out = t;
   p.L = lse;
@@ -157,16 +161,20 @@ int main() {
   if (v3::flash::attn_fwd(p, p.kVersion + 1, stream) != 13) return 6;
   const TensorView<0> none;
   const TensorView<4> null4;
-  if (v2::flash::attn_fwd(t, t, t, null4, 1.0f, lse, t, 0.0f, none, none, 0, none, none, null4, true, none, stream) != 0) return 7;
-  if (v2::flash::attn_bwd(t, t, t, null4, 1.0f, t, t, t, t, t, null4, lse, lse, 0.0f, none, none, 0, false, stream) != 0) return 8;
+  if (v2::flash::attn_fwd(t, t, t, null4, 1.0f, lse, t, 0.0f, none, none, 0, none, none, null4, true, none,
+      stream) != 0) return 7;
+  if (v2::flash::attn_bwd(t, t, t, null4, 1.0f, t, t, t, t, t, null4, lse, lse, 0.0f, none, none, 0, false,
+      stream) != 0) return 8;
   v3::flash::attn_bwd_params b;
   b.Q = b.K = b.V = b.Out = b.DO = b.DQ = b.DK = b.DV = t;
   b.L = lse;
   static int events = 0;
-  b.D = {const_cast<TensorView<2>*>(&lse), [](void* c) { ++events; return *static_cast<TensorView<2>*>(c); }, [](void*) { events += 16; }};
+  b.D = {const_cast<TensorView<2>*>(&lse), [](void* c) { ++events; return *static_cast<TensorView<2>*>(c);
+      }, [](void*) { events += 16; }};
   v3::flash::attn_options options{-1};
   if (v3::flash::attn_bwd(b, b.kVersion, stream, &options) != 0 || events != 17) return 9;
-  if (v2::flash::check_gpu(stream) != 0 || isArchExperimentallySupported(nullptr) || getMultiProcessorCount(nullptr) != 120) return 10;
+  if (v2::flash::check_gpu(stream) != 0 || isArchExperimentallySupported(nullptr) ||
+      getMultiProcessorCount(nullptr) != 120) return 10;
   if (getGpuFromStream(nullptr) != 0x100209080000) return 11;
   std::puts("all");
 }
@@ -186,7 +194,8 @@ def test_a_program_of_other_headers_runs(
 
 
 def test_calls_of_pytorch_main(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
-    """What no installed PyTorch has yet (tests/integration/pytorch has the adapter of the one that is); inference also runs."""
+    """What no installed PyTorch has yet (tests/integration/pytorch has the adapter of the one that is);
+    inference also runs."""
     there = objects.at(LEVELS["0.14"])
     source = make_program(load_matrix(ROOT).calls, "main").source
     flags = ["-std=c++20", "-Wno-error", str(there.library), f"-Wl,-rpath,{there.level_folder}"]

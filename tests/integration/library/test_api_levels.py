@@ -1,4 +1,5 @@
-"""Attention at API levels 0.11 to 0.14: variable length, L, lazy tensors and versions of the params, on the HIP double."""
+"""Attention at API levels 0.11 to 0.14: variable length, L, lazy tensors and versions of the params, on the
+HIP double."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def test_lengths_without_a_type_are_compact(drivers: dict[str, Driver], level: s
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_small_l_of_packed_sequences_is_refused(drivers: dict[str, Driver], level: str) -> None:
-    """PyTorch's memory-efficient call allocates heads * longest elements, whatever the number of sequences."""
+    """PyTorch's memory-efficient call allocates heads * longest elements, whatever the number of
+    sequences."""
     for verb in ("fwd", "bwd"):
         short = packed(level, L=Tensor(0x800000, (4, 20), FP32))
         values(drivers[level], short.line(verb), INVALID_VALUE)
@@ -106,7 +108,8 @@ def test_small_l_of_packed_sequences_is_refused(drivers: dict[str, Driver], leve
 
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_rows_of_sequences_are_flat_memory(drivers: dict[str, Driver], level: str) -> None:
-    """PyTorch's memory-efficient call of nested tensors: (sequences * heads, longest query), large enough for (heads, tokens)."""
+    """PyTorch's memory-efficient call of nested tensors: (sequences * heads, longest query), large enough for
+    (heads, tokens)."""
     rows: dict[str, Any] = {
         name: Tensor(base, (12, 20), FP32) for name, base in (("L", 0x800000), ("D", 0x900000))
     }

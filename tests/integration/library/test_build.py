@@ -31,8 +31,8 @@ def test_a_second_build_is_the_first(built: LibraryBuild) -> None:
 def test_a_damaged_build_is_repaired_with_the_same_bytes_from_another_folder(
     built: LibraryBuild, tmp_path: Path
 ) -> None:
-    """By default tests/unit/library/test_linux_build.py repairs a build without a compiler, and tests/e2e/test_first_steps.py
-    compares the bytes from another folder."""
+    """By default tests/unit/library/test_linux_build.py repairs a build without a compiler, and
+    tests/e2e/test_first_steps.py compares the bytes from another folder."""
     checkout = tmp_path / "another place" / "checkout"
     for part in ("runtime", "manifests", "kernels"):
         shutil.copytree(ROOT / part, checkout / part)
@@ -116,7 +116,8 @@ def test_find_package_after_moving(built: LibraryBuild, tmp_path: Path) -> None:
     shutil.copytree(built.prefix, prefix, symlinks=True)
     (tmp_path / "CMakeLists.txt").write_text(CLIENT)
     (tmp_path / "client.cpp").write_text(
-        "#include <aotriton/flash.h>\nint main() { return aotriton::v2::flash::check_gpu({}) == hipSuccess; }\n"
+        "#include <aotriton/flash.h>\n"
+        "int main() { return aotriton::v2::flash::check_gpu({}) == hipSuccess; }\n"
     )
     settings = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DHIP_HEADERS={ROOT / 'runtime' / 'src' / 'standin'}"]
     subprocess.run(

@@ -1,4 +1,5 @@
-"""The library on NVIDIA devices, as the CUDA double plays them: look-up, contexts, modules, launches, errors; HIP in the same process."""
+"""The library on NVIDIA devices, as the CUDA double plays them: look-up, contexts, modules, launches, errors;
+HIP in the same process."""
 
 from __future__ import annotations
 
@@ -24,8 +25,10 @@ CUDA, HIP = 2, 10
 
 _CLIENT = """
 import ctypes, json, sys
-from ctypes import POINTER, Structure, Union, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-
+from ctypes import (
+    POINTER, Structure, Union, byref, c_char_p, c_float, c_int, c_int32, c_int64,
+    c_size_t, c_uint64, c_void_p
+)
 class Member(Union):
     _fields_ = [("ptr", c_void_p), ("i32", c_int32), ("i64", c_int64), ("u64", c_uint64), ("f32", c_float)]
 
@@ -164,10 +167,12 @@ def test_both_vendors_in_one_process(objects: Objects, images: Path) -> None:
 load_cuda()
 cuda.cuInit(0)
 stream = cuda.cuda_double_stream(0)
-answers += [call("add", ADD, 10), call("add", ADD, 2, stream), call("add", ADD, 10), call("add", ADD, 2, stream)]
+answers += [call("add", ADD, 10), call("add", ADD, 2, stream), call("add", ADD, 10), call("add", ADD, 2,
+    stream)]
 hip = ctypes.CDLL("libamdhip64.so.7")
 hip.hip_double_calls.restype = ctypes.c_long
-answers += [hip.hip_double_calls(b"hipModuleLaunchKernel"), len([1 for one in record() if one["event"] == "launch"])]
+answers += [hip.hip_double_calls(b"hipModuleLaunchKernel"), len([1 for one in record() if one["event"] ==
+    "launch"])]
 """,
         HIP_DOUBLE_DEVICES="gfx908",
     )

@@ -346,7 +346,8 @@ def test_a_bias_of_any_strides(wide: Driver) -> None:
 
 
 def test_bias_strides_are_never_ignored(objects: Objects, tmp_path: Path) -> None:
-    """Kernels that do not look at the last stride serve unit strides only: not supported, and not malformed."""
+    """Kernels that do not look at the last stride serve unit strides only: not supported, and not
+    malformed."""
     unit = Tensor(4096, (2, 4, 48, 64), FP16)
     for lost in ("stride_bn", "stride_dbn"):
         pack = spy_pack(without=(lost,), options={"mask": (0, 2)})
@@ -441,7 +442,8 @@ def test_seeds_are_passed_on_with_dropout_alone(dropping: Driver) -> None:
 
 
 def test_a_captured_call_only_launches(dropping: Driver) -> None:
-    """After a warm-up: nothing is loaded, allocated, copied or waited for, and the seed is read by kernels alone, at each replay."""
+    """After a warm-up: nothing is loaded, allocated, copied or waited for, and the seed is read by kernels
+    alone, at each replay."""
     line = Problem(extra={**SEEDS, "dropout_p": 0.25, "encoded_softmax": R}).line("fwd")
     assert dropping.rc(line) == 0
     refused = (

@@ -1,4 +1,5 @@
-"""check_gpu: it succeeds where the pack serves the gate of the library's API level, or where the user permits less."""
+"""check_gpu: it succeeds where the pack serves the gate of the library's API level, or where the user permits
+less."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_the_probe_of_comfyui(arch: str, objects: Objects, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("hip", [5, 6, 7])
 def test_both_kinds_of_callers(hip: int, objects: Objects, images: dict[str, Path]) -> None:
-    """One drops the result and finds the last error; the other checks it as PyTorch does, clears the error and continues."""
+    """One drops the result and finds the last error; the other checks it as PyTorch does, clears the error
+    and continues."""
     refused = Problem(head_dim=72).line("fwd")
     with Driver(objects, images["all"], hip=hip) as driver:
         assert driver.rc("check") == 0

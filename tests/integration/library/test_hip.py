@@ -33,7 +33,8 @@ def test_every_release(objects: Objects, spy_images: Path, major: int) -> None:
 
 @pytest.mark.parametrize(
     ("device", "arch", "experimental"),
-    [("gfx90a:sramecc+:xnack-", "1002090a0000", "0"), ("gfx1151", "100211510000", "1"), ("gfx1201", "100212010000", "0"),
+    [("gfx90a:sramecc+:xnack-", "1002090a0000", "0"), ("gfx1151", "100211510000", "1"),
+        ("gfx1201", "100212010000", "0"),
      ("gfx1250", "100212500000", "1"), ("gfx11-generic", "0", "0"), ("", "0", "0")],
 )  # fmt: skip
 def test_archs(objects: Objects, spy_images: Path, device: str, arch: str, experimental: str) -> None:
@@ -75,9 +76,11 @@ def test_the_copy_that_is_loaded_already_is_used(objects: Objects, spy_images: P
 SHIMS = {
     # tracers define the launch alone
     "hipModuleLaunchKernel": """
-    int hipModuleLaunchKernel(void* f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h,
+    int hipModuleLaunchKernel(void* f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned
+        g, unsigned h,
                               void* s, void** p, void** x) {
-      typedef int Next(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+      typedef int Next(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+          void**, void**);
       Next* next = (Next*)dlsym(RTLD_NEXT, "hipModuleLaunchKernel");
       return next ? next(f, a, b, c, d, e, g, h, s, p, x) : 999;
     }""",
@@ -124,7 +127,8 @@ REFUSED = {
 def test_every_failed_call_sets_the_last_error(
     objects: Objects, spy_images: Path, major: int, device: int
 ) -> None:
-    """Callers that drop the result see it at their next launch check. Device 1 is not current: what is put back comes later."""
+    """Callers that drop the result see it at their next launch check. Device 1 is not current: what is put
+    back comes later."""
     attention = [(problem, verb) for problem in REFUSED.values() for verb in ("fwd", "bwd", "aiter")]
     two = [
         (REFUSED["malformed"], verb)
@@ -196,7 +200,8 @@ def test_the_real_library_without_a_device(objects: Objects, spy_images: Path, t
     if not DEBIAN.exists():
         pytest.skip("libamdhip64-5 is not installed")
     with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
-        # hipGetDevice of 5.2.3 names device 0 even where there is none; asking for its properties is refused then
+        # hipGetDevice of 5.2.3 names device 0 even where there is none; asking for its properties is refused
+        # then
         for call in ("check", Problem().line("fwd"), Problem().line("bwd")):
             assert driver.rc(call) in (NO_DEVICE, INVALID_DEVICE)
         assert (driver.send("arch"), driver.send("cus")) == ("0", "0")

@@ -208,7 +208,8 @@ def test_a_pack_without_attention_serves_no_attention(objects: Objects, tmp_path
 
 
 def test_images_lie_beside_the_library_or_its_link(objects: Objects, tmp_path: Path) -> None:
-    """As in PyTorch's wheels: the loader finds the library through a link, and the images are beside the link."""
+    """As in PyTorch's wheels: the loader finds the library through a link, and the images are beside the
+    link."""
     library = tmp_path / "lib" / objects.library.name
     library.parent.mkdir()
     library.symlink_to(objects.library)
@@ -221,7 +222,8 @@ def test_images_lie_beside_the_library_or_its_link(objects: Objects, tmp_path: P
 
 
 def test_a_folder_change_of_the_process(objects: Objects, tmp_path: Path) -> None:
-    """A relative images folder is where it was when the pack was found, also for containers that are opened later."""
+    """A relative images folder is where it was when the pack was found, also for containers that are opened
+    later."""
     pack = tmp_path / "images" / "amd-gfx908"
     write(spy_pack(), pack)
     truncate(pack / "spy.attn_fwd.aoti")
@@ -260,7 +262,8 @@ def loaded_image(driver: Driver, line: str) -> str:
 def test_a_process_keeps_the_pack_that_it_began_with(
     objects: Objects, tmp_path: Path, used_before: bool
 ) -> None:
-    """A new release takes the folder's place, as package managers do it: new processes get it, running ones lose nothing."""
+    """A new release takes the folder's place, as package managers do it: new processes get it, running ones
+    lose nothing."""
     images = tmp_path / "images"
     write(spy_pack(), images / "amd-gfx908")
     with Driver(objects, images, log="error") as driver:
@@ -281,7 +284,8 @@ def test_a_process_keeps_the_pack_that_it_began_with(
 
 
 def test_a_held_container_that_decays_is_let_go(objects: Objects, tmp_path: Path) -> None:
-    """Written over in place: the damage is reported once, and the repaired file (another one) serves the next call."""
+    """Written over in place: the damage is reported once, and the repaired file (another one) serves the next
+    call."""
     pack = tmp_path / "amd-gfx908"
     write(spy_pack(), pack)
     with Driver(objects, tmp_path, log="error") as driver:
@@ -357,7 +361,8 @@ def test_a_sealed_but_senseless_body(objects: Objects, tmp_path: Path) -> None:
 
 
 def test_descriptors_that_the_program_has_taken_over(objects: Objects, tmp_path: Path) -> None:
-    """A daemon closes all descriptors and opens its own: they are neither read nor closed, and the call is served."""
+    """A daemon closes all descriptors and opens its own: they are neither read nor closed, and the call is
+    served."""
     write(spy_pack(), tmp_path / "amd-gfx908")
     (tmp_path / "theirs").write_bytes(b"data of the program" * 1000)
     with Driver(objects, tmp_path, log="error") as driver:
@@ -371,7 +376,8 @@ def test_descriptors_that_the_program_has_taken_over(objects: Objects, tmp_path:
 
 
 def test_a_container_that_is_opened_again_is_held_again(objects: Objects, tmp_path: Path) -> None:
-    """After the program has closed our descriptors, one call by the path is enough: the folder may go afterwards."""
+    """After the program has closed our descriptors, one call by the path is enough: the folder may go
+    afterwards."""
     write(family(), tmp_path / "packs" / "amd-family")
     (tmp_path / "theirs").write_bytes(b"data of the program" * 1000)
     with Driver(objects, tmp_path / "packs") as driver:
@@ -390,7 +396,8 @@ def test_a_kernel_is_looked_up_once(objects: Objects, tmp_path: Path) -> None:
 
 
 def test_a_library_of_a_relative_path_keeps_its_folder(objects: Objects, tmp_path: Path) -> None:
-    """The loader knows it by a name relative to where the process was; the first call comes after a change of folder."""
+    """The loader knows it by a name relative to where the process was; the first call comes after a change of
+    folder."""
     for name, pack in (("a", spy_pack()), ("b", other_images())):
         (tmp_path / name).mkdir()
         for file in objects.library.parent.glob("libaotriton_v2.so*"):
@@ -413,7 +420,8 @@ print(library.aotforge_launch(b"attn_fwd", None, ctypes.c_size_t(0), 10, None))
 
 
 def test_a_library_of_an_unknown_folder_has_no_images(objects: Objects, tmp_path: Path) -> None:
-    """The loader knows it by a relative name, and the folder's own is too long for the system: never the current folder's images."""
+    """The loader knows it by a relative name, and the folder's own is too long for the system: never the
+    current folder's images."""
     folder = os.open(tmp_path, os.O_RDONLY)
     for _ in range(20):
         os.mkdir("d" * 250, dir_fd=folder)
@@ -435,7 +443,8 @@ def test_a_library_of_an_unknown_folder_has_no_images(objects: Objects, tmp_path
 
 
 def test_log_lines_are_printable(objects: Objects, tmp_path: Path) -> None:
-    """Control characters, DEL and C1, and marks of writing direction in a name do not reach a terminal; other UTF-8 does."""
+    """Control characters, DEL and C1, and marks of writing direction in a name do not reach a terminal; other
+    UTF-8 does."""
     name = "amd-\x1b]0;x\x07\x7f\u009b31m\u202ee\u2066\u200bg\u00e4\u6f22-gfx908"
     write(spy_pack(), tmp_path / name)
     truncate(tmp_path / name / "dispatch.aotd")

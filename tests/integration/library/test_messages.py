@@ -32,7 +32,7 @@ def test_each_reason_is_printed_once_with_what_helps(objects: Objects, spy_image
         assert driver.rc(Problem().line("fwd")) == 0
     malformed, uncovered = lines(driver)
     assert malformed.startswith("aotriton: warn: attn_fwd: L: sizes are not ")
-    assert "; ./dev compat.which " in malformed and malformed.endswith("(AOTRITON_LOG=off hides such lines)")
+    assert "; ./dev compat " in malformed and malformed.endswith("(AOTRITON_LOG=off hides such lines)")
     assert uncovered.startswith("aotriton: warn: spy.attn_bwd on gfx908: no image for dtype=2 ")
     assert "width=128; ./dev build --arch " in uncovered and "AOTRITON_LOG" not in uncovered
 

@@ -1,4 +1,5 @@
-"""Which image serves a call of `aotforge_launch`, by arch, keys, types of parameters and grids, as the HIP double records it."""
+"""Which image serves a call of `aotforge_launch`, by arch, keys, types of parameters and grids, as the HIP
+double records it."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ FITS: Mapping[tuple[str, str], Mapping[int, bool]] = {
     ("i32", "i32"): {-(2**31): True, BIG: True},
     ("i32", "i64"): {-(2**31): True, -1: True, BIG: True},
     ("i32", "u64"): {-(2**31): False, -1: False, 0: True, BIG: True},
-    ("i64", "i32"): {-(2**31) - 1: False, -(2**31): True, -1: True, BIG: True, BIG + 1: False, 2**32: False, 2**63 - 1: False},
+    ("i64", "i32"): {-(2**31) - 1: False, -(2**31): True, -1: True, BIG: True, BIG + 1: False, 2**32: False,
+        2**63 - 1: False},
     ("i64", "i64"): {-(2**63): True, 2**63 - 1: True},
     ("i64", "u64"): {-(2**63): False, -1: False, 0: True, 2**63 - 1: True},
     ("u64", "i32"): {0: True, BIG: True, BIG + 1: False, 2**32: False, 2**63: False, 2**64 - 1: False},

@@ -1,4 +1,5 @@
-"""Checks, merging and forms of the operator library, by the launches that HIP's double records for images without code."""
+"""Checks, merging and forms of the operator library, by the launches that HIP's double records for images
+without code."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ for described in (
     (((7, 0), None), ((1, 0), None), ((7, 0), None)),
 ):
     code, text, launches = recorder.add(*tensors(*described))
-    answers.append([code, text, [one["operator"] for one in launches], is_right(tensors(*described), launches)])
+    answers.append([code, text, [one["operator"] for one in launches], is_right(tensors(*described),
+        launches)])
 """
 
 
@@ -125,7 +127,8 @@ for _ in range(200):
     for address in ADDRESSES:
         out = address == ADDRESSES[2]
         own = list(shape)
-        if not out: own = [1 if draw.random() < 0.3 else size for size in own][draw.randint(0, len(own)) if draw.random() < 0.3 else 0 :]
+        if not out: own = [1 if draw.random() < 0.3 else size for size in own][draw.randint(0, len(own)) if
+            draw.random() < 0.3 else 0 :]
         order = list(range(len(own)))
         if draw.random() < 0.5: draw.shuffle(order)
         strides, step = [0] * len(own), 1
@@ -162,7 +165,8 @@ while len(answers) < 300:
     made = []
     for out in (False, True):
         strides = [draw.choice((1, 2, 3, 4, 6, 8, 12, 16)) * draw.choice((1, 1, 1, -1)) for _ in shape]
-        made.append(Layout(address=ADDRESSES[0] + draw.randint(0, 12) * draw.choice((4, 4, 4, 1)), shape=shape, strides=strides))
+        made.append(Layout(address=ADDRESSES[0] + draw.randint(0, 12) * draw.choice((4, 4, 4, 1)),
+            shape=shape, strides=strides))
     left, out = made
     if draw.random() < 0.2: left = out
     bytes_of_out = touched(out)
@@ -197,7 +201,8 @@ for described in (
     (((2**31, 3), (4, 1)), ((2**31, 3), None), ((2**31, 3), None)),
 ):
     code, text, launches = recorder.add(*tensors(*described))
-    shown = [[one["operator"], one.get("n") or prod(one[f"size_{axis}"] for axis in range(4)), *(one[name] for name in TENSORS)] for one in launches]
+    shown = [[one["operator"], one.get("n") or prod(one[f"size_{axis}"] for axis in range(4)), *(one[name]
+        for name in TENSORS)] for one in launches]
     answers.append([code, text, [[*one, launch["grid"][0]] for one, launch in zip(shown, launches)]])
 """
 
@@ -348,8 +353,10 @@ _ROWS_REFUSED = (
     (INVALID_VALUE, "rms_norm: out overlaps input: their elements share memory, but not one by one"),
     (INVALID_VALUE, "rms_norm: out is broadcast: an axis with several elements has stride 0"),
     (INVALID_VALUE, "rms_norm: out: its strides let elements overlap"),
-    (NOT_SUPPORTED, "rms_norm: out: no form of this function takes these strides and 1 batch axes after merging"),
-    (NOT_SUPPORTED, "rms_norm: out: no form of this function takes these strides and 1 batch axes after merging"),
+    (NOT_SUPPORTED, "rms_norm: out: no form of this function takes these strides and 1 batch axes after "
+        "merging"),
+    (NOT_SUPPORTED, "rms_norm: out: no form of this function takes these strides and 1 batch axes after "
+        "merging"),
 )  # fmt: skip
 
 
@@ -385,10 +392,12 @@ gemm(at(1, (40, 64), (1, 40)), weight, bias, at(4, (40, 72)))
 gemm(at(1, (40, 64)), weight, at(3, (72,), (2,)), at(4, (40, 72), (1, 40)))
 gemm(at(1, (5, 40, 64)), weight, bias, at(4, (5, 40, 72)))
 gemm(at(1, (5, 1, 64), (100, 1, 1)), weight, bias, at(4, (5, 1, 72)))
-gemm(at(1, (3, 5, 40, 64), (5 * 2560, 2560, 64, 1)), weight, at(3, (3, 1, 72), (72, 1, 1)), at(4, (3, 5, 40, 72)))
+gemm(at(1, (3, 5, 40, 64), (5 * 2560, 2560, 64, 1)), weight, at(3, (3, 1, 72), (72, 1, 1)), at(4, (3, 5, 40,
+    72)))
 gemm(at(1, (5, 40, 64), (64, 320, 1)), weight, bias, at(4, (5, 40, 72)))
 gemm(at(1, (40, 64)), at(2, (5, 64, 72)), bias, at(4, (5, 40, 72)))
-gemm(Layout(address=0, shape=(40, 0), strides=(0, 1)), Layout(address=0, shape=(0, 72), strides=(72, 1)), bias, at(4, (40, 72)))
+gemm(Layout(address=0, shape=(40, 0), strides=(0, 1)), Layout(address=0, shape=(0, 72), strides=(72, 1)),
+    bias, at(4, (40, 72)))
 gemm(at(1, (0, 64)), weight, bias, at(4, (0, 72)))
 gemm(at(1, (40, 64)), weight, bias, at(4, (40, 72)), 4)
 gemm(at(1, (40, 64)), weight, bias, at(4, (40, 72)), -1)
@@ -419,14 +428,16 @@ def test_two_core_axes_an_optional_input_and_options(library: Path, objects: Obj
     strided = {"operator": "gemm_strided"}
     batches = {"n": 5, "size_0": 5, "stride_out_0": 2880, "stride_input_0": 64, "stride_weight_0": 0}
     wanted: tuple[dict[str, object], ...] = (
-        {**nn, **with_bias, "activation": 2, "stride_input_rows": 64, "stride_weight_inner": 72, "stride_out_rows": 72},
+        {**nn, **with_bias, "activation": 2, "stride_input_rows": 64, "stride_weight_inner": 72,
+            "stride_out_rows": 72},
         {**nt, "bias": 0, "has_bias": 0, "activation": 0, "stride_weight_columns": 64},
         {**strided, **with_bias, "stride_input_rows": 1, "stride_input_inner": 40},
         {**strided, "stride_bias_columns": 2, "stride_out_rows": 1, "stride_out_columns": 40},
         # batch axes along which only rows differ are rows
         {**nn, "rows": 200, "stride_input_rows": 64, "stride_out_rows": 72},
         {**nn, "rows": 5, "stride_input_rows": 100, "stride_out_rows": 72},
-        {**nn, "rows": 200, "n": 3, "size_0": 3, "stride_bias_0": 72, "stride_weight_0": 0, "stride_input_0": 12800},
+        {**nn, "rows": 200, "n": 3, "size_0": 3, "stride_bias_0": 72, "stride_weight_0": 0,
+            "stride_input_0": 12800},
         {**nn, **batches, "stride_input_rows": 320},
         {**nn, "n": 5, "size_0": 5, "stride_input_0": 0, "stride_weight_0": 4608, "stride_out_0": 2880},
         {**nn, **with_bias, "inner": 0, "input": 0, "weight": 0},

@@ -1,4 +1,5 @@
-"""Predicates as the C++ library and Python dispatch evaluate them: equal for every value around the bounds."""
+"""Predicates as the C++ library and Python dispatch evaluate them: equal for every value around the
+bounds."""
 
 from __future__ import annotations
 
@@ -198,7 +199,8 @@ def test_library_and_python_choose_the_same_rung(objects: Objects, tmp_path: Pat
     write(wide, tmp_path / "amd-gfx908")
     (table,) = decode_dispatch(files(wide)["dispatch.aotd"], file="pack").kernels
     planned = PlannedKernel(
-        family="test", name="probe", operator="probe", step=0, keys=table.keys, ladder=table.ladder, functionals=(), parameters=(),
+        family="test", name="probe", operator="probe", step=0, keys=table.keys, ladder=table.ladder,
+            functionals=(), parameters=(),
     )  # fmt: skip
     below = rungs_below(table.ladder, [(f.arch, f.key) for f in table.functionals])
     with Driver(objects, tmp_path) as driver:
@@ -248,7 +250,8 @@ def test_known_answers(
     driver: Driver, values: tuple[int, tuple[str, ...], int, int, dict[str, int]], holds: bool
 ) -> None:
     *predicate, given = values
-    call = dict.fromkeys(TYPES, 0) | {"which": PREDICATES.index(tuple(predicate))} | given  # type: ignore[arg-type]
+    which = PREDICATES.index(tuple(predicate))  # type: ignore[arg-type]
+    call = dict.fromkeys(TYPES, 0) | {"which": which} | given
     assert library_choices(driver, [call]) == [0 if holds else 1]
     assert python_choice(call) == (0 if holds else 1)
 
@@ -264,7 +267,8 @@ REPEATED = (
 
 
 def test_equal_predicates_of_several_choices(objects: Objects, tmp_path: Path) -> None:
-    """Equal ones are in the pack once for each kernel: the same bytes mean another value's type in another operator."""
+    """Equal ones are in the pack once for each kernel: the same bytes mean another value's type in another
+    operator."""
     image = fake_hsaco("gfx908", [FakeKernel(symbol="probe", types=["i32"])])
     operators = {f"probe_{kind}": [("a", kind), ("which", "i32")] for kind in ("i64", "u64")}
     kernels = [

@@ -1,4 +1,5 @@
-"""Threads, fork, dlclose, allocation failure, two copies: programs that exit 0 on success (runtime/tests/stress.cpp)."""
+"""Threads, fork, dlclose, allocation failure, two copies: programs that exit 0 on success
+(runtime/tests/stress.cpp)."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ LONG = "hipModuleLoadData:3600000000"
 
 
 def test_a_child_of_a_process_with_a_thread_inside(objects: Objects, images: Path, tmp_path: Path) -> None:
-    """Its locks stay locked in the child, which therefore has a state of its own and frees that when it unloads the library."""
+    """Its locks stay locked in the child, which therefore has a state of its own and frees that when it
+    unloads the library."""
     copy = shutil.copy(objects.library, tmp_path / "copy.so")
     stress(objects, images, ["forkinside", copy], HIP_DOUBLE_DELAY=LONG, AOTRITON_LOG="off")
 

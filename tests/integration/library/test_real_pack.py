@@ -1,4 +1,5 @@
-"""Real kernels, compiled and packed by the project, through the real library; the double reads their metadata."""
+"""Real kernels, compiled and packed by the project, through the real library; the double reads their
+metadata."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
-from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
 from tests.support.attention import FP16, Problem, Tensor
+from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT, Driver, Objects
 
 pytestmark = pytest.mark.compiler

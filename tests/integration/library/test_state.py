@@ -149,7 +149,7 @@ _SWAP = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-// Opening a pack's folder comes after its archs have been looked at: at that moment another pack takes its place.
+// Opening a pack's folder comes after its archs have been looked at: then another pack takes its place.
 int open(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);

@@ -1,4 +1,5 @@
-"""Variable-length and odd tensors of attention calls: what reaches the kernels, and each refusal by its own call."""
+"""Variable-length and odd tensors of attention calls: what reaches the kernels, and each refusal by its own
+call."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def varlen(kind: int = COMPACT, batch: int = 1, **changes: Any) -> Problem:
     """Sequences of at most 20 queries and 30 keys: three in compact form, else `batch`."""
     lengths = THREE if kind == COMPACT else Tensor(4096, (batch + 1,), INT32)
     extra: dict[str, Any] = {
-        "varlen_type": kind, "cu_seqlens_q": lengths, "cu_seqlens_k": lengths, "max_seqlen_q": 20, "max_seqlen_k": 30,
+        "varlen_type": kind, "cu_seqlens_q": lengths, "cu_seqlens_k": lengths, "max_seqlen_q": 20,
+            "max_seqlen_k": 30,
     }  # fmt: skip
     extra |= changes
     sequences = max(extra["cu_seqlens_q"].sizes[0] - 1, 0) if kind == COMPACT else batch
@@ -147,7 +149,8 @@ def test_odd_but_valid_calls(driver: Driver, why: str) -> None:
 
 REFUSED: dict[str, tuple[Problem, int]] = {
     "negative dropout": (Problem(extra={"dropout_p": -0.25}), INVALID_VALUE),
-    "dropout over one": (Problem(extra={"dropout_p": 1.25, "philox_seed": 8, "philox_offset1": 16}), INVALID_VALUE),
+    "dropout over one": (Problem(extra={"dropout_p": 1.25, "philox_seed": 8, "philox_offset1": 16}),
+        INVALID_VALUE),
     "a seed without an offset": (Problem(extra={"dropout_p": 0.5, "philox_seed": 8}), INVALID_VALUE),
     "an offset without a seed": (Problem(extra={"dropout_p": 0.5, "philox_offset1": 8}), INVALID_VALUE),
     "a back end below -1": (Problem(extra={"backend": -2}), NOT_SUPPORTED),
@@ -156,8 +159,10 @@ REFUSED: dict[str, tuple[Problem, int]] = {
     "a V without columns": (Problem(extra={
         "V": Tensor(0, (2, 2, 64, 0), FP16), "Out": Tensor(0, (2, 4, 48, 0), FP16)}), INVALID_VALUE),
     "no heads of K": (Problem(heads_k=0), INVALID_VALUE),
-    "a broadcast row of Out": (Problem(extra={"Out": Tensor(4096, (2, 4, 48, 64), FP16, (12288, 3072, 0, 1))}), INVALID_VALUE),
-    "rows of L that overlap by one": (Problem(extra={"L": Tensor(4096, (8, 48), FP32, (47, 1))}), INVALID_VALUE),
+    "a broadcast row of Out": (Problem(extra={"Out": Tensor(4096, (2, 4, 48, 64), FP16,
+        (12288, 3072, 0, 1))}), INVALID_VALUE),
+    "rows of L that overlap by one": (Problem(extra={"L": Tensor(4096, (8, 48), FP32, (47, 1))}),
+        INVALID_VALUE),
     "a stride of L that a sequence's heads exceed": (
         Problem(extra={"L": Tensor(4096, (8, 48), FP32, (2**61 + 1, 1))}), NOT_SUPPORTED),
     "another dtype of Out": (Problem(extra={"Out": Tensor(4096, (2, 4, 48, 64), BF16)}), INVALID_VALUE),

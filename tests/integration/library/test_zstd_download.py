@@ -1,4 +1,5 @@
-"""pip compares the pinned bytes before it runs any code of the source distribution or of its build backend, and takes no other."""
+"""pip compares the pinned bytes before it runs any code of the source distribution or of its build backend,
+and takes no other."""
 
 from __future__ import annotations
 

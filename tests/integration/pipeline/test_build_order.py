@@ -100,8 +100,8 @@ def test_a_family_in_a_folder_of_another_name_is_verified_by_that_folder(tmp_pat
         root=root, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path / "cache", jobs=1
     )
     plans = make_plans(request)
-    before = plans_verifier_digest(request.kernels, plans)
-    assert plans_verifier_digest(request.kernels, plans) == before
+    before = plans_verifier_digest(request.checkout, plans)
+    assert plans_verifier_digest(request.checkout, plans) == before
     cases = root / "kernels" / "sums" / "cases.py"
     cases.write_text(cases.read_text() + "\n# changed\n")
-    assert plans_verifier_digest(request.kernels, plans) != before
+    assert plans_verifier_digest(request.checkout, plans) != before

@@ -29,7 +29,9 @@ ZIP = f"aotriton-{RELEASE}-win_amd64-shared.zip"
 DEV = '''#!/usr/bin/env python3
 """Packs source.txt as a build would pack images; writes its flags to called.json."""
 import gzip, hashlib, io, json, os, pathlib, sys, tarfile
-words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+task, words = sys.argv[1], sys.argv[2:]
+words.remove("--json")
+words = dict(zip(words[::2], words[1::2])) | {"task": task}
 folder = pathlib.Path(words["--output"]) / "0.11.2b-r1"
 folder.mkdir(parents=True)
 here = pathlib.Path(__file__).parent
@@ -40,7 +42,7 @@ content = (here / "source.txt").read_bytes()
 if content.startswith(b"broken"):
     sys.exit("it does not compile")
 report = {"release": "0.11.2b-r1"}
-if words.get("--platform") == "windows":
+if words["task"] == "build.windows":
     path = folder / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     path.write_bytes(content)
     report |= {"file": str(path), "sha256": hashlib.sha256(content).hexdigest()}
@@ -52,7 +54,8 @@ else:
         tar.addfile(info, io.BytesIO(content))
     name = "aotriton-0.11.2b-r1-images-amd-gfx908.tar"
     (folder / f"{name}.gz").write_bytes(gzip.compress(made.getvalue()))
-    (folder / "SHA256SUMS.uncompressed").write_text(f"{hashlib.sha256(made.getvalue()).hexdigest()}  {name}\\n")
+    digest = hashlib.sha256(made.getvalue()).hexdigest()
+    (folder / "SHA256SUMS.uncompressed").write_text(f"{digest}  {name}\\n")
     compiled = int((here / "compiled").read_text())
     report |= {"images": 3, "compiled": compiled, "cached": 3 - compiled, "shared": 0, "files": []}
 print(json.dumps(report))
@@ -91,7 +94,10 @@ class History:
             "platforms": ("linux", "windows"), "executor": "bubblewrap", "roots": {}, "epoch": 1767225600,
             "python": "3.11", "triton": "3.9.0", "triton_files": "0" * 64, "compiler": "c++",
             "packs": {"amd-gfx908": {"jobs": 3, "images": "0" * 64}},
-            "tars": {TAR: hashlib.sha256(packed(content)).hexdigest(), ZIP: hashlib.sha256(content.encode()).hexdigest()},
+            "tars": {
+                TAR: hashlib.sha256(packed(content)).hexdigest(),
+                ZIP: hashlib.sha256(content.encode()).hexdigest(),
+            },
         } | changed  # fmt: skip
         record = Record.model_validate(fields)
         (self.root / "releases" / f"{RELEASE}.json").write_text(
@@ -101,7 +107,8 @@ class History:
 
     def reproduce(self, work: Path | None = None, published: Path | None = None) -> Reproduction:
         request = ReproduceRequest(
-            root=self.root, release=RELEASE, published=published, cache=self.cache, home=self.root / "home", work=work,
+            root=self.root, release=RELEASE, published=published, cache=self.cache, work=work,
+            home=self.root / "home",
             environment=dict(os.environ) | {"AOTFORGE_CACHE": "/elsewhere"},
         )  # fmt: skip
         return reproduce(request, observer=SILENT)

@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +15,9 @@ from typing import Any
 
 import pytest
 
-from aotforge.deliver.install import install_release
 from aotforge.deliver.install.choose import InstallRequest
-from aotforge.deliver.install.install_release import Installation, install
+from aotforge.deliver.install.install_release import install
 from aotforge.deliver.install.prefix import uninstall
-from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
@@ -30,7 +26,6 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
-from tests.support.other_user import as_user
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web
@@ -79,7 +74,8 @@ def expected(release: Path, *archives: str) -> dict[str, str]:
 
 
 def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """The same tree that tar makes; again is nothing; another arch is added; another release takes its place; removed to the last file."""
+    """The same tree that tar makes; again is nothing; another arch is added; another release takes its
+    place; removed to the last file."""
     root, prefix = keys.roots[0], tmp_path / "prefix"
     done = try_install(store, root, tmp_path)
     assert done.fresh and done.release == "0.11.2b-r1" and done.archs == ("gfx908",)
@@ -107,7 +103,8 @@ def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
 
 
 def test_a_prefix_behind_a_link(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """/opt/aotriton -> /opt/aotriton-0.11: the tree behind the link is installed, changed and removed; the link is its owner's."""
+    """/opt/aotriton -> /opt/aotriton-0.11: the tree behind the link is installed, changed and removed; the
+    link is its owner's."""
     root, link = keys.roots[0], tmp_path / "link"
     (tmp_path / "real").mkdir()
     link.symlink_to("real")
@@ -168,19 +165,6 @@ def test_over_http(web: Web, keys: KeySet, tmp_path: Path) -> None:
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
     archives = [path for path, _ in web.requests if path.endswith(".gz")]
     assert len(archives) == 2 and not any("rocm7.0" in path or "gfx90a" in path for path in archives)
-
-
-def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """`release.serve` over a folder that was published to serves the index as well, and no other file."""
-    (tmp_path / "store" / "tuf" / "private.json").write_text("{}")
-    with serve(tmp_path / "store", host="127.0.0.1", port=0, log=lambda line: None) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        place = HttpReader(server.url, sleep=lambda seconds: None)
-        assert try_install(place, keys.roots[0], tmp_path).fresh
-        for name in ("tuf/private.json", "tuf/.swap.lock", "tuf/../tuf/timestamp.json"):
-            with pytest.raises(StoreError, match="404"):
-                list(place.read(name))
-        server.shutdown()
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -293,7 +277,7 @@ def test_full_disk(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
             AotforgeError, match=r"No space left on device\nLikely cause: the disk is full"
         ) as caught:
             try_install(store, keys.roots[0], tmp_path, InstallRequest(packs=PACKS, prefix=folder / "prefix"))
-        assert caught.value.exit_code == 17
+        assert caught.value.exit_code == 3
         assert [path.name for path in folder.iterdir()] == [".prefix.lock"]
     finally:
         subprocess.run(["umount", str(folder)], check=True)
@@ -312,60 +296,16 @@ def test_into_a_pytorch(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> 
     done = install(store, index, request, MACHINE, downloads=tmp_path / "downloads", drop_in=drop_in)
     assert got == [("0.11.2b-r1", tmp_path / "torch/lib")] and done.place == tmp_path / "torch/lib"
     assert not list((tmp_path / "downloads").iterdir())
-    (tmp_path / "store/0.11.2b-r1/SHA256SUMS").write_text("")
+    for path in (tmp_path / "store/0.11.2b-r1").glob("*gfx908*"):
+        path.write_bytes(b"")
     with pytest.raises(TrustError):
         install(store, index, request, MACHINE, downloads=tmp_path / "downloads", drop_in=drop_in)
     assert len(got) == 1
 
 
-def test_killed_drop_ins(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """What they unpacked is removed by the next one; that of a running one is not, nor what has such a name by chance."""
-    index = trusted_index(store, keys.roots[0], tmp_path / "trust").index
-    request = InstallRequest(packs=PACKS, torch_lib=tmp_path / "torch/lib")
-    downloads = tmp_path / "downloads"
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/thesis").touch()
-
-    def unpacked() -> set[Path]:
-        return set(downloads.glob("unpacked-*"))
-
-    def run(drop_in: install_release.DropIn) -> None:
-        install(store, index, request, MACHINE, downloads=downloads, drop_in=drop_in)
-
-    def kill(prefix: Path, release: str, torch_lib: Path) -> None:
-        os.kill(os.getpid(), 9)
-
-    def use(prefix: Path, release: str, torch_lib: Path) -> None:
-        assert unpacked() == {prefix, *kept}
-        files = tree(prefix)
-        assert prefix.stat().st_mode & 0o777 == 0o700 and files
-        if len(seen) < 2:
-            seen.append(prefix)
-            kept.add(prefix)
-            run(use)
-            kept.remove(prefix)
-        assert tree(prefix) == files
-
-    child = os.fork()
-    if not child:
-        run(kill)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-    (left,) = unpacked()
-    assert tree(left)
-    kept = {downloads / f"unpacked-{name}" for name in ("abcdefg0", "abcdefg1", "mine")}
-    link, file, other_name = sorted(kept)
-    link.symlink_to(tmp_path / "docs")
-    file.touch()
-    other_name.mkdir()
-    seen: list[Path] = []
-    run(use)
-    assert unpacked() == kept and len(seen) == 2
-    assert (tmp_path / "docs/thesis").exists()
-
-
 def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    """At every file that is made: the prefix is absent or complete, and the next run completes it and removes partial files."""
+    """At every file that is made: the prefix is absent or complete, and the next run completes it and
+    removes partial files."""
     root = keys.roots[0]
     complete = expected(tmp_path / "r1", "rocm7.1", "gfx908")
     killed = 0
@@ -397,39 +337,3 @@ def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Pat
     assert tree(tmp_path / "prefix") == complete
     record = json.loads((tmp_path / "prefix/.aotforge-install.json").read_text())
     assert record["release"] == "0.11.2b-r1" and set(record["files"]) == set(complete)
-
-
-@root_only
-@pytest.mark.parametrize("user", [64042, 64043, 0])
-def test_a_prefix_of_a_team(tmp_path: Path, keys: KeySet, user: int) -> None:
-    """Below a folder as /usr/local/lib or /opt/sw: the one who installed it, a colleague or root repairs and removes it."""
-    store = DirectoryStore(tmp_path / "store")
-    publish(make_release(tmp_path / "r1"), store, keys)
-    place = Path(tempfile.mkdtemp(prefix="aotforge-test-", dir="/tmp"))
-    try:
-        shutil.copytree(tmp_path / "store", place / "store")
-        (place / "team").mkdir()
-        os.chown(place / "team", 0, 64050)
-        (place / "team").chmod(0o2775)
-        place.chmod(0o777)
-        store, prefix = DirectoryStore(place / "store"), place / "team" / "prefix"
-
-        def run(number: int) -> Installation:
-            request = InstallRequest(packs=PACKS, prefix=prefix)
-            return try_install(store, keys.roots[0], place / str(number), request)
-
-        def use() -> None:
-            assert not run(user).fresh
-            (prefix / "include/aotriton/config.h").unlink()
-            assert len(run(user).notes) == 1
-            assert not run(user).fresh
-            uninstall(prefix)
-
-        try_install(store, keys.roots[0], tmp_path)  # imports what others may not read in root's environment
-        as_user(lambda: run(64042), user=64042, group=64050, umask=0o002)
-        made = [path for path in (prefix, *prefix.rglob("*")) if not path.is_symlink()]
-        assert all(path.stat().st_gid == 64050 and path.stat().st_mode & 0o020 for path in made)
-        as_user(use, user=user, group=64050, umask=0o002)
-        assert {path.name for path in (place / "team").iterdir()} == {".prefix.lock"}
-    finally:
-        shutil.rmtree(place)

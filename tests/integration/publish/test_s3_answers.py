@@ -10,7 +10,7 @@ import pytest
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from tests.support.publishing import make_release, publish, released_names, try_install
-from tests.support.s3_stub import Answer, Fault, S3Stub, failure, tag
+from tests.support.s3_stub import Answer, Fault, S3Stub, failure
 
 MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -44,7 +44,8 @@ def test_the_stub_is_a_store(keys: KeySet, tmp_path: Path) -> None:
 
 
 def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, tmp_path: Path) -> None:
-    """The usual public bucket: objects may be read, not listed. The request for a newer root is answered with 403."""
+    """The usual public bucket: objects may be read, not listed. The request for a newer root is answered
+    with 403."""
     stub = S3Stub()
     publish(make_release(tmp_path / "r1"), stub.store(), keys)
     stub.missing_status = 403
@@ -83,17 +84,6 @@ def test_a_truncated_body_is_continued() -> None:
     assert b"".join(stub.store().read("a")) == data
     requests = [headers for operation, headers in stub.headers if operation == "GetObject"]
     assert [headers.get("range") for headers in requests] == [None, *["bytes=1000-"] * 2, "bytes=1500-"]
-
-
-def test_a_bucket_of_another_region() -> None:
-    """The answer names the region, and the request is repeated there."""
-    stub = S3Stub()
-    stub.objects["a"] = b"data"
-    stub.faults["GetObject"] = [lambda usual: (301, {"x-amz-bucket-region": "eu-west-1"}, b"")]
-    assert stub.store().load("a", limit=1000) == (b"data", tag(b"data"))
-    stub.faults["GetObject"] = [lambda usual: (301, {}, b"")]
-    stub.faults["HeadBucket"] = [lambda usual: (301, {"x-amz-bucket-region": "eu-west-1"}, b"")] * 2
-    assert stub.store().load("a", limit=1000) == (b"data", tag(b"data"))
 
 
 def test_a_body_that_is_always_truncated() -> None:

@@ -1,4 +1,5 @@
-"""Shared caches in folders, S3 and behind HTTP: planted faults are found, reported and repaired; only keys can write."""
+"""Shared caches in folders, S3 and behind HTTP: planted faults are found, reported and repaired; only keys
+can write."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from aotforge.publish.cache.session import (
     put_object,
 )
 from aotforge.publish.keys import KeySet, create_keys, load_keys, read_root
+from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 from tests.integration.publish.conftest import MakeStore
@@ -67,7 +69,7 @@ class Place:
         return self.scratch / "keys" / "roots" / "1.root.json"
 
     def places(self, **changes: object) -> CachePlaces:
-        return CachePlaces(**{"limit": 10**9, "environment": {}, **changes})  # type: ignore[arg-type]
+        return CachePlaces(**{"limit": 10**9, **changes})  # type: ignore[arg-type]
 
     def write(self, *numbers: int, limit: int = 10**9) -> None:
         """A trusted job that offers these objects."""
@@ -110,7 +112,7 @@ def writer(store: Store, keys: KeySet) -> SharedCache:
 def test_what_a_trusted_job_writes_others_read(place: Place) -> None:
     place.write(1, 2)
     assert place.read(1, 2, 3) == [content(1), content(2), None]
-    assert place.notes[-1] == "shared cache: 2 objects, 0.0 MB read"
+    assert place.notes[-1] == f"shared cache: 2 objects, 0.0 MB read from {place.store.url}"
 
 
 def test_over_http(place: Place) -> None:
@@ -222,19 +224,6 @@ def test_a_source_needs_a_root(place: Place) -> None:
         pass
 
 
-def test_keys_come_from_the_environment(place: Place) -> None:
-    environment = {"AOTFORGE_CACHE_ROOT": str(place.root)}
-    environment["AOTFORGE_CACHE_KEY_TARGETS"] = (place.scratch / "keys" / "targets-1.pem").read_text()
-    target = place.places(target=str(place.scratch / "store"), environment=environment)
-    with open_shared_cache(target, place.notes.append) as shared:
-        shared.offer(KIND, key(1), content(1))
-    assert place.read(1) == [content(1)]
-    # keys of releases are not taken
-    released = {name.replace("_CACHE", ""): value for name, value in environment.items()}
-    with pytest.raises(PublishError, match="no key to sign"):
-        place.places(target="x", environment=released).key_set()
-
-
 def test_an_interrupted_command_does_not_write_the_list(place: Place) -> None:
     target = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
     for error in (KeyboardInterrupt, ValueError):
@@ -261,10 +250,10 @@ class Hanging:
 def test_a_server_that_does_not_answer_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Hanging()
     monkeypatch.setattr(session, "open_reader", lambda address: server)
-    monkeypatch.setattr(session, "LIST_SECONDS", 0.05)
+    monkeypatch.setattr(reading, "METADATA_SECONDS", 0.05)
     with open_shared_cache(place.places(source="http://hanging", root=str(place.root)), place.notes.append):
         pass
-    assert "did not answer in time; it is not used" in place.notes[-1]
+    assert "was not complete after 0 s; it is not used" in place.notes[-1]
     server.released.set()
 
 
@@ -279,29 +268,6 @@ def test_objects_of_a_server_that_hangs_are_not_waited_for_one_by_one(
     assert [shared.load(KIND, key(number)) for number in range(50)] == [None] * 50
     assert len(notes) == 1 and "it is too slow: 0 bytes in 0 s; the rest is made here" in notes[0]
     server.released.set()
-
-
-class Slow:
-    """Sends every object, after time that only the reader's clock shows."""
-
-    url = "slow"
-
-    def __init__(self, seconds: float) -> None:
-        self.now, self._seconds = 0.0, seconds
-
-    def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        self.now += self._seconds
-        yield next(content(number) for number in range(200) if name == entry(number).name)
-
-
-@pytest.mark.parametrize(("seconds", "least", "most"), [(1.0, 20, 25), (0.05, 200, 200)])
-def test_the_time_to_wait_grows_with_what_arrives_only(seconds: float, least: int, most: int) -> None:
-    slow, notes = Slow(seconds), list[str]()
-    shared = SharedCache(notes.append, clock=lambda: slow.now)
-    shared.read_from(slow, entries(*range(200)))
-    sent = sum(shared.load(KIND, key(number)) is not None for number in range(200))
-    assert least <= sent <= most
-    assert any("too slow" in note for note in notes) == (sent < 200)
 
 
 class Failing:
@@ -363,7 +329,7 @@ def test_a_place_that_cannot_be_written_does_not_stop_the_command(place: Place) 
     shared.write_to(Full(place.scratch / "store"), load_keys(place.scratch / "keys", {}), 10**9, {})
     shared.offer(KIND, key(2), content(2))
     shared.finish()
-    assert "the disk is full; its list was not changed" in place.notes[-1]
+    assert "the disk is full; not everything was written there" in place.notes[-1]
     assert place.read(1, 2) == [content(1), None]
 
 

@@ -59,14 +59,6 @@ def test_an_index_a_byte_now_and_then(keys: KeySet, tmp_path: Path) -> None:
         refused(lambda: trusted_index(HttpReader(url), keys.roots[0], tmp_path), "was not complete after")
 
 
-@pytest.mark.usefixtures("short")
-def test_a_connection_that_breaks_after_each_byte(tmp_path: Path) -> None:
-    """Every byte is progress, which must not start the time anew."""
-    with slow_server(BODY.replace(b"200 OK", b"206 Partial Content"), b"x", cut=1) as url:
-        reader = HttpReader(url, sleep=lambda seconds: None)
-        refused(lambda: fetch_file(reader, "file", FILE, tmp_path), "was not complete after")
-
-
 def test_a_deadline_ends_what_is_waited_for() -> None:
     """The producing thread ends with the next item: also one that waits because nothing takes its items."""
     closed = threading.Event()
@@ -85,17 +77,6 @@ def test_a_deadline_ends_what_is_waited_for() -> None:
     assert closed.wait(300)
 
 
-def test_errors_of_the_thread_are_those_of_the_reader() -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise KeyError("no such item")
-
-    taken = within(300.0, items())
-    assert next(taken) == 1
-    with pytest.raises(KeyError, match="no such item"):
-        next(taken)
-
-
 @pytest.mark.parametrize(("limit", "complete"), [(100, True), (99, False), (1, False)])
 def test_a_download_has_a_limit_of_bytes(limit: int, complete: bool, tmp_path: Path) -> None:
     with slow_server(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 50, cut=2) as url:
@@ -106,30 +87,6 @@ def test_a_download_has_a_limit_of_bytes(limit: int, complete: bool, tmp_path: P
         assert next(received)[:1] == b"x"
         with pytest.raises(ConnectionError, match=f"it is longer than {limit} bytes"):
             list(received)
-
-
-def test_a_redirect_with_a_body_that_does_not_end() -> None:
-    """Its address is all that is needed; urllib reads its body into memory."""
-    listener, sent = socket.create_server(("127.0.0.1", 0)), 0
-
-    def serve() -> None:
-        nonlocal sent
-        for head in (b"302 Found\r\nLocation: /other", b"200 OK\r\nContent-Length: 0"):
-            connection, _ = listener.accept()
-            with connection, suppress(OSError):
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 " + head + b"\r\n\r\n")
-                for _ in range(64 if b"302" in head else 0):
-                    connection.sendall(bytes(1 << 20))
-                    sent += 1
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    reader = HttpReader(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    assert b"".join(reader.read("file")) == b""
-    thread.join()
-    listener.close()
-    assert sent < 32
 
 
 @pytest.mark.parametrize(
@@ -159,7 +116,8 @@ def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: b
 
 @pytest.mark.parametrize("behind_proxy", [True, False])
 def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) -> None:
-    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own headers are kept."""
+    """The proxy passes on a server's redirect, to an address that may have no proxy; the request's own
+    headers are kept."""
     heads: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
     here = f"127.0.0.1:{listener.getsockname()[1]}"

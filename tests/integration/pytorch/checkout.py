@@ -1,7 +1,9 @@
-"""PyTorch's own ROCm attention from a checkout, for the installed CPU wheel of the same version and virtual HIP.
+"""PyTorch's own ROCm attention from a checkout, for the installed CPU wheel of the same version and virtual
+HIP.
 
-Its files are copied to a temporary folder, rewritten by the checkout's hipify and compiled with the wheel's headers; nothing is written
-to the checkout. Files with kernels are reduced to the functions of attention (kept.py).
+Its files are copied to a temporary folder, rewritten by the checkout's hipify and compiled with the wheel's
+headers; nothing is written to the checkout. Files with kernels are reduced to the functions of attention
+(kept.py).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ sys.path.insert(0, sys.argv[1])
 from hipify import hipify_python
 tree = sys.argv[2]
 hipify_python.hipify(
-    project_directory=tree, output_directory=tree, includes=[tree + "/*"], out_of_place_only=False, hip_clang_launch=True,
+    project_directory=tree, output_directory=tree, includes=[tree + "/*"], out_of_place_only=False,
+        hip_clang_launch=True,
     is_pytorch_extension=False, show_detailed=False, show_progress=False,
 )
 """
@@ -50,7 +53,8 @@ _BACKWARD = (
 )
 _OF_KERNELS = ("Loops", "MemoryAccess", "PersistentSoftmax", "block_reduce")
 _GENERATED = {  # by CMake in a build of PyTorch; and handles of libraries that attention does not use
-    "c10/hip/impl/hip_cmake_macros.h": "#pragma once\n#define C10_HIP_BUILD_SHARED_LIBS\n#define C10_CUDA_BUILD_SHARED_LIBS\n",
+    "c10/hip/impl/hip_cmake_macros.h": "#pragma once\n#define C10_HIP_BUILD_SHARED_LIBS\n"
+    "#define C10_CUDA_BUILD_SHARED_LIBS\n",
     # attention.cu has them for kernels, which are not kept, and they need rocThrust
     **{f"ATen/native/hip/{name}.cuh": "#pragma once\n" for name in _OF_KERNELS},
     "ATen/hip/HIPConfig.h": "#pragma once\n#define AT_ROCM_ENABLED() 1\n"
@@ -110,7 +114,8 @@ class Build:
             "ROCM_VERSION=70100",
         )
         self._command = [
-            *find_compiler(os.environ), "-w", *(f"-I{path}" for path in places), *flags(), *(f"-D{name}" for name in defines),
+            *find_compiler(os.environ), "-w", *(f"-I{path}" for path in places), *flags(),
+                *(f"-D{name}" for name in defines),
         ]  # fmt: skip
 
     def library(self, objects: Objects, virtual: VirtualHip) -> Path:

@@ -1,8 +1,10 @@
-"""A process in which PyTorch's own attention functions of a checkout run on a virtual GPU: a JSON line per call.
+"""A process in which PyTorch's own attention functions of a checkout run on a virtual GPU: a JSON line per
+call.
 
 python tests/integration/pytorch/checkout_worker.py DEVICE PYTORCH MINOR [GROUP ...]
 
-The share is an error's part of the bound: six times that of math in the tensors' precision, four roundings, or 1e-5.
+The share is an error's part of the bound: six times that of math in the tensors' precision, four roundings,
+or 1e-5.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def windowed(rows: int, columns: int, left: int, right: int) -> Any:
 
 
 def share(found: Sequence[Any], compute: Callable[[Any], Sequence[Any]], dtype: Any) -> float:
-    """The largest part of the bound that an error takes; infinite where a result is not finite or HIP has an error."""
+    """The largest part of the bound that an error takes; infinite where a result is not finite or HIP has an
+    error."""
     worst = 0.0
     for one, exact, rough in zip(found, compute(torch.float64), compute(dtype), strict=True):
         got = (_DEVICE.download(one) if one.is_cuda else one).double()
@@ -95,10 +98,12 @@ def with_gradients(
 
 
 def dense(
-    backend: Any, dtype: Any, shape: tuple[int, int, int, int, int, int], *, is_causal: bool = False, p: float = 0.0,
+    backend: Any, dtype: Any, shape: tuple[int, int, int, int, int, int], *, is_causal: bool = False,
+        p: float = 0.0,
     bias: str = "", layout: str = "bshd", own_stream: bool = False,
 ) -> Check:  # fmt: skip
-    """`F.scaled_dot_product_attention` and autograd; the shape is batch, heads, heads of K, queries, keys, head_dim."""
+    """`F.scaled_dot_product_attention` and autograd; the shape is batch, heads, heads of K, queries, keys,
+    head_dim."""
 
     def run() -> float:
         batch, heads, heads_k, rows, columns, width = shape
@@ -305,7 +310,8 @@ def _packed(dtype: Any) -> Iterator[Named]:
 
 
 def gates() -> dict[str, Any]:
-    """What PyTorch's own gates answer, by dtype and head_dim: flash, memory-efficient, and the number of the back end chosen."""
+    """What PyTorch's own gates answer, by dtype and head_dim: flash, memory-efficient, and the number of the
+    back end chosen."""
     found: dict[str, Any] = {"check_gpu": _RUNTIME.check_gpu()}
     for dtype in (_HALF, _BFLOAT, _FLOAT):
         for width in (13, 40, 64, 256, 512):
@@ -322,7 +328,8 @@ def _write(line: dict[str, Any]) -> None:
 
 def main() -> None:
     wanted = sys.argv[4:]
-    # nested tensors choose in Python, where a CPU build answers that there is no GPU, and convert to a device by name
+    # nested tensors choose in Python, where a CPU build answers that there is no GPU, and convert to a device
+    # by name
     torch.cuda._lazy_init = lambda: None
     chosen = torch.backends.cuda
     served = _RUNTIME.check_gpu() == 0

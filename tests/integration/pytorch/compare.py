@@ -1,4 +1,5 @@
-"""PyTorch's criterion: the error of a result in terms of the error that PyTorch's math back end makes in the same precision."""
+"""PyTorch's criterion: the error of a result in terms of the error that PyTorch's math back end makes in the
+same precision."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _Tensors = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A result's largest error, the largest of the same computation by PyTorch in the same precision, and the most that is allowed."""
+    """A result's largest error, the largest of the same computation by PyTorch in the same precision, and the
+    most that is allowed."""
 
     name: str
     error: float
@@ -64,7 +66,8 @@ def _dense(case: Case, level: Level) -> Iterator[Measured]:
         out = efficient_attention(level, *ours, causal=case.causal, scale=scale, dropout=dropout)
         kept = dropout_mask(level, (*shape[:3], case.seqlen_k), dropout) if case.dropout_p else None
     options = {
-        "dropout_p": case.dropout_p, "is_causal": case.causal, "scale": scale, "enable_gqa": case.heads != case.heads_k,
+        "dropout_p": case.dropout_p, "is_causal": case.causal, "scale": scale,
+            "enable_gqa": case.heads != case.heads_k,
         "dropout_mask": kept if case.dropout_p else None,
     }  # fmt: skip
     if case.test == "inference":
@@ -104,7 +107,8 @@ def _compared(
 
 
 class _Block(torch.nn.Module):  # type: ignore[misc]
-    """Attention between projections, as test_varlen_attention.py has it: they are what errs in half precision."""
+    """Attention between projections, as test_varlen_attention.py has it: they are what errs in half
+    precision."""
 
     def __init__(self, case: Case, dtype: Any) -> None:
         super().__init__()

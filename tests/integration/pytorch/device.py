@@ -1,4 +1,5 @@
-"""PyTorch's tensors on a virtual device, and calls through PyTorch's own adapter with them (tests/fixtures/pytorch)."""
+"""PyTorch's tensors on a virtual device, and calls through PyTorch's own adapter with them
+(tests/fixtures/pytorch)."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _INTEGERS = (
 
 
 def load_libraries(hip: ctypes.CDLL, device: str, words: Sequence[str]) -> dict[str, Library]:
-    """The libraries that command-line words LEVEL=CALLS name, by level, after that of the device. Raises LibraryError where `check_gpu`
-    fails."""
+    """The libraries that command-line words LEVEL=CALLS name, by level, after that of the device. Raises
+    LibraryError where `check_gpu` fails."""
     ctypes.CDLL(device)
     libraries = {}
     for word in words:
@@ -35,7 +36,8 @@ class LibraryError(Exception):
 
 
 class Library:
-    """The library of one API level on the current device of the process's HIP; `name` is that of its operators."""
+    """The library of one API level on the current device of the process's HIP; `name` is that of its
+    operators."""
 
     def __init__(self, hip: ctypes.CDLL, name: str) -> None:
         self._hip, self._calls, self._device = hip, getattr(torch.ops, name), torch.ops.aotforge_device
@@ -54,10 +56,11 @@ class Library:
         dropout_p: float = 0.0,
         **numbers: float,
     ) -> None:
-        """`forward`, `backward` or `dropout_mask`: copies tensors to the device, calls, waits, and copies outputs back.
+        """`forward`, `backward` or `dropout_mask`: copies tensors to the device, calls, waits, and copies
+        outputs back.
 
-        An allocation has exactly the bytes of its tensor's storage, so that the virtual GPU notices accesses beside it. The backward
-        must acquire D and nothing else. Raises LibraryError.
+        An allocation has exactly the bytes of its tensor's storage, so that the virtual GPU notices accesses
+        beside it. The backward must acquire D and nothing else. Raises LibraryError.
         """
         assert numbers.keys() <= {*_INTEGERS}, numbers
         integers = {name: int(number) for name, number in numbers.items()}

@@ -1,6 +1,8 @@
-"""PyTorch's three ways to attention on ROCm as differentiable functions: flash, memory-efficient, and packed sequences.
+"""PyTorch's three ways to attention on ROCm as differentiable functions: flash, memory-efficient, and packed
+sequences.
 
-Each passes what PyTorch's own call site passes (mha_all_aot.hip, attention.cu, attention_backward.cu) at the library's API level.
+Each passes what PyTorch's own call site passes (mha_all_aot.hip, attention.cu, attention_backward.cu) at the
+library's API level.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class Level:
         return (TOP_LEFT, TOP_LEFT) if self.minor < 12 else (BOTTOM_RIGHT, BOTTOM_RIGHT)
 
     def rows(self, sequences: int, heads: int, tokens: int, longest: int, *, nested: bool) -> Any:
-        """Memory for the log-sum-exp of packed sequences; the memory-efficient path of nested tensors has a shape of its own."""
+        """Memory for the log-sum-exp of packed sequences; the memory-efficient path of nested tensors has a
+        shape of its own."""
         shape = (sequences * heads, longest) if nested or self.minor < 12 else (heads, tokens)
         return nothing_written(torch.empty(shape))
 
@@ -44,7 +47,8 @@ class Dropout:
     offset: int = 0
 
     def tensors(self) -> dict[str, Any]:
-        """Scalars in device memory. Without dropout PyTorch's own are not initialised: nothing may read them."""
+        """Scalars in device memory. Without dropout PyTorch's own are not initialised: nothing may read
+        them."""
         return {
             name: torch.tensor(number, dtype=torch.int64)
             for name, number in (("seed", self.seed), ("offset1", self.offset))
@@ -69,7 +73,8 @@ def flash_attention(
     scale: float | None = None,
     dropout: Dropout = NO_DROPOUT,
 ) -> tuple[Any, Any]:
-    """`_scaled_dot_product_flash_attention` and the operator around it that pads head_dim: output, and the mask that dropout kept."""
+    """`_scaled_dot_product_flash_attention` and the operator around it that pads head_dim: output, and the
+    mask that dropout kept."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     kept = [torch.tensor(True)]
     out = _Flash.apply(*(padded(x, 8) for x in (q, k, v)), level, causal, scale, dropout, kept)
@@ -127,7 +132,8 @@ def efficient_attention(
     scale: float | None = None,
     dropout: Dropout = NO_DROPOUT,
 ) -> Any:
-    """`_scaled_dot_product_efficient_attention`: the bias is expanded, and padded to 16 elements a row if it is not aligned."""
+    """`_scaled_dot_product_efficient_attention`: the bias is expanded, and padded to 16 elements a row if it
+    is not aligned."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     if bias is not None:
         wide = padded(bias, 16)
@@ -204,7 +210,8 @@ def packed_attention(
     used_keys: Any = None,
     nested: bool = False,
 ) -> Any:
-    """`torch.nn.attention.varlen.varlen_attn`: q, k and v are (tokens, heads, head_dim), `lengths` cumulative.
+    """`torch.nn.attention.varlen.varlen_attn`: q, k and v are (tokens, heads, head_dim), `lengths`
+    cumulative.
 
     `nested`: as `_efficient_attention_forward` is called for nested tensors.
     """

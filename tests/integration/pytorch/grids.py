@@ -1,7 +1,7 @@
 """The parameters of PyTorch's attention tests and the factors that they allow on ROCm.
 
-From test/test_transformers.py and test/test_varlen_attention.py of PyTorch 2.13. Heads are PyTorch's; a seeded sample keeps the calls
-that the virtual GPU executes in seconds.
+From test/test_transformers.py and test/test_varlen_attention.py of PyTorch 2.13. Heads are PyTorch's; a
+seeded sample keeps the calls that the virtual GPU executes in seconds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Case:
         return " ".join(f"{key}={value}" for key, value in asdict(self).items() if value != defaults[key])
 
     def allowed(self) -> Mapping[str, float]:
-        """Factors of a result's error in terms of the error of PyTorch's own computation in the same precision."""
+        """Factors of a result's error in terms of the error of PyTorch's own computation in the same
+        precision."""
         if self.test == "inference":
             return {"out": 5.0}
         if self.test in ("packed", "nested"):
@@ -106,12 +107,14 @@ def minor_of(level: str) -> int:
 def flash() -> Iterator[Case]:
     """test_flash_attention_vs_math_ref_grads."""
     for batch, n_q, n_k, dim, causal, p, dtype, scale, heads in itertools.product(
-        (1, 8), (4, 143, 2048), (4, 127, 579, 2048), (8, 203, 256), (True, False), (0.0, 0.22, 0.48), ("fp16", "bf16"),
+        (1, 8), (4, 143, 2048), (4, 127, 579, 2048), (8, 203, 256), (True, False), (0.0, 0.22, 0.48),
+            ("fp16", "bf16"),
         (None, "l1"), ((4, 4), (16, 8), (10, 2)),
     ):  # fmt: skip
         if not causal or n_q == n_k:
             yield Case(
-                test="flash", batch=batch, heads=heads[0], heads_k=heads[1], seqlen_q=n_q, seqlen_k=n_k, head_dim=dim,
+                test="flash", batch=batch, heads=heads[0], heads_k=heads[1], seqlen_q=n_q, seqlen_k=n_k,
+                    head_dim=dim,
                 causal=causal, dropout_p=p, dtype=dtype, scale=scale,
             )  # fmt: skip
 
@@ -120,12 +123,14 @@ def efficient(test: str) -> Iterator[Case]:
     """test_mem_efficient_attention_vs_math_ref_grads ("efficient") and the same with a mask ("mask")."""
     masked = test == "mask"
     for batch, n_q, n_k, dim, causal, p, dtype, scale in itertools.product(
-        (1, 8), (8, 312 if masked else 103, 1024, 2048), (8, 408 if masked else 103, 1024, 2048), (8, 16, 96, 128),
+        (1, 8), (8, 312 if masked else 103, 1024, 2048), (8, 408 if masked else 103, 1024, 2048),
+            (8, 16, 96, 128),
         (False,) if masked else (False, True), (0.0, 0.22), ("fp16", "bf16", "fp32"), (None, "l1"),
     ):  # fmt: skip
         if not p or n_q <= 1024:
             yield Case(
-                test=test, batch=batch, seqlen_q=n_q, seqlen_k=n_k, head_dim=dim, causal=causal, dropout_p=p, dtype=dtype,
+                test=test, batch=batch, seqlen_q=n_q, seqlen_k=n_k, head_dim=dim, causal=causal, dropout_p=p,
+                    dtype=dtype,
                 scale=scale,
             )  # fmt: skip
 
@@ -140,7 +145,8 @@ def packed() -> Iterator[Case]:
 
 
 def used_keys() -> Iterator[Case]:
-    """test_seqused_k_kv_cache: one query per sequence, and a cache of 128 rows that ends in NaN. Since level 0.12."""
+    """test_seqused_k_kv_cache: one query per sequence, and a cache of 128 rows that ends in NaN. Since level
+    0.12."""
     for dtype, lengths in itertools.product(
         ("fp16", "bf16"),
         ((32, 64, 96, 48), (1, 1, 1, 1), (128, 128, 128, 128), (1, 128, 1, 128), (127, 63, 33, 17)),
@@ -158,7 +164,8 @@ GRIDS = {
 
 
 def sample(test: str, count: int, most_work: int) -> list[Case]:
-    """A seeded sample of a grid in which every value of a parameter occurs, if a call with it is small enough; levels in turn."""
+    """A seeded sample of a grid in which every value of a parameter occurs, if a call with it is small
+    enough; levels in turn."""
     rng = random.Random(f"{SEED} {test}")
     small = [case for case in GRIDS[test] if case.work <= most_work]
     rng.shuffle(small)

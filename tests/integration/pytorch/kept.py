@@ -1,4 +1,5 @@
-"""Functions of a preprocessed source with those that they name, without the rest: a host compiler cannot read kernels and launches."""
+"""Functions of a preprocessed source with those that they name, without the rest: a host compiler cannot read
+kernels and launches."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _MARKER = re.compile(r"^#.*$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class _Chunk:
-    """A declaration; `name` is that of what has a body. The opening and the end of a namespace are chunks as well."""
+    """A declaration; `name` is that of what has a body. The opening and the end of a namespace are chunks as
+    well."""
 
     text: str
     name: str = ""
@@ -25,7 +27,8 @@ class _Chunk:
 
 
 def kept(preprocessed: str, source: str, names: Collection[str]) -> str:
-    """What a compiler's -E makes of `source`: all of its headers, and of its own text declarations and what `names` need.
+    """What a compiler's -E makes of `source`: all of its headers, and of its own text declarations and what
+    `names` need.
 
     Raises KeyError for a name that has no body there.
     """

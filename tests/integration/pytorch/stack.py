@@ -1,4 +1,5 @@
-"""What PyTorch's tests run against: a pack of the images that some cases need, the library of every level, a virtual GPU."""
+"""What PyTorch's tests run against: a pack of the images that some cases need, the library of every level, a
+virtual GPU."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def _only(plan: Plan, kept: Callable[[tuple[int, ...]], bool]) -> Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """The library of the device, those of calls by API level, and the environment of a process that uses them."""
+    """The library of the device, those of calls by API level, and the environment of a process that uses
+    them."""
 
     device: Path
     calls: Mapping[str, Path]
@@ -117,7 +119,8 @@ class Stack:
             tempfile.TemporaryFile("w+") as errors,  # a full pipe would stop the worker
             subprocess.Popen(
                 [*WORKER, str(self.device), *(f"{level}={path}" for level, path in self.calls.items())],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=dict(self.environment),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+                    env=dict(self.environment),
             ) as process,
         ):  # fmt: skip
             assert process.stdin and process.stdout
@@ -143,7 +146,8 @@ def make_stack(
     folder: Path,
     kernels: Path = ROOT / "kernels",
 ) -> Stack:
-    """Compile the plans' images, of an arch each, and the calls. `objects`: a build of the library with its levels."""
+    """Compile the plans' images, of an arch each, and the calls. `objects`: a build of the library with its
+    levels."""
     stack = stack_of(_compiled(plans, kernels), objects, levels, folder)
     return replace(stack, environment={**stack.environment, "AOTFORGE_PARTIAL_PACK": "1"})
 

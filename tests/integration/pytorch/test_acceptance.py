@@ -66,7 +66,8 @@ def calls(windows: Sequence[tuple[int, int] | None]) -> list[dict[str, object]]:
 
 
 def beyond(found: Iterable[dict[str, Any]]) -> list[tuple[Case, dict[str, Any]]]:
-    """Results whose error is above their limit, or NaN. Each case compares something: float16 is never exact here."""
+    """Results whose error is above their limit, or NaN. Each case compares something: float16 is never exact
+    here."""
     wrong = []
     for one in found:
         case = case_of(one["case"])
@@ -110,7 +111,8 @@ def test_packed_sequences_with_every_window(stack: Stack) -> None:
 
 @pytest.mark.slow
 def test_a_planted_fault_of_positions_changes_bits(tmp_path: Path) -> None:
-    """Starts rounded to the alignment of a tile: wrong where sequences are packed, right in planes of their own."""
+    """Starts rounded to the alignment of a tile: wrong where sequences are packed, right in planes of their
+    own."""
     pytest.importorskip("torch")
     kernels = tmp_path / "kernels"
     shutil.copytree(ROOT / "kernels", kernels)

@@ -1,7 +1,8 @@
-"""PyTorch's own ROCm attention as a client: files of a checkout run on a virtual MI100, and its gates, wrappers and autograd call the library.
+"""PyTorch's own ROCm attention as a client: files of a checkout run on a virtual MI100, and its gates,
+wrappers and autograd call the library.
 
-AOTFORGE_PYTORCH names a checkout of the release that is installed (its CPU wheel); submodules are not needed. Releases before 2.13 call
-API level 0.11, later ones 0.13.
+AOTFORGE_PYTORCH names a checkout of the release that is installed (its CPU wheel); submodules are not needed.
+Releases before 2.13 call API level 0.11, later ones 0.13.
 """
 
 from __future__ import annotations

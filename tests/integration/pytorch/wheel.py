@@ -1,4 +1,5 @@
-"""The installed PyTorch: its headers, which are those of a ROCm build as well, and libraries that are compiled with them."""
+"""The installed PyTorch: its headers, which are those of a ROCm build as well, and libraries that are
+compiled with them."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def compile_with_pytorch(sources: Sequence[Path], out: Path, more: Sequence[str]
         _object([*compiler, *flags(), "-Wall", "-Wextra", "-Werror", *options], path) for path in sources
     ]
     link = [
-        *compiler, "-shared", "-o", str(out), *map(str, objects), *(word for word in more if word not in options),
+        *compiler, "-shared", "-o", str(out), *map(str, objects),
+            *(word for word in more if word not in options),
         f"-L{libraries}", "-ltorch_cpu", "-ltorch", "-lc10", f"-Wl,-rpath,{libraries}", "-Wl,-z,defs",
     ]  # fmt: skip
     done = subprocess.run(link, capture_output=True, text=True, check=False)

@@ -1,7 +1,8 @@
-"""Variable length against dense calls of one sequence each, bit by bit: every word of API level 0.14, both orders of log-sum-exp.
+"""Variable length against dense calls of one sequence each, bit by bit: every word of API level 0.14, both
+orders of log-sum-exp.
 
-Rows that belong to no sequence are not numbers. A dense call has at least as many queries as select the image of the packed one; the
-further ones have no part in the results of the others, and no gradient.
+Rows that belong to no sequence are not numbers. A dense call has at least as many queries as select the image
+of the packed one; the further ones have no part in the results of the others, and no gradient.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _call(level: Level, made: Packed, word: int, window: tuple[int, int] | None)
 
 
 def _alone(level: Level, made: Packed, z: int, layout: int, window: tuple[int, int] | None) -> dict[str, Any]:
-    """Results of a dense call of one sequence, with the same order of log-sum-exp: another one takes another image."""
+    """Results of a dense call of one sequence, with the same order of log-sum-exp: another one takes another
+    image."""
     n_q, n_k = made.queries.lengths[z], made.keys.lengths[z]
     more = max(_MOST_FEW - n_q, 0)
     q, k, v, grad = (made.of(name, z).unsqueeze(0).contiguous() for name in ("Q", "K", "V", "DO"))

@@ -1,6 +1,8 @@
-"""A process in which PyTorch is the reference and the library under test: cases as JSON on standard input, results on standard output.
+"""A process in which PyTorch is the reference and the library under test: cases as JSON on standard input,
+results on standard output.
 
-A line with `word` is a call of variable length that is compared with dense ones (words.py), at the newest level.
+A line with `word` is a call of variable length that is compared with dense ones (words.py), at the newest
+level.
 
 python -m tests.integration.pytorch.worker DEVICE LEVEL=CALLS ... (libraries of tests/fixtures/pytorch)
 """

@@ -25,7 +25,7 @@ from aotforge.pack.reader import read_pack
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.assemble import assemble_release
 from aotforge.release.existing_release import find_release, inputs_digest
-from aotforge.release.model import PackInput, Release
+from aotforge.release.model import AssembledRelease, PackInput
 from tests.integration.release.real import unpack
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 
@@ -45,7 +45,9 @@ def runtime(tmp_path: Path) -> Path:
     return prefix(tmp_path / "prefix")
 
 
-def assemble(runtime: Path, output: Path, pack: PackInput = PACKED, inputs: str | None = None) -> Release:
+def assemble(
+    runtime: Path, output: Path, pack: PackInput = PACKED, inputs: str | None = None
+) -> AssembledRelease:
     digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch, licence=LICENCE)
     return assemble_release(
         MANIFEST,

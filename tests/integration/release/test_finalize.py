@@ -20,10 +20,10 @@ from cyclonedx.model.bom import Bom
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
+from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.assemble import assemble_release
-from aotforge.release.compare import compare_archives, compare_documents, compare_releases
+from aotforge.release.compare import compare_archives, compare_descriptions, compare_releases
 from aotforge.release.finalize import check_finalized_release, finalize_release
 from aotforge.release.model import (
     COVERAGE,
@@ -37,9 +37,9 @@ from aotforge.release.model import (
     BuildTools,
     Origin,
 )
-from aotforge.release.reader import read_release
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
-from aotforge.release.release_json import load_release_json
+from aotforge.release.release import Release
+from aotforge.release.release_json import ReleaseDescription
 from aotforge.release.signing import load_private_key, load_public_key, open_statement
 from tests.integration.release import standin
 
@@ -77,9 +77,10 @@ def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
 
 
 def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
-    names = check_finalized_release(done, key.public_key())
+    names = check_finalized_release(done, key.public_key()).sums
     assert {COVERAGE, RELEASE_JSON, SBOM, MANIFEST, TAR_SUMS} < set(names)
-    document = load_release_json(done)
+    document = json.loads(Release.open(done).description().encoded())
+    assert (done / RELEASE_JSON).read_bytes() == Release.open(done).description().encoded()
     images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
     assert images == {image.digest for image in standin.IMAGES}
     jobs = [job for pack in document["packs"] for image in pack["images"] for job in image["jobs"]]
@@ -106,7 +107,7 @@ def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
 def test_the_coverage_is_that_of_the_packs(done: Path) -> None:
     """Sizes and images of every pack, a row per kernel, and no time."""
     text = (done / COVERAGE).read_text()
-    packs = [open_files(one.pack) for one in read_release(done)]
+    packs = [open_files(one.pack) for one in Release.open(done).packs()]
     assert packs and f"# Coverage of release {ORIGIN.release}\n" in text
     for pack in packs:
         size = sum(source.size for source in pack.sources.values())
@@ -223,10 +224,9 @@ def test_an_added_file_and_mixed_releases(
 
 
 def test_record(done: Path, tmp_path: Path) -> None:
-    manifest = json.loads((done / MANIFEST).read_bytes())
     lines = (done / TAR_SUMS).read_text().splitlines()
     tars = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    record = make_record(ORIGIN, manifest=manifest, tars=tars)
+    record = make_record(ORIGIN, contents=Release.open(done).contents, tars=tars)
     path = save_record(tmp_path, record)
     assert save_record(tmp_path, record) == path
     assert load_record(tmp_path, record.release) == record
@@ -290,48 +290,28 @@ def test_releases_are_compared_by_their_files(done: Path, tmp_path: Path) -> Non
         compare_releases(done, other)
 
 
-def test_a_description_is_not_believed(done: Path, tmp_path: Path) -> None:
-    """Of releases of two names no file has the same name; the digest of a tar, and a size, are what its author states."""
-    other = copied(done, tmp_path / "a", lambda data: data[:-1])
-    document, sums = load_release_json(other), read_sums(other / SUMS)
-    for row in document["files"]:
-        row["sha256"] = sums[row["name"]]
-    (other / RELEASE_JSON).unlink()
-    (other / RELEASE_JSON).write_text(json.dumps(document))
-    (other / SUMS).write_bytes(sums_bytes(sums | {RELEASE_JSON: sha256_file(other / RELEASE_JSON)}))
-    (found,) = compare_releases(done, other)
-    assert (
-        found.kind == "file"
-        and "-images-" in found.name
-        and found.after.endswith(sums[found.name.replace("<release>", document["release"])])
-    )
-    assert check_finalized_release(other, None)
-
-
 def test_a_release_whose_description_is_of_others_is_not_verified(done: Path, tmp_path: Path) -> None:
     other = copied(done, tmp_path / "a", lambda data: data[:-1])
     with pytest.raises(ReleaseError, match="describes other files"):
         check_finalized_release(other, None)
-    candidate = open_candidate(other, tmp_path / "work")
-    (found,) = (
-        one for one in check_folder(candidate, ("7.2",)) if one.what == "release.json describes these files"
-    )
+    found = check_folder(open_candidate(other, tmp_path / "work"), ("7.2",))[0]
     assert found.status == "failed" and "describes other files" in found.evidence
 
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
-    one = load_release_json(done)
-    assert compare_documents(one, one) == ()
-    two = json.loads(json.dumps(one))
+    one = Release.open(done).description()
+    assert compare_descriptions(one, one) == ()
+    two = json.loads(one.encoded())
     image = two["packs"][0]["images"][0]
     image["digest"] = "f" * 64
     image["resources"]["registers"] += 1
     image["verdict"]["outcome"] = "failed"
     lost = two["packs"][0]["images"].pop()
     two["toolchain"]["triton_version"] = "9"
-    kinds = {difference.kind for difference in compare_documents(one, two)}
+    changed = compare_descriptions(one, ReleaseDescription.model_validate_json(json.dumps(two)))
+    kinds = {difference.kind for difference in changed}
     assert kinds == {"toolchain", "pack", "image", "resource", "verdict"}
-    named = [difference.name for difference in compare_documents(one, two) if not difference.after]
+    named = [difference.name for difference in changed if not difference.after]
     assert set(named) == {job["label"] for job in lost["jobs"]}
     archive = next(path for path in done.iterdir() if "images" in path.name)
     assert compare_releases(done, done) == ()

@@ -13,7 +13,7 @@ import pytest
 
 from aotforge.errors import OutputError, VerifyError
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import ImageRecord, PackInput, Release
+from aotforge.release.model import AssembledRelease, ImageRecord, PackInput
 from aotforge.verify.verdict import OutputStats, Verdict
 from tests.integration.release.standin import LICENCE, MANIFEST, packed, prefix
 
@@ -28,7 +28,7 @@ def runtime(tmp_path: Path) -> Path:
 
 def assemble(
     runtime: Path, output: Path, pack: PackInput = PACKED, *, inputs: str = "1", unverified: bool = False
-) -> Release:
+) -> AssembledRelease:
     return assemble_release(
         MANIFEST, [pack], runtime, output=output, licence=LICENCE, epoch=MANIFEST.epoch, inputs=inputs, unverified=unverified
     )  # fmt: skip
@@ -50,7 +50,7 @@ def unexecuted(record: ImageRecord) -> ImageRecord:
 UNVERIFIED = replace(PACKED, records=tuple(map(unexecuted, PACKED.records)))
 
 
-def manifest_of(release: Release) -> dict[str, Any]:
+def manifest_of(release: AssembledRelease) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((release.folder / "MANIFEST.json").read_bytes())
     return found
 
@@ -74,7 +74,7 @@ def test_an_image_without_a_passed_verdict_is_refused(
     old = content(assemble(runtime, tmp_path / "dist").folder)
     with pytest.raises(VerifyError) as caught:
         assemble(runtime, tmp_path / "dist", with_first(found), inputs="2")
-    assert caught.value.exit_code == 27
+    assert caught.value.exit_code == 1
     assert f"{FIRST.label}: {reason}" in caught.value.what
     assert f"1 of {len(PACKED.records)} images" in caught.value.what
     assert "--no-verify" in caught.value.hint

@@ -67,7 +67,7 @@ class Route:
 def environment(**extra: str) -> dict[str, str]:
     """The caller's, without settings of ours, with the one download of a build at hand."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AOTFORGE_", "AOTRITON_", "CMAKE_"))}
-    return kept | {"AOTFORGE_ZSTD_SOURCE": str(zstd_archive())} | extra
+    return kept | {"AOTFORGE_SOURCES": str(zstd_archive().parent)} | extra
 
 
 def zstd_archive() -> Path:

@@ -85,7 +85,7 @@ COMPILERS = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1")
 
 
 def test_without_an_archive_and_a_network_the_message_names_the_file(route: Make) -> None:
-    made = route(AOTFORGE_ZSTD_SOURCE="")
+    made = route(AOTFORGE_SOURCES="")
     offline = ["-DAOTFORGE_ZSTD_URL=file:///nowhere/zstandard.tar.gz", "-DAOTFORGE_PYTHON=/nowhere/python3"]
     done = made.configure(*PYTORCH, *COMPILERS, *offline, check=False)
     assert done.returncode != 0
@@ -100,8 +100,8 @@ def test_without_an_archive_and_a_network_the_message_names_the_file(route: Make
 
 def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make, tmp_path: Path) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(b"not it")
-    good = route().environment["AOTFORGE_ZSTD_SOURCE"]
-    made = route(AOTFORGE_ZSTD_SOURCE="")
+    (good,) = Path(route().environment["AOTFORGE_SOURCES"]).glob("zstandard-*.tar.gz")
+    made = route(AOTFORGE_SOURCES="")
     python = "-DAOTFORGE_PYTHON=/nowhere/python3"
     done = made.configure(
         *PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={(tmp_path / 'bad.tar.gz').as_uri()}", check=False
@@ -134,7 +134,7 @@ def test_servers_and_indexes_that_send_without_end_are_bounded(route: Make, tmp_
     python = tmp_path / "python3"
     python.write_text(f'#!/bin/sh\n{{ ulimit -f; ulimit -v; }} >> "{tmp_path}/limits"\nexit 1\n')
     python.chmod(0o755)
-    made = route(AOTFORGE_ZSTD_SOURCE="")
+    made = route(AOTFORGE_SOURCES="")
     url = f"-DAOTFORGE_ZSTD_URL={endless.as_uri()}"
     done = made.configure(*PYTORCH, *COMPILERS, f"-DAOTFORGE_PYTHON={python}", url, check=False)
     assert "it sends more than 64 MiB" in made.output(done)

@@ -111,7 +111,7 @@ def _run(arguments: list[str], folder: Path, **environment: str) -> subprocess.C
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_a_script_with_autotuning_descriptors_assertions_and_bad_input(threads: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = _run(["script.py", "--size", "7"], tmp_path, AOTFORGE_CPU_THREADS=threads)
+    done = _run(["script.py", "--size", "7"], tmp_path, OMP_NUM_THREADS=threads)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "milliseconds True"

@@ -1,4 +1,5 @@
-"""Each condition of the verifier, by an image that meets all others: removing one condition turns exactly its test red."""
+"""Each condition of the verifier, by an image that meets all others: removing one condition turns exactly its
+test red."""
 
 from __future__ import annotations
 
@@ -30,12 +31,16 @@ PLANTS = {
     "scaled": "tl.store(out + start + lane, (left + right) * 1.01, mask=mask)",
     "coarse": "tl.store(out + start + lane, (left + right) * 1.004, mask=mask)",
     "shifted": f"tl.store(out + start + lane, left + right + {_LAST}, mask=mask)",
-    "after": "tl.store(out + start + lane, left + right, mask=mask)\n    tl.store(out + n + lane, left, mask=lane < 1)",
-    "before": "tl.store(out + start + lane, left + right, mask=mask)\n    tl.store(out - 1 - lane, left, mask=lane < 1)",
-    "input": "tl.store(out + start + lane, left + right, mask=mask)\n    tl.store(x + start + lane, left, mask=mask)",
+    "after": "tl.store(out + start + lane, left + right, mask=mask)\n"
+    "    tl.store(out + n + lane, left, mask=lane < 1)",
+    "before": "tl.store(out + start + lane, left + right, mask=mask)\n"
+    "    tl.store(out - 1 - lane, left, mask=lane < 1)",
+    "input": "tl.store(out + start + lane, left + right, mask=mask)\n"
+    "    tl.store(x + start + lane, left, mask=mask)",
     "zeros": "tl.store(out + start + lane, left + right, mask=mask & (left + right != 0))",
     "shared": "total = tl.sum(left) * 0\n    tl.store(out + start + lane, left + right + total, mask=mask)",
-    "endless": "i = n\n    while i != 0:\n        i = i | 1\n    tl.store(out + start + lane, left + right + i, mask=mask)",
+    "endless": "i = n\n    while i != 0:\n        i = i | 1\n"
+    "    tl.store(out + start + lane, left + right + i, mask=mask)",
 }
 """The end of the kernel by family."""
 
@@ -65,7 +70,8 @@ def make():
         inputs=inputs,
         outputs={"out": out},
         expected=lambda: {"out": Expected(
-            bounded=Bounded(value=exact, error=bound * np.abs(exact) + 1e-30), same_precision=[same], dtype="fp32",
+            bounded=Bounded(value=exact, error=bound * np.abs(exact) + 1e-30), same_precision=[same],
+                dtype="fp32",
         )},
     )
 
@@ -101,7 +107,8 @@ def tasks(root: Path) -> dict[str, ImageTask]:
     with Cache(CACHE) as cache:
         images = dict(
             compile_plan(
-                plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()
+                plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2,
+                    limits=WorkerLimits()
             ).items()
         )  # fmt: skip
     return {task.folder: task for task in image_tasks(plan, images, root)}

@@ -1,4 +1,5 @@
-"""Hazards of gfx11: an image compiled without its cure fails verification, the image of the plan passes and computes the same."""
+"""Hazards of gfx11: an image compiled without its cure fails verification, the image of the plan passes and
+computes the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Families whose kernels print and assert: texts and failed assertions are part of the verdict, and releases refuse such images."""
+"""Families whose kernels print and assert: texts and failed assertions are part of the verdict, and releases
+refuse such images."""
 
 from __future__ import annotations
 
@@ -64,7 +65,10 @@ def test_texts_are_part_of_the_verdict_with_program_and_lane(root: Path) -> None
     report, _, images = verified(root)
     assert report.counts == {"passed": 2}
     verdict = report.verdicts[0]
-    pattern = r"(.+): program \((\d+), 0, 0\), wave (\d), lane (\d+): pid \(\2, 0, 0\) idx \( *(\d+)\) sum of two: (-?[\d.]+|nan|-nan)"
+    pattern = (
+        r"(.+): program \((\d+), 0, 0\), wave (\d), lane (\d+): pid \(\2, 0, 0\) idx \( *(\d+)\) "
+        r"sum of two: (-?[\d.]+|nan|-nan)"
+    )
     found = [re.fullmatch(pattern, text) for text in verdict.printed]
     assert len(found) == 64 and all(found)
     first = found[0]

@@ -14,7 +14,6 @@ from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.plan.model import CompileJob, with_line_info
-from aotforge.plan.planner import plan_project
 from aotforge.verify.verify_plan import source_map
 from tests.integration.vgpu.emulator.attention_images import Images
 from tests.support.families import (
@@ -23,6 +22,7 @@ from tests.support.families import (
     PROJECT,
     architectures,
     plan_of,
+    plan_project,
     write_family,
 )
 from tests.support.runtime import CACHE

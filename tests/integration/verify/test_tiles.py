@@ -1,8 +1,10 @@
-"""What real images computed, with one tile scaled by 1.01 or left unwritten: every output, every type, every place must fail.
+"""What real images computed, with one tile scaled by 1.01 or left unwritten: every output, every type, every
+place must fail.
 
-Scaled tiles that cannot be distinguished from correct ones are left out here by the rule of `indistinguishable`: those whose elements
-the fault leaves as they are (zeros, infinities, nothing at all); those that are nothing but the rounding of sums that cancel; and a
-few bfloat16 numbers at a ragged edge that hang on a single rounding, which may be 0.4 % off themselves.
+Scaled tiles that cannot be distinguished from correct ones are left out here by the rule of
+`indistinguishable`: those whose elements the fault leaves as they are (zeros, infinities, nothing at all);
+those that are nothing but the rounding of sums that cancel; and a few bfloat16 numbers at a ragged edge that
+hang on a single rounding, which may be 0.4 % off themselves.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ def results(label: str) -> list[Result]:
             expected = {name: one for name, one in invocation.expected().items() if isinstance(one, Expected)}
             found += [
                 Result(
-                    case=case.name, output=name, expected=expected[name], actual=tensor.values(), unwritten=before[name]
+                    case=case.name, output=name, expected=expected[name], actual=tensor.values(),
+                        unwritten=before[name]
                 )
                 for name, tensor in invocation.outputs.items() if tensor.values().size
             ]  # fmt: skip
@@ -92,7 +95,8 @@ def results(label: str) -> list[Result]:
 
 
 def place(result: Result, batch_head: int, row: int, column: int, rows: int, columns: int) -> Place:
-    """A tile on the kernel's grid of tiles, cut off at the tensor's edge: outer axes, row, column, rows, columns."""
+    """A tile on the kernel's grid of tiles, cut off at the tensor's edge: outer axes, row, column, rows,
+    columns."""
     *outer, height, width = np.atleast_2d(result.actual).shape
     columns = min(columns, width)
     down, across = -(-height // rows), -(-width // columns)
@@ -123,8 +127,9 @@ def unwritten(result: Result, at: Place) -> Float:
 
 
 def indistinguishable(result: Result, at: Place) -> bool:
-    """No rule can distinguish this tile times 1.01 from a correct one: nothing in it changes, or rounding alone scales it as much as is allowed,
-    or what rounding did and what storing does to so few elements hides half of the one percent.
+    """No rule can distinguish this tile times 1.01 from a correct one: nothing in it changes, or rounding
+    alone scales it as much as is allowed, or what rounding did and what storing does to so few elements hides
+    half of the one percent.
     """
     value = result.expected.bounded.value[of(result, at)]
     usable = np.isfinite(value) & (value != 0)
@@ -175,7 +180,8 @@ def label(kernel: str, dtype: DType, head_dim: int = 32, causal: bool = False, s
 SAMPLE = [f"add.add:gfx908:dtype={dtype}:0" for dtype in ("fp16", "bf16", "fp32")] + [
     label(kernel, dtype, causal=causal)
     for kernel, causal in (
-        ("attn_fwd", False), ("attn_fwd", True), ("bwd_preprocess", False), ("bwd_dk_dv", True), ("bwd_dq", True),
+        ("attn_fwd", False), ("attn_fwd", True), ("bwd_preprocess", False), ("bwd_dk_dv", True),
+            ("bwd_dq", True),
     )
     for dtype in ("fp16", "bf16")
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Images with tensors of every element type, executed and compared: sound ones pass, a wrong element of each fails."""
+"""Images with tensors of every element type, executed and compared: sound ones pass, a wrong element of each
+fails."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ def test_every_type_is_verified() -> None:
 
 def test_one_wrong_element_fails_in_every_type(planted: Path) -> None:
     source = planted / "types" / "twice.py"
-    wrong = "tl.store(out + at, tl.where(at == 99, tl.load(x + at - 1, mask=(at == 99) & (at < n)), double).to(out.dtype.element_ty), mask=at < n)"
+    wrong = (
+        "tl.store(out + at, tl.where(at == 99, tl.load(x + at - 1, mask=(at == 99) & (at < n)), "
+        "double).to(out.dtype.element_ty), mask=at < n)"
+    )
     text = source.read_text()
     plain = "tl.store(out + at, double.to(out.dtype.element_ty), mask=at < n)"
     assert plain in text

@@ -1,4 +1,5 @@
-"""Real images checked: correct ones pass; planted faults, crashed and hanging processes are reported; passed images are not run again."""
+"""Real images checked: correct ones pass; planted faults, crashed and hanging processes are reported; passed
+images are not run again."""
 
 from __future__ import annotations
 
@@ -247,7 +248,8 @@ def _altered(case, keys):
 
 
 def test_a_fault_is_not_forgiven_when_it_does_not_come_again(root: Path, cache: Path) -> None:
-    """The second execution is for source lines only. Here memory is too short in the first one, by the family's own doing."""
+    """The second execution is for source lines only. Here memory is too short in the first one, by the
+    family's own doing."""
     built = compiled(root, cache, lambda label: label.endswith("fp32:0"))
     once = cache.parent / "once"
     altered(

@@ -19,9 +19,8 @@ from tests.support.families import PROJECT
 ROW = """\
   gfx1159:
     extends: gfx1150
-    elf_flags: 0x7f
     pack: amd-gfx1159
-    device: {product: AMD Radeon 999M, compute_units: 4, memory_gib: 16, clock_mhz: 2000, memory_gb_per_s: 100}
+    device: {product: AMD Radeon 999M, compute_units: 4, memory_gib: 4, clock_mhz: 2000, memory_gb_per_s: 100}
 """
 PROGRAM = """
 import json, struct
@@ -30,11 +29,12 @@ from pathlib import Path
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.devtools.cost.rates import model_of
 from vgpu.code_object import CodeObjectError
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
-from aotforge.targets.amd.backend import elf_flags
+from vgpu.emulator.targets import emulated_target
 
-plan = plan_project(Path.cwd(), archs=["gfx1159"], profile="quick")
-relative = plan_project(Path.cwd(), archs=["gfx1150"], profile="quick")
+plan = plan_project(Checkout(Path.cwd()), archs=["gfx1159"], profile="quick")
+relative = plan_project(Checkout(Path.cwd()), archs=["gfx1150"], profile="quick")
 jobs = {job.label.replace("gfx1159", "gfx1150"): job for job in plan.jobs}
 fields = ("cures", "constants", "options", "signature", "aliases")
 print(json.dumps({
@@ -42,11 +42,13 @@ print(json.dumps({
     "pack": plan.pack,
     "jobs": len(plan.jobs),
     "same": all(
-        str(getattr(jobs[job.label], name)) == str(getattr(job, name)) for job in relative.jobs for name in fields
+        str(getattr(jobs[job.label], name)) == str(getattr(job, name))
+        for job in relative.jobs
+        for name in fields
     ),
     "other keys": not {job.key for job in plan.jobs} & {job.key for job in relative.jobs},
     "cures": sorted({cure for job in plan.jobs for cure in job.cures}),
-    "flags": elf_flags()["gfx1159"],
+    "lanes": emulated_target("gfx1159").lanes,
     "cost": [model_of("gfx1159").units, model_of("gfx1159").clock_mhz, model_of("gfx1159").matrix_latency],
 }))
 """
@@ -58,7 +60,7 @@ def checkout(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("aotforge", "vgpu", "ttcpu", "kernels", "manifests", "requirements"):
         if (PROJECT / name).is_dir():
-            shutil.copytree(PROJECT / name, tmp_path / name, ignore=ignored)
+            shutil.copytree(PROJECT / name, tmp_path / name, ignore=ignored, symlinks=True)
     manifest = tmp_path / "manifests" / "architectures.yaml"
     manifest.write_text(manifest.read_text().replace("compile_aliases:\n", f"{ROW}compile_aliases:\n", 1))
     return tmp_path
@@ -76,7 +78,7 @@ def test_a_variant_of_a_generation_is_planned_loaded_and_estimated(checkout: Pat
         "same": True,
         "other keys": True,
         "cures": ["dual-issue-after-dpp", "dual-issue-parity"],
-        "flags": 0x7F,
+        "lanes": 32,
         "cost": [4, 2000, 4],
     }
 
@@ -87,14 +89,18 @@ def test_a_row_takes_the_fields_of_another() -> None:
     assert known.lineage("gfx950") == ("gfx950", "gfx942", "gfx90a")
     assert gfx950.vgprs == gfx942.vgprs and gfx950.lds_bytes > gfx942.lds_bytes
     assert gfx950.cost and gfx942.cost and gfx950.cost.vector == gfx942.cost.vector
-    assert gfx950.elf_flags != gfx942.elf_flags and not set(gfx950.products) & set(gfx942.products)
+    assert not set(gfx950.products) & set(gfx942.products)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("extends: gfx90a", "extends: gfx950", "gfx942 extends gfx950, which is not a row above it"),
-        ("    elf_flags: 0x54c\n", "", "amd.gfx942.elf_flags: required key is missing"),
+        (
+            "    device: {product: AMD Radeon RX 7800 XT, compute_units: 30, memory_gib: 16}\n",
+            "",
+            "amd.gfx1101.device: required key is missing",
+        ),
     ],
 )
 def test_rows_that_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from aotforge.base import architectures, manifest_reader
-from aotforge.base.architectures import find_arch, load_architectures, parse_archs, simplified
-from aotforge.base.yaml_reader import Document, read_yaml
+from aotforge.base.architectures import find_arch, load_architectures, parse_archs
+from aotforge.base.manifest_reader import Document, read_yaml
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
 from aotforge.pipeline.images import by_pack
-from aotforge.plan.planner import plan_project
-from tests.support.families import PROJECT
+from tests.support.families import PROJECT, plan_project
+from vgpu.emulator.targets import simplified
 
 ARCHS = load_architectures(PROJECT / "manifests")
 
@@ -133,7 +133,7 @@ def test_the_manifest_is_parsed_once_until_it_changes(tmp_path: Path, parsed: li
 
 
 def test_the_plans_of_a_build_parse_the_manifest_once(parsed: list[Path]) -> None:
-    groups = by_pack(PROJECT, ["gfx908", "gfx90a"])
+    groups = by_pack(ARCHS, ["gfx908", "gfx90a"])
     plans = [plan_project(PROJECT, archs=group, profile="quick") for group in groups]
     assert [plan.pack for plan in plans] == ["amd-gfx908", "amd-gfx90a"]
     assert parsed.count(PROJECT / "manifests" / "architectures.yaml") == 1

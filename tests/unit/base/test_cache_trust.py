@@ -1,4 +1,5 @@
-"""Caches of other users, and caches that every user can write: one warning line, or an error with AOTFORGE_STRICT."""
+"""Caches of other users, and caches that every user can write: one warning line, or an error with
+AOTFORGE_STRICT."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.cache_trust import check_cache_name
-from aotforge.cli.command import cache_folder, named_cache
+from aotforge.cli.values import cache_folder, named_cache
 from aotforge.errors import CacheError
 from vgpu.cache import cache_fault, check_cache
 

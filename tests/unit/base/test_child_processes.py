@@ -28,12 +28,10 @@ SECRETS = (
 )  # fmt: skip
 _STARTERS = {
     "aotforge/base/child_processes.py": "starts every child",
-    "aotforge/sandbox/executors/agent.py": "starts a step inside its sandbox, with the step's own environment",
-    "aotforge/cli/developer.py": "becomes the Python of `./dev python`, which is the user's own command",
     "aotforge/compile/worker.py": "forks a compile worker for each job, with the worker's environment",
     "ttcpu/launch.py": "forks to repeat a launch that may fault, with the program's environment",
     "vgpu/native_code.py": "runs compilers, with a fixed environment",
-    "aotforge/verify/native/child.py": "forks for each launch of an image, with the environment of its worker",
+    "aotforge/verify/native/child.py": "forks for each launch, with the environment of its worker",
 }
 """The only modules that may start processes themselves, and why."""
 

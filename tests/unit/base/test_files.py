@@ -6,9 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,8 +24,6 @@ from aotforge.base.files import (
 from aotforge.errors import OutputBusyError, OutputError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.zip_archive import write_zip
-from aotforge.sandbox.rootfs.cache_files import file_lock, staged_file
-from tests.support.other_user import USER
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -59,52 +55,17 @@ def test_modes_are_those_of_the_umask(tmp_path: Path, mask: int) -> None:
             write_atomic(tmp_path / "folder" / "file", data)
         with output_lock(tmp_path / "output"), staged_folder(tmp_path / "output") as staged:
             (staged / "staged file").write_bytes(b"")
-        with waiting_lock(tmp_path / "waited"), file_lock(tmp_path / "locks" / "root"):
+        with waiting_lock(tmp_path / "waited"):
             write_zip(tmp_path / "zip", {"a": b""}, epoch=0)
             write_tar_gz(tmp_path / "tar", {"a": Member(content=b"")}, epoch=0)
-        with staged_file(tmp_path / "read-only"):
-            pass
     found = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    assert {path.name for path in found if path.is_dir()} == {"folder", "output", "locks"}
+    assert {path.name for path in found if path.is_dir()} == {"folder", "output"}
     assert {path.name for path in found if not path.is_dir()} == {
-        *("file", "staged file", ".output.lock", ".waited.lock", "root", "zip", "tar", "read-only")
+        *("file", "staged file", ".output.lock", ".waited.lock", "zip", "tar")
     }
     for path, mode in found.items():
-        full = 0o777 if path.is_dir() else 0o444 if path.name == "read-only" else 0o666
+        full = 0o777 if path.is_dir() else 0o666
         assert mode == full & ~mask, path
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
-def test_two_users_of_a_group_write_one_output() -> None:
-    with tempfile.TemporaryDirectory(prefix="aotforge-test-", dir="/tmp") as name, umask(0o002):
-        folder = Path(name)
-        os.chown(folder, 0, USER)
-        folder.chmod(0o2775)
-        for user in (USER, USER + 1, USER):
-            assert in_child(lambda: write_locked(folder / "output"), user) == 0
-        assert tree(folder) == {".output.lock": b"", "output/file": b"x"}
-        assert (folder / "output").stat().st_gid == USER
-
-
-def write_locked(path: Path) -> None:
-    with output_lock(path), staged_folder(path) as staged:
-        (staged / "file").write_bytes(b"x")
-
-
-def in_child(act: Callable[[], None], user: int) -> int:
-    """Exit status of a process of `user` in the group USER."""
-    child = os.fork()
-    if not child:
-        try:
-            os.setgroups([])
-            os.setresgid(USER, USER, USER)
-            os.setresuid(user, user, user)
-            act()
-        except BaseException:  # noqa: BLE001 - a child of pytest must not return
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_file_is_private_by_its_mode_and_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,12 +105,6 @@ def killed_writer(path: Path, place: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
 
 
-def test_a_killed_writer_leaves_nothing_behind(tmp_path: Path) -> None:
-    killed_writer(tmp_path / "f", "os.fsync")
-    killed_writer(tmp_path / "f", "os.link")
-    assert tree(tmp_path) == {}
-
-
 @pytest.mark.parametrize("place", ["os.fsync", "Path.replace"])
 def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path: Path, place: str) -> None:
     path = tmp_path / "f"
@@ -170,22 +125,6 @@ def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path: Path, plac
     }
     os.close(running)
     assert path.read_bytes() == b"next"
-
-
-def test_files_are_written_where_none_can_be_without_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = os.open
-
-    def refuse(path: str, flags: int, *rest: int, **named: int) -> int:
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        return opened(path, flags, *rest, **named)
-
-    monkeypatch.setattr(os, "open", refuse)
-    write_atomic(tmp_path / "f", b"one")
-    write_atomic(tmp_path / "f", b"two")
-    assert tree(tmp_path) == {"f": b"two"}
 
 
 def test_a_full_disk_names_the_file_that_is_written(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_complaints_are_precise(tmp_path: Path, old: str, new: str, message: str
     assert caught.value.what.startswith(f"{tmp_path / 'architectures.yaml'}:{line}: ")
     assert message in caught.value.what
     assert nearest in str(caught.value)
-    assert caught.value.exit_code == 12
+    assert caught.value.exit_code == 4
 
 
 def test_a_missing_key_points_at_its_mapping(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aotforge.base.printable import printable
 from aotforge.base.progress import Progress, progress
-from aotforge.cli.command import print_result, print_status
+from aotforge.cli.output import print_result, print_status
 
 ATTACK = "\x1b]0;PWNED\x07\x1b[2J\x9b31m\x7f\rlabel \u202egnp.exe\u200b\udcff\x1b[8mhidden"
 SHOWN = r"\x1b]0;PWNED\x07\x1b[2J\x9b31m\x7f\rlabel \u202egnp.exe\u200b\udcff\x1b[8mhidden"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from aotforge.base.source_groups import EFFECTS, GROUPS, ROOT, group_digest, group_files
+from aotforge.base.source_groups import GROUPS, ROOT, group_digest, group_files
 from aotforge.errors import ToolchainError
-from tests.support.families import PROJECT
 
 
 def _copy_sources(folder: Path) -> None:
@@ -54,7 +52,7 @@ def test_the_stamp_of_a_release_covers_each_package_that_makes_its_bytes(package
         ("CPU compiler", "ttcpu/lowering.py", "ttcpu/driver.py"),
         ("release", "aotforge/pipeline/build_release.py", "aotforge/cli/build.py"),
         ("release", "aotforge/release/licences/zstd.txt", "aotforge/verify/report.py"),
-        ("shards", "aotforge/pipeline/shards/split.py", "aotforge/pipeline/ci_jobs/jobs.py"),
+        ("cluster", "aotforge/pipeline/cluster_worker.py", "aotforge/pipeline/parts.py"),
         ("compile worker", "aotforge/toolchain/native/heap.c", "aotforge/cli/build.py"),
         ("compile worker", "ttcpu/lowering.py", "vgpu/emulator/launch.py"),
     ],
@@ -68,25 +66,3 @@ def test_a_digest_changes_with_its_group_only(group: str, seen: str, unseen: str
     with (tmp_path / seen).open("a") as file:
         file.write("\n")
     assert group_digest(group, tmp_path) != before
-
-
-def test_every_pattern_of_the_ci_scope_matches_a_file() -> None:
-    files = [
-        path.relative_to(PROJECT).as_posix()
-        for folder in (
-            "docs",
-            "tests",
-            "benchmarks",
-            "requirements",
-            "cmake",
-            "runtime",
-            "manifests",
-            "kernels",
-            "aotforge",
-            "vgpu",
-            "ttcpu",
-        )
-        for path in (PROJECT / folder).rglob("*")
-    ] + ["CMakeLists.txt", "README.md"]
-    for pattern, _ in EFFECTS:
-        assert any(fnmatchcase(file, pattern) for file in files), pattern

@@ -1,46 +1,51 @@
-"""Tasks: every flag has help, requests are made of flags, docs/tasks.md is up to date."""
+"""Tasks: requests are made of flags and aotforge.toml, examples are valid, docs/tasks.md is up to date."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+from invoke.parser import Parser
 
-import tasks  # noqa: F401 - registers every task
-from aotforge.cli.command import TASKS, make_request, pairs
-from aotforge.cli.examples import EXAMPLES, example_lines
-from aotforge.cli.flags import parse_flags
-from aotforge.cli.program import find_task, task_help
+import tasks
+from aotforge.cli import settings
+from aotforge.cli.flags import TASKS, make_request
+from aotforge.cli.program import run
+from aotforge.cli.settings import ROOT
 from aotforge.cli.task_page import PAGE, task_page
-from aotforge.errors import UnknownNameError, UnsupportedError, UsageError
+from aotforge.cli.values import pairs
+from aotforge.cli.variables import VARIABLES
+from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
 
 FLAGS = {
-    **dict.fromkeys(("cache_from", "cache_to", "cache_root", "cache_keys")), "cache_limit": 20.0,
-    "engine": "local", "scheduler": None, "trust_network": False, "worker_minutes": 10.0,
-    "arch": None, "profile": None, "cache": "here", "jobs": None, "output": "out", "platform": "linux", "images": None,
-    "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None, "only": None, "version": None, "unexecuted": False,
-    "format": "release",
-}  # fmt: skip
+    "arch": "gfx90a,gfx908",
+    "cache": "here",
+    "jobs": 3,
+    "output": "out",
+    "only": "flash,add",
+    "verify": True,
+}
+MOST_WORDS, MOST_VARIABLES = 3000, 18
 
 
 def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
-    assert len(TASKS) > 35
     page = task_page()
     assert PAGE.read_text(encoding="utf-8") == page, "run python -m aotforge.cli.task_page"
-    lines = page.splitlines()
-    assert lines and not [line for line in lines if line.endswith(("`: None", "`:", "`: "))]
-    assert all(task.summary for task in TASKS.values())
+    assert len(page.split()) <= MOST_WORDS
+    assert all(one.help for task in TASKS.values() for one in task.get_arguments())
+    assert all(task.__doc__ for task in TASKS.values())
 
 
 def test_a_request_has_the_values_of_its_flags() -> None:
-    flags = {**FLAGS, "arch": "gfx90a,gfx908", "jobs": 3, "images": "a,b", "only": "flash,add"}
-    request: BuildRequest = make_request(BuildRequest, flags)
+    request: BuildRequest = make_request(BuildRequest, FLAGS)
     assert request.archs == ("gfx90a", "gfx908") and request.jobs == 3
     assert request.output == Path("out").absolute() and request.cache == Path("here").absolute()
-    assert request.images == (Path("a"), Path("b")) and request.gather is None
-    assert request.only == ("flash", "add")
+    assert request.only == ("flash", "add") and request.verify and request.executor == "local"
 
 
 @pytest.mark.parametrize(
@@ -57,18 +62,84 @@ def test_an_invalid_flag_is_refused(flag: str, value: object, error: type[Except
         make_request(BuildRequest, {**FLAGS, flag: value})
 
 
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose aotforge.toml is read."""
+    monkeypatch.setattr(settings, "ROOT", tmp_path)
+    settings.load_settings.cache_clear()
+    return tmp_path / "aotforge.toml"
+
+
+def test_a_flag_comes_before_a_variable_and_a_variable_before_the_file(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout.write_text('jobs = 1\nprofile = "quick"\ncache-limit = 5\ncache_from = "/srv"\nverify = false\n')
+    request = make_request(BuildRequest, FLAGS)
+    assert (request.jobs, request.profile, request.cache_limit) == (3, "quick", 5.0)
+    assert (request.cache_from, request.verify) == ("/srv", False)
+    monkeypatch.setenv("AOTFORGE_CACHE_FROM", "/elsewhere")
+    assert make_request(BuildRequest, FLAGS).cache_from is None  # who reads the cache takes the variable
+    assert make_request(BuildRequest, {**FLAGS, "profile": "smoke"}).profile == "smoke"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("profil = 'quick'", "unknown key profil\n(.|\n)*perhaps you meant profile"),
+        ("jobs = 'many'", "jobs = 'many' is not an integer"),
+        ("jobs =", "is not valid TOML"),
+    ],
+)
+def test_an_invalid_file_of_settings_is_refused(checkout: Path, text: str, message: str) -> None:
+    checkout.write_text(text)
+    with pytest.raises(ManifestError, match=message):
+        make_request(BuildRequest, FLAGS)
+
+
 def test_pairs() -> None:
     assert pairs("a=1,b=x") == {"a": "1", "b": "x"} and pairs("") == {}
     with pytest.raises(UnsupportedError, match="is not a list of NAME=VALUE"):
         pairs("a=1,b")
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_example_of_a_task_is_a_valid_call(name: str) -> None:
-    task = find_task(name)
-    shown = task_help(task)
-    for line in example_lines(name):
-        dev, own, *words = shlex.split(line)
-        assert (dev, own) == ("./dev", name) and f"  {line}\n" in f"{shown}\n"
-        if not task.forwards:
-            parse_flags(task, words)
+    lines = re.findall(r"^ *\./dev (.*)$", inspect.getdoc(TASKS[name]) or "", re.MULTILINE)
+    for line in lines:
+        contexts = Parser(contexts=tasks.namespace.to_contexts()).parse_argv(shlex.split(line))
+        assert name in {contexts[0].name, *contexts[0].aliases}
+
+
+def test_settings_are_shown_with_their_source_and_without_secrets(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkout.write_text('cache-from = "https://user:pa55@host/x?token=pa55"')
+    monkeypatch.setattr(
+        "aotforge.cli.images.load_settings", lambda _: settings.load_settings(checkout.parent)
+    )
+    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "pa55")
+    monkeypatch.setenv("AOTFORGE_CACHE", "/srv/cache")
+    run(tasks.namespace, ["status", "--settings", "--json"])
+    text = capsys.readouterr().out
+    rows = {row["name"]: (row["value"], row["source"]) for row in json.loads(text)}
+    assert "pa55" not in text and rows["AOTFORGE_CACHE"] == ("/srv/cache", "environment")
+    assert rows["AOTFORGE_SIGNING_KEY"] == ("set, not shown", "environment")
+    assert rows["cache-from"][1] == "aotforge.toml" and rows["triton"][1] == "requirements/build.in"
+
+
+def test_every_variable_that_a_program_reads_is_listed() -> None:
+    """Ours, by what reads them: Python's and C's environments, the library's own functions, `dev`."""
+    reads = re.compile(
+        r"""(?:environ(?:ment)?(?:\.get\(|\[)|getenv\(|(?:trusted|short)_variable\(|^[A-Z_]+ = )"((?:AOTFORGE|AOTRITON|TRITON_CPU)_[A-Z_]+)["]""",
+        re.MULTILINE,
+    )
+    paths = [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.[ch]*")]
+    paths += [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.py")]
+    paths += [*(ROOT / "runtime" / "src").rglob("*.[ch]*")]
+    read = {
+        name for path in paths for name in reads.findall(path.read_text(encoding="utf-8", errors="replace"))
+    }
+    read |= set(re.findall(r"\$\{(AOTFORGE_[A-Z_]+)", (ROOT / "dev").read_text()))
+    written = {"AOTFORGE_CACHE_KEY"}
+    assert read - written <= VARIABLES.keys() and len(VARIABLES) <= MOST_VARIABLES
+    assert VARIABLES.keys() - read <= {"AOTFORGE_PARTIAL_PACK"}

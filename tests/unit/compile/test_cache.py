@@ -77,7 +77,7 @@ def test_folders_that_cannot_be_used_are_cache_errors(tmp_path: Path) -> None:
     with Cache(file / "below") as cache:
         with pytest.raises(CacheError, match="Not a directory") as caught:
             cache.store(KEY, b"")
-        assert caught.value.exit_code == 21
+        assert caught.value.exit_code == 3
         with pytest.raises(CacheError):
             cache.load(KEY)
 

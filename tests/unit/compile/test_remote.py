@@ -1,4 +1,4 @@
-"""Messages of the worker in a container, which a step can forge: each ends in a result or a named error, and few are kept."""
+"""Messages of the worker in a rootfs: failures, errors of the project, and invalid messages."""
 
 from __future__ import annotations
 
@@ -9,85 +9,62 @@ import pytest
 
 from aotforge.compile.pool import WorkerLimits, frame
 from aotforge.compile.remote import RemoteScheduler, _run, rootfs_toolchain
-from aotforge.compile.scheduler import CompileSettings, Outcome
-from aotforge.errors import AotforgeError, ExecutorError, ToolchainError
+from aotforge.compile.scheduler import CompileSettings
+from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.plan.model import CompileJob
-from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.step import OnOutput, RootFS, Step, StepResult
+from aotforge.run.step import ExecutionTarget, RootFS, Step
 
 ROOTFS = RootFS(
-    name="r", identity="i", python="/python", environment=(), image="", image_id="", unpacked=Path, archive=Path
+    name="r", identity="i", python="/python", environment=(), packed=cast(Any, None), unpacked=Path
 )  # fmt: skip
-STEP = Step(name="a step", command=("x",), environment={}, inputs=b"")
+STEP = Step(name="a step", command=("x",), environment={})
 FAILED = {"outcome": "failed", "key": "k", "detail": "d", "output": "o"}
 
 
 class Sending:
-    """An executor whose step sends these messages."""
+    """A runner whose step writes these pieces to stdout."""
 
     name = "test"
 
-    def __init__(self, *messages: dict[str, Any]) -> None:
-        self._messages = messages
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
 
-    def run(self, step: Step, rootfs: RootFS, *, on_output: OnOutput) -> StepResult:
-        for message in self._messages:
-            on_output("stdout", frame(message))
-        return StepResult(status=0, signal=0, outputs=b"", cpu_seconds=0.0, peak_bytes=0, oom_kills=0)
-
-
-def target(*messages: dict[str, Any]) -> ExecutionTarget:
-    return ExecutionTarget(executor=cast(Any, Sending(*messages)), rootfs=ROOTFS)
+    def run(self, step: Step, rootfs: RootFS) -> int:
+        for piece in self._pieces:
+            step.on_output("stdout", piece)
+        return 0
 
 
-def scheduler() -> RemoteScheduler:
-    """With one job, `k`, that is being compiled."""
+def target(*pieces: bytes) -> ExecutionTarget:
+    return ExecutionTarget(runner=cast(Any, Sending(*pieces)), rootfs=ROOTFS)
+
+
+def received(*pieces: bytes) -> RemoteScheduler:
+    """After these pieces, while it compiled one job, `k`."""
     job = cast(CompileJob, type("Job", (), {"key": "k", "label": "a job"})())
     settings = CompileSettings(
-        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(), report=lambda outcome: None
+        store=cast(Any, None), allocator=Path(), kernels_root=Path(), workers=1, limits=WorkerLimits(),
+            report=lambda outcome: None
     )  # fmt: skip
-    return RemoteScheduler(jobs=[job], settings=settings, execution=target(), _claimed={"k": job})
+    made = RemoteScheduler(jobs=[job], settings=settings, execution=target(), _claimed={"k": job})
+    _run(STEP, target(*pieces), made._on_message)
+    return made
 
 
-def failures(*messages: dict[str, Any]) -> list[Outcome]:
-    made = scheduler()
-    _run(STEP, target(*messages), made._on_message)
-    return made.failures
+def test_failures_and_errors() -> None:
+    (failure,) = received(frame({"started": "k"}), frame(FAILED)).failures
+    assert (failure.detail, failure.output) == ("d", "o")
+    with pytest.raises(ToolchainError, match="w"):
+        received(frame({"error": "w", "cause": "", "hint": ""}))
 
 
-def test_a_job_fails_once_and_with_some_text() -> None:
-    (failure,) = failures(FAILED | {"output": "x" * 1_000_000})
-    assert failure.output == "x" * (1 << 16)
-    with pytest.raises(ExecutorError, match="unexpected message for a job"):
-        failures(FAILED, FAILED)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"key": "k"}, {"outcome": "failed", "key": "k"}, {"outcome": "compiled", "key": "k"}, {"error": "CacheError"},
-        {"outcome": "compiled", "key": "k", "seconds": "x", "peak_bytes": 1},
-        {"outcome": "compiled", "key": "k", "seconds": 1, "peak_bytes": float("inf")},
-    ],
-)  # fmt: skip
-def test_messages_that_are_not_valid(message: dict[str, Any]) -> None:
+@pytest.mark.parametrize("piece", [b"a line of a kernel's print\n", frame({"outcome": "failed", "key": "x"})])
+def test_text_that_is_no_message(piece: bytes) -> None:
     with pytest.raises(ExecutorError, match="a step: the worker's messages are not valid"):
-        failures(message)
+        received(piece)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("CacheError", "CacheError"), ("listed", "AotforgeError"), ("ClassVar", "AotforgeError")],
-)
-def test_errors_are_those_of_this_project(name: str, kind: str) -> None:
-    with pytest.raises(AotforgeError, match="w") as caught:
-        failures({"error": name, "what": "w", "cause": "", "hint": ""})
-    assert type(caught.value).__name__ == kind
-
-
-def test_a_toolchain_that_is_not_one(tmp_path: Path) -> None:
-    with pytest.raises(ExecutorError, match="messages are not valid"):
-        rootfs_toolchain(target({"odd": 1}), "x", cache=tmp_path)
-    with pytest.raises(ToolchainError, match="did not respond"):
+def test_a_toolchain_that_does_not_answer_is_not_stored(tmp_path: Path) -> None:
+    with pytest.raises(ExecutorError, match="no answer"):
         rootfs_toolchain(target(), "x", cache=tmp_path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -26,7 +26,8 @@ def stats(**given: int) -> CodeObjectStats:
 @pytest.mark.parametrize(
     ("given", "waves"),
     [
-        # thresholds of LLVM's occupancy for gfx908: VGPRs in fours out of 256, SGPRs in sixteens out of 800, sixteen of them the trap handler's
+        # thresholds of LLVM's occupancy for gfx908: VGPRs in fours out of 256, SGPRs in sixteens out of 800,
+        # sixteen of them the trap handler's
         ({"registers": 24}, 10),
         ({"registers": 25}, 9),
         ({"registers": 64}, 4),

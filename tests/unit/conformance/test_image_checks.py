@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from aotforge.compile.model import KernelImage
-from aotforge.conformance.candidate import ReportedManifest
 from aotforge.conformance.checks.images import check_pack
 from aotforge.conformance.findings import Finding
 from aotforge.errors import PackError, ToolchainError
 from aotforge.pack.writer import write_pack
 from aotforge.plan import planner
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
+from aotforge.release.contents import PackContents
 from aotforge.release.layout import TOP
 from tests.unit.pack.samples import image, sample, sha
 
@@ -57,7 +58,13 @@ def candidate() -> Candidate:
             "digest": one.digest,
             "jobs": [one.key],
             "labels": [labels[one.key]],
-            "verdict": {"outcome": "passed", "cases": ["one"], "runs": 1, "tools": sha("tools")},
+            "verdict": {
+                "outcome": "passed",
+                "cases": ["one"],
+                "runs": 1,
+                "worst": 0.5,
+                "tools": sha("tools"),
+            },
         }
         for one in images
     ]
@@ -82,16 +89,22 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (texts / "resources.json").write_text(json.dumps({"images": rows}))
     other = SimpleNamespace(kind="asm", pack="other", root=tmp_path)
     archive = SimpleNamespace(kind="asm", pack=NAME if given.archived else "another", root=tmp_path / "asm")
-    packs = [{"name": "other", "images": [{}]}, {"name": NAME, "images": given.rows}]
-    reported = ReportedManifest.model_validate_json(json.dumps({"release": "0.0-r1", "packs": packs}))
+    row = {"name": NAME, "profile": "core", "images": given.rows}
+    packs = (PackContents.model_validate_json(json.dumps(row)),)
     context: Any = SimpleNamespace(
-        candidate=SimpleNamespace(manifest=reported, archives=[other, archive]),
+        candidate=SimpleNamespace(
+            release=SimpleNamespace(contents=SimpleNamespace(packs=packs)), archives=[other, archive]
+        ),
         checkout=tmp_path / "checkout",
         development=given.development,
     )
 
-    def plan_project(root: Path, *, archs: tuple[str, ...], profile: str) -> Plan:
-        assert (root, archs, profile) == (tmp_path / "checkout", given.plan.archs, given.plan.profile)
+    def plan_project(checkout: Checkout, *, archs: tuple[str, ...], profile: str) -> Plan:
+        assert (checkout.root, archs, profile) == (
+            tmp_path / "checkout",
+            given.plan.archs,
+            given.plan.profile,
+        )
         return given.planned()
 
     monkeypatch.setattr(planner, "plan_project", plan_project)
@@ -136,7 +149,7 @@ def no_verdict(given: Candidate) -> None:
 
 
 def no_runs(given: Candidate) -> None:
-    del given.rows[3]["verdict"]["runs"]
+    given.rows[3]["verdict"]["runs"] = 0
 
 
 def no_text(given: Candidate) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.base.yaml_reader import read_yaml
+from aotforge.base.manifest_reader import read_yaml
 from aotforge.conformance.matrix import Compatibility, levels_for, levels_of_names, load_matrix
 from aotforge.conformance.matrix_models import Row
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
@@ -121,9 +121,11 @@ def test_manylinux_from_2_6_on(compat: Compatibility) -> None:
 NOTES: list[tuple[str, str, tuple[str, ...], dict[str, tuple[tuple[str, ...], str]]]] = [
     ("packaging-0.8", "packaging scheme changed drastically", ("2.5", "2.6"), {}),
     ("features-0.8", "fails at run time", ("2.6",), {"2.6": (("0.7b", "0.7.1b"), "run-time failure")}),
-    ("only-0.9.2", "0.9b and 0.9.1b must not be used", ("2.7",), {"2.7": (("0.9b", "0.9.1b"), "link trouble")}),
+    ("only-0.9.2", "0.9b and 0.9.1b must not be used", ("2.7",),
+        {"2.7": (("0.9b", "0.9.1b"), "link trouble")}),
     ("drop-in-0.10", "but 2.7 cannot be built with it", ("2.7",), {}),
-    ("windows-0.10", "loses sliding-window attention", ("2.8",), {"2.8": (("0.9b", "0.9.2b"), "lost feature")}),
+    ("windows-0.10", "loses sliding-window attention", ("2.8",),
+        {"2.8": (("0.9b", "0.9.2b"), "lost feature")}),
     ("context-parallelism", "pytorch/pytorch#156012", ("2.9",), {"2.9": (("0.10b",), "run-time failure")}),
     ("point-releases", "drop-in replacements for it", ("2.3", "2.9", "2.13"), {}),
 ]  # fmt: skip
@@ -247,7 +249,8 @@ def test_a_wrong_matrix_is_refused(tmp_path: Path, old: str, new: str, complaint
     [
         (
             "0.12.1b",
-            {"upstream 2.13", "upstream 2.14", "upstream main (mid-2026)", "rocm-fork 2.11", "rocm-fork 2.12"},
+            {"upstream 2.13", "upstream 2.14", "upstream main (mid-2026)", "rocm-fork 2.11",
+                "rocm-fork 2.12"},
             {f"libaotriton_v2.so.0.12.{patch}" for patch in (0, 1, 50)},
         ),
         (

@@ -62,12 +62,18 @@ def test_what_the_releases_differ_in() -> None:
 def test_complaints_name_uses() -> None:
     program = make_program(CALLS, "2.9-2.12")
     line = next(n for n, use in program.uses.items() if use == "attn_fwd_params.philox_seed_output")
-    gcc = f"program.cpp: In function 'hipError_t fwd(aotriton::Stream)':\nprogram.cpp:{line}:10: error: 'struct x' has no member named 'y'\n"
+    gcc = (
+        f"program.cpp: In function 'hipError_t fwd(aotriton::Stream)':\n"
+        f"program.cpp:{line}:10: error: 'struct x' has no member named 'y'\n"
+    )
     clang = f"program.cpp:{line}:10: error: no member named 'y' in 'x'\n1 error generated.\n"
     for output in (gcc, clang):
         (text,) = explain_failure(program, output)
         assert text.startswith("attn_fwd_params.philox_seed_output: ") and "'y'" in text
-    ld = "ld: c.o: in function `bwd()':\nprogram.cpp:(.text+0x1): undefined reference to `aotriton::v3::flash::attn_bwd(int)'\n"
+    ld = (
+        "ld: c.o: in function `bwd()':\n"
+        "program.cpp:(.text+0x1): undefined reference to `aotriton::v3::flash::attn_bwd(int)'\n"
+    )
     assert explain_failure(program, ld) == ("aotriton::v3::flash::attn_bwd(int): not in the library",)
     assert explain_failure(program, "") == ("no message",)
     assert explain_failure(program, "x.h:1:1: fatal error: hip.h: No such file") == ("hip.h: No such file",)

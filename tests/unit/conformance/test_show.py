@@ -133,7 +133,7 @@ def test_no_official_release_serves_an_mi100_and_ours_does_where_it_can(row: Row
     if served:
         assert recommendation.pack == "amd-gfx908"
         assert "./dev build --arch gfx908" in text and "--from PLACE --root ROOT" in text
-        assert "./dev release.dropin --pytorch-lib" in text
+        assert "./dev dropin --pytorch-lib" in text
         assert "AOTRITON_INSTALLED_PREFIX=PREFIX" in text
     else:
         assert "ours: none" in text

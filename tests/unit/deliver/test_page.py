@@ -46,11 +46,6 @@ def test_the_newest_version_first_and_only_finished_ones(
     assert again.read_text().endswith(" docs/index.html")
 
 
-def test_text_that_is_not_of_unicode_is_shown_escaped() -> None:
-    """JSON can contain half a character: `"\\ud800"`."""
-    assert b"a\\ud800b" in pages.make_page([], matrix="a\ud800b")
-
-
 def test_an_empty_folder_keeps_its_page(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("as it was")
     with pytest.raises(ReleaseError, match="no finished release"):

@@ -10,8 +10,8 @@ import pytest
 from aotforge.devtools.demo.demo_report import CallResult, DemoReport, OutputResult
 from aotforge.devtools.demo.run_demo import problems_of, python_folders
 from aotforge.errors import UnsupportedError, VerifyError
-from aotforge.plan.planner import plan_project
 from kernels.flash.call import Case
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,4 +1,5 @@
-"""Times on a device: which candidates are timed, what a wrong one, a fault, a lost device and a wrong reference lead to."""
+"""Times on a device: which candidates are timed, what a wrong one, a fault, a lost device and a wrong
+reference lead to."""
 
 from __future__ import annotations
 
@@ -28,18 +29,16 @@ def result(outcome: Any) -> DeviceResult:
     return DeviceResult.ended(test_device.task(), outcome, f"why {outcome}")
 
 
-def candidate(name: str, digest: str = "") -> Candidate:
-    """Its image has the digest; candidates of one digest are the same code."""
-    choice = SimpleNamespace(job=name, grid=())
-    kernels = [SimpleNamespace(functionals=[SimpleNamespace(choices=[choice])])]
-    plan: Any = SimpleNamespace(kernels=kernels, digest=digest or name)
+def candidate(name: str) -> Candidate:
+    plan: Any = SimpleNamespace()
     job: Any = SimpleNamespace(key=name, spills="reject", label=name)
     return Candidate(name=name, plan=plan, job=job, folder="add")
 
 
 @dataclass
 class Machine:
-    """A device on which each image is checked with an outcome (default: passed) and takes milliseconds (default: 2).
+    """A device on which each image is checked with an outcome (default: passed) and takes milliseconds
+    (default: 2).
 
     `faults` name images whose next timed call ends their process, and of how many processes that follow.
     """
@@ -57,11 +56,7 @@ class Machine:
             raise CompileError("error: no such thing")
         scratch = 64 if one.name in self.spilled else 0
         used = SimpleNamespace(**{**vars(RESOURCES), "scratch_bytes": scratch})
-        digest = one.plan.digest  # type: ignore[attr-defined]
-        return {one.job.key: SimpleNamespace(digest=digest, resources=used)}
-
-    def together(self, found: Any, call: Any) -> None:
-        pass
+        return {one.job.key: SimpleNamespace(digest=one.name, resources=used)}
 
     def session(self, times: Any, calls: Any, one: Any) -> Session:
         return Session(machine=self, name=one.candidate.name)
@@ -97,22 +92,22 @@ class Session:
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Times candidates on a machine beside rules that take 2 ms; returns what the store then has."""
 
-    def run(machine: Machine, *names: str, digests: Mapping[str, str] | None = None) -> dict[str, TunedCost]:
+    def run(machine: Machine, *names: str) -> dict[str, TunedCost]:
 
         def session(times: DeviceTimes, calls: Any, one: Any) -> Session:
             return machine.session(times, calls, one)
 
         monkeypatch.setattr(DeviceTimes, "_session", session)
+        monkeypatch.setattr(tool, "all_images", machine.images)
+        monkeypatch.setattr(tool, "compile_together", lambda found, call: None)
         monkeypatch.setattr(tool, "lost", lambda library, device: "")
         call = request(tmp_path)
         store = EstimateStore(tmp_path, made_by="a test")
-        source: Any = machine
-        on = TimedOn(name="MI100", versions=("HIP 7.0.0",), drift=0.05)
-        every = [candidate(name, (digests or {}).get(name, "")) for name in names]
+        on = TimedOn(name="MI100", versions=("HIP 7.0.0",))
+        every = [candidate(name) for name in names]
         with DeviceTimes(
             device=MI100,
             driver=None,
-            source=source,
             library=Path(),
             scratch=tmp_path,
             on=on,
@@ -120,7 +115,6 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ) as times:
             times.reference([call], [candidate("rules")], store)
             times.fill([call], every, store)
-            run.on = times.on  # type: ignore[attr-defined]
         assert machine.open == [], "a process was left"
 
         def unknown() -> TunedCost:
@@ -133,10 +127,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_right_images_have_times_and_shares_and_the_rules_are_the_measure(timed: Any) -> None:
     found = timed(Machine(times={"a": 1.0, "b": 3.0}), "a", "b")
-    assert [(one.milliseconds, one.ratio, one.rounds) for one in found.values()] == [
-        (2.0, 1.0, 3), (1.0, 0.5, 3), (3.0, 1.5, 3),
-    ]  # fmt: skip
-    assert (timed.on.rounds, timed.on.discarded) == (6, 0)  # the rules alone, then with both
+    assert [(one.milliseconds, one.ratio) for one in found.values()] == [(2.0, 1.0), (1.0, 0.5), (3.0, 1.5)]
 
 
 @pytest.mark.parametrize("outcome", ["failed", "fault", "hang", "unverified"])
@@ -164,13 +155,6 @@ def test_rules_that_spill_have_times_which_nothing_makes_again(timed: Any, tmp_p
         raise AssertionError("there is no virtual GPU for it")
 
     assert store.estimate("rules", request(tmp_path), again, spilled=True) == found
-
-
-def test_settings_that_compile_to_one_image_are_timed_once(timed: Any) -> None:
-    machine = Machine(times={"a": 1.0})
-    found = timed(machine, "a", "b", "c", digests={"a": "x", "b": "x", "c": "rules"})
-    assert machine.checked == ["rules", "a"]
-    assert (found["b"].ratio, found["c"].ratio) == (0.5, 1.0)
 
 
 def test_a_fault_while_timed_refuses_that_image_and_tries_those_again_that_it_ended(timed: Any) -> None:

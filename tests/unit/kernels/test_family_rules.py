@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from aotforge.plan.conditions import predicate
-from aotforge.plan.planner import plan_project
 from aotforge.rules import (
     GENERAL_SUFFIX,
     Family,
@@ -34,6 +33,7 @@ from kernels.flash_atomic.rules import FAMILY as FLASH_ATOMIC
 from kernels.gemm.rules import FAMILY as GEMM
 from kernels.rms_norm.rules import FAMILY as RMS_NORM
 from kernels.softmax.rules import FAMILY as SOFTMAX
+from tests.support.families import plan_project
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 TARGETS = (

@@ -1,4 +1,5 @@
-"""Sources that the build generates from the families' functions, and refusals of functions that they cannot describe."""
+"""Sources that the build generates from the families' functions, and refusals of functions that they cannot
+describe."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def test_a_function_becomes_header_tables_and_exports(tmp_path: Path) -> None:
     assert sources[EXPORTS].startswith("{ global: aotforge_ops_error; aotforge_add; __tvm_ffi_add; ")
     digest = ", ".join(f"0x{byte:02x}" for byte in bytes.fromhex(ADD_STRIDED.interface_hash()))
     assert (
-        f'{{"add_strided", {{{digest}}}, 8, false, 1, 1, {2**30}, {{255, 255, 0, 255}}, {{0, 0, 0, 0}}, k_add_values_2, '
+        f'{{"add_strided", {{{digest}}}, 8, false, 1, 1, {2**30}, {{255, 255, 0, 255}}, {{0, 0, 0, 0}}, '
+        f"k_add_values_2, "
         f"{len(ADD_STRIDED.values)}}}" in sources[TABLES]
     )
     assert '{2, 16, 2, "float16"}, {4, 16, 3, "bfloat16"}' in sources[TABLES]
@@ -71,17 +73,22 @@ def test_families_without_functions_make_no_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "words"),
     [
-        ("rules.py", 'name="add",\n    summary', 'name="launch",\n    summary', "function 'launch' is not a valid name"),
-        ("rules.py", 'name="add",\n    summary', 'name="Add",\n    summary', "function 'Add' is not a valid name"),
+        ("rules.py", 'name="add",\n    summary', 'name="launch",\n    summary',
+            "function 'launch' is not a valid name"),
+        ("rules.py", 'name="add",\n    summary', 'name="Add",\n    summary',
+            "function 'Add' is not a valid name"),
         ("rules.py", 'name="alpha", kind', 'name="double", kind', "parameter 'double' is not a valid name"),
         ("rules.py", 'name="alpha", kind', 'name="other", kind', "there are two of it"),
         ("rules.py", 'kind="output"', 'kind="input"', "the parameters are input, input, number, input"),
         ("rules.py", "dtypes=_DTYPES,", 'dtypes=("fp8e5",),', "dtype 'fp8e5'"),
         ("rules.py", 'operator="add_dense", rank', 'operator="add_dens", rank', "unknown operator add_dens"),
         ("rules.py", 'operator="add_dense", rank=1', 'operator="add_dense", rank=9', "is out of range"),
-        ("rules.py", "rank=STRIDED_RANK)", "rank=4)", "value size_4:i32 of operator add_strided has no meaning"),
-        ("operators.py", 'name="n", type="i64"', 'name="count", type="i64"', "value count:i64 of operator add_dense"),
-        ("operators.py", 'name="alpha", type="i64"', 'name="alpha", type="u64"', "value alpha:u64 of operator add_dense"),
+        ("rules.py", "rank=STRIDED_RANK)", "rank=4)", "value size_4:i32 of operator add_strided has no "
+            "meaning"),
+        ("operators.py", 'name="n", type="i64"', 'name="count", type="i64"',
+            "value count:i64 of operator add_dense"),
+        ("operators.py", 'name="alpha", type="i64"', 'name="alpha", type="u64"',
+            "value alpha:u64 of operator add_dense"),
     ],
 )  # fmt: skip
 def test_functions_that_are_not_valid_are_refused(
@@ -95,14 +102,20 @@ def test_functions_that_are_not_valid_are_refused(
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", axes=("n",)', "parameter 'n' is not a valid name"),
-        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", axes=("weight",)', "there are two of it"),
-        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", axes=("columns", "columns")', "a tensor each of them once"),
-        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", axes=("a", "b", "c", "d")', "at most 4 core axes"),
-        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", reused=True', "weight cannot be the output"),
+        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", axes=("n",)',
+            "parameter 'n' is not a valid name"),
+        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", axes=("weight",)',
+            "there are two of it"),
+        ('name="weight", kind="input", axes=("columns",)',
+            'name="weight", kind="input", axes=("columns", "columns")', "a tensor each of them once"),
+        ('name="weight", kind="input", axes=("columns",)',
+            'name="weight", kind="input", axes=("a", "b", "c", "d")', "at most 4 core axes"),
+        ('name="weight", kind="input", axes=("columns",)', 'name="weight", kind="input", reused=True',
+            "weight cannot be the output"),
         ('name="eps", kind="number"', 'name="eps", kind="number", axes=("columns",)', "eps is not a tensor"),
         ('name="eps", kind="number"', 'name="eps", kind="axis"', "value eps:f32 of operator rms_norm_rows"),
-        ('name="eps", kind="number"', 'name="eps", kind="axis"), Parameter(name="b", kind="axis"', "for functions with one core axis"),
+        ('name="eps", kind="number"', 'name="eps", kind="axis"), Parameter(name="b", kind="axis"',
+            "for functions with one core axis"),
     ],
 )  # fmt: skip
 def test_core_axes_that_are_not_valid_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -147,10 +160,13 @@ def test_a_function_has_an_optional_input_options_and_an_independent_axis() -> N
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('ACTIVATIONS = ("none", "relu",', 'ACTIVATIONS = ("none", "none",', "the options none, none, gelu, silu are"),
-        ('ACTIVATIONS = ("none", "relu",', 'ACTIVATIONS = ("none", "Re Lu",', "the options none, Re Lu, gelu, silu are"),
+        ('ACTIVATIONS = ("none", "relu",', 'ACTIVATIONS = ("none", "none",',
+            "the options none, none, gelu, silu are"),
+        ('ACTIVATIONS = ("none", "relu",', 'ACTIVATIONS = ("none", "Re Lu",',
+            "the options none, Re Lu, gelu, silu are"),
         ('independent=("rows",)', 'independent=("row",)', "independent axis 'row'"),
-        ('OptionalInput(name="bias"', 'Parameter(kind="input", name="bias"', "value has_bias:i32 of operator gemm_nn"),
+        ('OptionalInput(name="bias"', 'Parameter(kind="input", name="bias"',
+            "value has_bias:i32 of operator gemm_nn"),
     ],
 )  # fmt: skip
 def test_options_and_independent_axes_that_are_not_valid_are_refused(

@@ -1,4 +1,5 @@
-"""Builds of the library in a shared cache: fetched, offered, and refused when they are not what they should be."""
+"""Builds of the library in a shared cache: fetched, offered, and refused when they are not what they should
+be."""
 
 from __future__ import annotations
 

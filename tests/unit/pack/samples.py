@@ -59,7 +59,8 @@ def code(name: str) -> bytes:
 def job(kernel: str, label: str, arch: str) -> CompileJob:
     return CompileJob(
         key=sha(label), family="demo", kernel=kernel, label=label, source="demo.py", function=kernel,
-        source_digest=sha(kernel), target=Target(arch=arch, vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536),
+        source_digest=sha(kernel), target=Target(arch=arch, vendor="amd", warp_size=64, matrix="MFMA",
+            shared_bytes=65536),
         signature=(), constants=(), hints=(), options=(), toolchain=TOOLCHAIN, spills="reject",
     )  # fmt: skip
 
@@ -83,7 +84,8 @@ def image(of: CompileJob, parameters: Sequence[PlannedParameter], binary: bytes 
         key=of.key, digest=hashlib.sha256(data).hexdigest(), symbol=f"{of.kernel}_kernel", binary=data,
         asm=f"; {of.label}\n",
         resources=Resources(
-            registers=64, accumulation_registers=0, scalar_registers=32, spilled_registers=0, spilled_scalar_registers=0, scratch_bytes=0,
+            registers=64, accumulation_registers=0, scalar_registers=32, spilled_registers=0,
+                spilled_scalar_registers=0, scratch_bytes=0,
             shared_bytes=2048,
             dynamic_shared_bytes=1024, warp_size=64, num_warps=4, threads=256, occupancy=4,
         ),

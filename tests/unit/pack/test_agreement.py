@@ -79,23 +79,28 @@ def without_copy() -> ImagePack:
 
 
 DISAGREEMENTS: dict[str, tuple[Callable[[], ImagePack], str]] = {
-    "other archs": (lambda: signed(lambda s: {"archs": s.archs[:1]}), "names other archs or operators than the dispatch data"),
+    "other archs": (lambda: signed(lambda s: {"archs": s.archs[:1]}),
+        "names other archs or operators than the dispatch data"),
     "other operators": (
         lambda: signed(lambda s: {"operators": dict.fromkeys(s.operators, "0" * 64)}),
         "names other archs or operators than the dispatch data",
     ),
     "a container less": (without_copy, "names other containers than __signature__"),
     "another container": (
-        lambda: signed(lambda _: {}, {FIRST: PACK.files[COPY]}), "is not the container that the dispatch data names",
+        lambda: signed(lambda _: {}, {FIRST: PACK.files[COPY]}),
+            "is not the container that the dispatch data names",
     ),
-    "another container ID": (lambda: signed(record(id="0" * 64)), f"names another {FIRST} than the dispatch data"),
+    "another container ID": (lambda: signed(record(id="0" * 64)),
+        f"names another {FIRST} than the dispatch data"),
     "another count": (lambda: signed(record(images=7)), f"counts the images of {FIRST} differently"),
     "another sum": (lambda: signed(lambda s: {"images": s.images + 1}), "does not add up its images"),
     "other dispatch data": (
         lambda: signed(lambda _: {"dispatch": "0" * 64}), "is not the dispatch data that __signature__ names",
     ),
-    "an image beyond the last": (lambda: dispatched(image_number(lambda n: n + 1)), "is called for and missing"),
-    "an image without a choice": (lambda: dispatched(image_number(lambda n: 0)), "there and never called for"),
+    "an image beyond the last": (lambda: dispatched(image_number(lambda n: n + 1)),
+        "is called for and missing"),
+    "an image without a choice": (lambda: dispatched(image_number(lambda n: 0)),
+        "there and never called for"),
     "a file more": (
         lambda: signed(lambda _: {}, {"README": b""}), "is not part of the pack by its __signature__",
     ),

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import tracemalloc
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +20,6 @@ from aotforge.pack.container import (
     _FREE,
     _RATIO,
     check_decoded_size,
-    read_images,
     read_index,
 )
 from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
@@ -128,7 +125,8 @@ def test_dispatch_data_with_a_valid_digest_is_read_back_or_refused(changes: list
 
 @pytest.mark.parametrize("at", LISTS_AT)
 def test_the_numbers_of_predicate_lists_are_free(at: int) -> None:
-    """The writer's are in the order of their first use; data with others are read, and written as the same table."""
+    """The writer's are in the order of their first use; data with others are read, and written as the same
+    table."""
     old = int.from_bytes(PACK.files["dispatch.aotd"][at : at + 2], "little")
     content = with_digest([(at, 1 - old)])
     table = decode_dispatch(content, file="d")
@@ -153,65 +151,6 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     assert PACK.files
     for file in PACK.files:
         refused({**PACK.files, file: data}, file)
-
-
-@pytest.mark.parametrize(
-    ("offset", "code", "value", "reason"),
-    [
-        (0, "<8s", b"AOTFIMG\r", "magic"),
-        (8, "<I", 2, "image pack format 2, this program reads format 1"),
-        (12, "<I", 64, "header"),
-        (16, "<Q", 2**63, "its header states"),
-        (24, "<I", 0, "a header for 0 images"),
-        (24, "<I", 65_536, "a header for 65536 images"),
-        (24, "<I", 2**32 - 1, "images"),
-        (28, "<I", 1, "header"),
-        (40, "<Q", 2**64 - 1, "offsets"),
-        (48, "<I", 2**32 - 1, "dictionary"),
-        (52, "<I", 0, "dictionary"),
-        (52, "<I", 4 * 2**20 + 1, "has a dictionary of [0-9]+ bytes for 4194305"),
-        (56, "<Q", 0, "offsets"),
-        (64, "<I", 0, "is not the container that the dispatch data names"),
-        (96, "<I", 0, "index that does not match"),
-    ],
-)
-def test_hostile_container_header(offset: int, code: str, value: object, reason: str) -> None:
-    refused(patched(CONTAINER, offset, code, value), rf"{CONTAINER}.*{reason}")
-
-
-@pytest.mark.parametrize(
-    ("offset", "code", "value", "reason"),
-    [
-        (0, "<Q", 2**64 - 1, "out of order"),
-        (32, "<Q", 2**63, "does not lie where"),
-        (40, "<I", 0, "sizes"),
-        (40, "<I", 64 * 2**20 + 1, "sizes"),
-        (40, "<I", 64 * 2**20, "does not lie where"),
-        (44, "<I", 2**32 - 1, "sizes"),
-        (44, "<I", 64 * 2**20, "does not have the header"),
-        (48, "<Q", 1, "reserved"),
-    ],
-)
-def test_hostile_index_entry_behind_a_valid_index_digest(
-    offset: int, code: str, value: object, reason: str
-) -> None:
-    data = bytearray(PACK.files[CONTAINER])
-    struct.pack_into(code, data, 128 + offset, value)
-    count = struct.unpack_from("<I", data, 24)[0]
-    data[96:128] = hashlib.sha256(data[128 : 128 + 64 * count]).digest()
-    source = bytes_source(CONTAINER, bytes(data))
-    tracemalloc.start()
-    with pytest.raises(PackError, match=reason):
-        read_images(source, read_index(source))
-    assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
-    tracemalloc.stop()
-
-
-def test_a_header_alone() -> None:
-    header = bytearray(PACK.files[CONTAINER][:128])
-    struct.pack_into("<Q", header, 16, 128)
-    refused({**PACK.files, CONTAINER: bytes(header[:127])}, "fewer than a container's header")
-    refused({**PACK.files, CONTAINER: bytes(header)}, "a header for [0-9]+ images, which its 128 bytes")
 
 
 def test_containers_of_another_pack_are_refused() -> None:
@@ -307,22 +246,3 @@ def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monke
 
 def test_bounds_of_decoded_images() -> None:
     assert (_FREE, _RATIO) == (134_217_728, 100)
-
-
-def test_an_image_that_a_gpu_would_load_otherwise_is_refused() -> None:
-    """Alone, and with all of its pack: a header of AMD's GPUs without segments."""
-    binary = b"\x7fELF\x02\x01".ljust(18, b"\0") + struct.pack("<H", 224) + bytes(44)
-    digest = hashlib.sha256(binary).hexdigest()
-    images = [replace(IMAGES[0], binary=binary, digest=digest), *IMAGES[1:]]
-    with pytest.MonkeyPatch.context() as patched:  # our writer would refuse it, too
-        patched.setattr("aotforge.pack.reader.BACKENDS", {})
-        opened = open_files(write_pack(PLAN, images, release="0.0-r1"))
-    numbers = [entry.digest.hex() for entry in opened.indexes[CONTAINER].images]
-    for read in (
-        opened.check_images,
-        lambda: opened.images(CONTAINER),
-        lambda: opened.image(CONTAINER, numbers.index(digest)),
-    ):
-        with pytest.raises(PackError, match=f"{CONTAINER}: image {digest}: "):
-            read()
-    assert opened.image(CONTAINER, numbers.index(IMAGES[1].digest)) == IMAGES[1].binary

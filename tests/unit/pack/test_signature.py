@@ -76,7 +76,8 @@ def test_bytes_that_are_no_object_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda text: text + b"\n", lambda text: text.replace(b"\n ", b"\n  "), lambda text: text.replace(b"amd", b"\\u0061md")],
+    [lambda text: text + b"\n", lambda text: text.replace(b"\n ", b"\n  "),
+        lambda text: text.replace(b"amd", b"\\u0061md")],
 )  # fmt: skip
 def test_another_form_of_the_same_content_is_refused(change: Any) -> None:
     with pytest.raises(PackError, match="is not in canonical form"):

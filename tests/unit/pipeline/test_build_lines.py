@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from aotforge.compile.image_set import resources, spills
-from aotforge.pipeline.build_release import AssembledReport, BuildReport, pytorch_use
+from aotforge.pipeline.build_release import BuildReport, _next_steps, pytorch_use
 from aotforge.plan.model import LeftOut, ServedGate
+from aotforge.plan.selection import Only
+from tests.support.families import PROJECT, plan_project
 from tests.unit.compile.test_resources import GFX908, stats
 
 
@@ -19,7 +21,7 @@ def test_spills_to_memory_are_listed_and_the_harmless_ones_counted() -> None:
         shared=0, images=4, packs=("amd-gfx908",), compiled=4, cached=0, executed=0, known=0, damaged=(),
         release=SimpleNamespace(verified=False), spills=(f"a: {lanes}", f"b: {memory}", f"c: {lanes}"),
     )  # fmt: skip
-    assert BuildReport.made(cast("BuildReport", report))[1:] == [
+    assert BuildReport._made(cast("BuildReport", report))[1:] == [
         f"spills: b: {memory}",
         "2 images spill scalar registers to lanes of other registers, not to memory; --json lists them",
     ]
@@ -43,7 +45,8 @@ def test_a_build_reports_whether_pytorch_will_use_its_images() -> None:
     (mixed,) = pytorch_use([core, smoke], "0.13")
     assert mixed.startswith("PyTorch will use these images: no on gfx90a, because profile smoke does not")
     assert mixed.endswith(
-        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
+        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls "
+        "served"
     )
     (some,) = pytorch_use([plan("core-only", "gfx908")], "0.11")
     assert "no, because these kernels do not serve" in some and "build without --only" in some
@@ -55,9 +58,24 @@ def test_what_a_profile_leaves_out_is_one_line_and_pytorchs_use_the_last() -> No
         name="0.13b-r1", folder=Path("out"), fresh=False, development=(), files=(),
         platform=SimpleNamespace(tag="linux_x86_64"),
     )  # fmt: skip
-    lines = AssembledReport(plans=(plan("core", "gfx908", gates=("0.13",)),), release=release).lines()
+    plans = (plan("core", "gfx908", gates=("0.13",)),)
+    lines = BuildReport(plans=plans, release=release, executor="local", roots=(), compiler="g++").lines()
     notes = [line for line in lines if line.startswith("note: ")]
     assert notes == [
         "note: profile core has no images of their own for some calls of 3 kernels; ./dev plan lists them"
     ]
     assert lines[-1] == "PyTorch will use these images: yes"
+
+
+def test_the_demo_is_of_an_arch_of_the_release() -> None:
+    plan = plan_project(PROJECT, archs=["gfx1030"], profile="smoke")
+    demo, dropin = _next_steps(Path("a release"), (plan,))
+    assert demo == "next: ./dev demo --arch gfx1030 --release 'a release'"
+    assert dropin.split() == [
+        "./dev", "dropin", "--release", "'a", "release'", "--pytorch-lib", "TORCH/LIB"
+    ]  # fmt: skip
+
+
+def test_a_release_without_attention_has_no_demo() -> None:
+    plan = plan_project(PROJECT, archs=["gfx908"], profile="smoke", only=Only(("rms_norm",)))
+    assert _next_steps(Path("r"), (plan,)) == ["next: ./dev coverage r"]

@@ -21,8 +21,15 @@ from aotforge.verify.verdict import VerifyEvent
 from tests.unit.verify.test_verdicts import PASSED
 
 COMPILED = CompileEvent(
-    kind="compiled", key="k", label="add.<kernel>:1", detail="", done=3, total=4, seconds=2.5, peak_bytes=3 << 20
-)  # fmt: skip
+    kind="compiled",
+    key="k",
+    label="add.<kernel>:1",
+    detail="",
+    done=3,
+    total=4,
+    seconds=2.5,
+    peak_bytes=3 << 20,
+)
 
 
 class Silent:
@@ -196,7 +203,7 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:
-    """The folder's owner renamed the record and put a link in its place: the link's target was overwritten."""
+    """A link that replaced the record is not followed."""
     (target := tmp_path / "target").write_text("of this user")
     with recorded(tmp_path, ("build",), tmp_path, Silent()) as observer:
         observer.stage("compiling")

@@ -16,8 +16,8 @@ from aotforge.plan.model import (
     Predicate,
     ServedGate,
 )
-from aotforge.plan.planner import plan_project
 from aotforge.rules import Gate, GateCalls
+from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
 ANY = PlannedChoice(job="a", predicates=(), grid=())

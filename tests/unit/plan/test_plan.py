@@ -20,7 +20,7 @@ from aotforge.errors import (
 )
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, ServedGate, plan_from_json, plan_to_json
-from aotforge.plan.planner import plan_project, select_archs, select_profile
+from aotforge.plan.planner import select_archs, select_profile
 from aotforge.plan.selection import check_profiles
 from aotforge.rules import GENERAL_SUFFIX
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
@@ -31,6 +31,7 @@ from tests.support.families import (
     architectures,
     copy_tiny,
     plan_of,
+    plan_project,
     profiles,
     write_family,
     write_many,

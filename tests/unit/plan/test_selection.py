@@ -9,10 +9,9 @@ import pytest
 from aotforge.base.architectures import load_profiles
 from aotforge.errors import ManifestError, RulesError, UnknownNameError
 from aotforge.plan.families import load_families
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Keep, Only, check_profiles, keep_of
 from aotforge.targets.amd.backend import AMD
-from tests.support.families import FAKE_TOOLCHAIN, PROJECT, TINY, copy_tiny, plan_of
+from tests.support.families import FAKE_TOOLCHAIN, PROJECT, TINY, copy_tiny, plan_of, plan_project
 
 ROWS = [
     ("flash", "fwd", "attn_fwd"),

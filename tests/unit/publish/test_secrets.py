@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from aotforge.errors import AotforgeError, PublishError, SignatureError
+from aotforge.errors import PublishError, SignatureError
 from aotforge.publish.keys import load_keys
 from aotforge.publish.session import open_reader, open_store
 from aotforge.publish.stores.http import HttpReader
@@ -69,15 +69,6 @@ def test_a_root_under_another_name(tmp_path: Path) -> None:
     known = make_keys(tmp_path / "keys").roots
     (tmp_path / "keys" / "roots" / "before.root.json").write_text("{}")
     assert load_keys(tmp_path / "keys", {}).roots == known
-
-
-def test_a_port_that_is_none(tmp_path: Path) -> None:
-    from aotforge.deliver.pytorch.serve import serve
-
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "SHA256SUMS").touch()
-    with pytest.raises(AotforgeError, match="ports are 0 to 65535"):
-        serve(tmp_path, host="127.0.0.1", port=99999, log=lambda line: None)
 
 
 def test_a_key_may_come_from_a_pipe() -> None:

@@ -17,5 +17,5 @@ def test_the_folder_of_a_release_is_not_a_place_of_releases(tmp_path: Path) -> N
     for address in (str(release), release.as_uri()):
         with pytest.raises(InstallError, match=r"the folder of one release, not a place") as caught:
             open_index(address, root=None, checkout=tmp_path, environment={}, cache=tmp_path)
-        assert f"./dev release.dropin --release {release} --pytorch-lib" in caught.value.hint
-        assert f"./dev release.publish {release} --to" in caught.value.hint
+        assert f"./dev dropin --release {release} --pytorch-lib" in caught.value.hint
+        assert f"./dev release.publish --folder {release} --to" in caught.value.hint

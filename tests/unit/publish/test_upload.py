@@ -16,7 +16,7 @@ from aotforge.errors import PublishError
 from aotforge.publish import upload
 from aotforge.publish.index import Index, IndexedFile, LocalRelease, UploadStats
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError
-from aotforge.publish.upload import publish_errors, upload_object
+from aotforge.publish.upload import upload_object
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
 
@@ -60,74 +60,12 @@ def sent(store: Memory, data: bytes = b"bytes") -> tuple[UploadStats, list[int]]
     return stats, counted
 
 
-def test_an_object_is_sent_and_read_back() -> None:
-    store = Memory()
-    stats, counted = sent(store)
-    assert store.objects == {"r/a": b"bytes"}
-    assert (stats.sent, stats.found, stats.bytes_sent, stats.bytes_read) == (["r/a"], [], 5, 5)
-    assert counted == [5, 2, 3]
-    assert stats.seconds_sending >= 0 and stats.seconds_reading >= 0
-
-
-def test_time_is_counted_by_direction(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 110.0, 135.0, 200.0, 201.0, 203.0])
-    monkeypatch.setattr("aotforge.publish.upload.time.monotonic", lambda: next(clock))
-    stats, store = UploadStats(), Memory()
-    for _ in range(2):
-        upload_object(cast(Store, store), "r/a", b"x", file(b"x"), stats, on_bytes=lambda count: None)
-    assert (stats.seconds_sending, stats.seconds_reading) == (11, 27)
-
-
-def test_an_object_that_is_there_is_only_read() -> None:
-    store = Memory(**{"r/a": b"bytes"})
-    stats, counted = sent(store)
-    assert (stats.sent, stats.found, stats.bytes_sent, stats.bytes_read) == ([], ["r/a"], 0, 5)
-    assert counted == [2, 3]
-
-
 @pytest.mark.parametrize("kind", [ErrorKind.EXISTS, ErrorKind.MISSING])
 def test_another_publisher_completes_the_object(kind: ErrorKind) -> None:
     store = Memory()
     store.fault, store.done = StoreError(kind, "it was there"), True
     stats, _ = sent(store)
     assert (stats.sent, stats.found, stats.bytes_sent) == ([], ["r/a"], 0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "done"),
-    [
-        (ErrorKind.EXISTS, False),
-        (ErrorKind.MISSING, False),
-        (ErrorKind.FULL, True),
-        (ErrorKind.DENIED, False),
-    ],
-)
-def test_errors_of_the_store_are_passed_on(kind: ErrorKind, done: bool) -> None:
-    store = Memory()
-    store.fault, store.done = StoreError(kind, "no"), done
-    with pytest.raises(StoreError, match="no"):
-        sent(store)
-
-
-@pytest.mark.parametrize("there", [b"other", b"byte", b"bytes and more"])
-def test_other_bytes_that_are_there_are_not_replaced(there: bytes) -> None:
-    store = Memory(**{"r/a": there})
-    with pytest.raises(PublishError, match="memory://it/r/a exists with other bytes"):
-        sent(store)
-    assert store.objects == {"r/a": there}
-
-
-def test_bytes_that_change_on_the_way() -> None:
-    store = Memory()
-    store.spoil = True
-    with pytest.raises(PublishError, match="was read back with other bytes than were sent"):
-        sent(store)
-
-
-def test_a_stores_error_is_one_of_publishing() -> None:
-    with pytest.raises(PublishError) as caught, publish_errors():
-        raise StoreError(ErrorKind.FULL, "what", cause="why", hint="next")
-    assert (caught.value.what, caught.value.cause, caught.value.hint) == ("what", "why", "next")
 
 
 RELEASE = LocalRelease(
@@ -147,28 +85,6 @@ def test_a_dry_run_plans_what_is_not_there() -> None:
         upload._plan_upload(cast(Store, Memory(**{"r/b": b"more"})), RELEASE, UploadStats())
 
 
-def test_objects_of_another_build_below_the_releases_name() -> None:
-    upload._check_unrelated(cast(Store, Memory(**{"r/a": b"", "r2/x": b""})), RELEASE)
-    with pytest.raises(PublishError, match="memory://it/r/stray does not belong to this release"):
-        upload._check_unrelated(cast(Store, Memory(**{"r/a": b"", "r/stray": b""})), RELEASE)
-
-
-def test_an_index_with_the_release() -> None:
-    """Files and releases are sorted by name; once it is in, it stays as it is."""
-    before = Index(version=3, releases=())
-    one = upload._add_release(before, replace(RELEASE, name="z"), NOW)
-    two = upload._add_release(one, RELEASE, NOW)
-    assert [release.name for release in two.releases] == ["r", "z"]
-    (added, _) = two.releases
-    assert [each.name for each in added.files] == ["a", "b"]
-    assert (added.verified, added.development, added.published) == (
-        False,
-        ("why",),
-        "2026-05-04T03:02:01+00:00",
-    )
-    assert upload._add_release(two, RELEASE, NOW.replace(year=2027)) == two
-
-
 @pytest.mark.parametrize(
     ("files", "named"),
     [
@@ -184,19 +100,3 @@ def test_a_release_is_published_once(files: tuple[IndexedFile, ...], named: str)
     with pytest.raises(PublishError) as caught:
         upload._add_release(index, replace(RELEASE, files=files), NOW)
     assert re.search(named, caught.value.what)
-
-
-class Endless(Memory):
-    """Sends an object's bytes again and again."""
-
-    def read(self, name: str) -> Iterator[bytes]:
-        for _ in range(1000):
-            yield self.objects[name]
-        pytest.fail("the reader takes bytes without end")
-
-
-def test_an_object_without_end_is_refused() -> None:
-    with pytest.raises(PublishError, match="was read back with other bytes"):
-        sent(Endless())
-    with pytest.raises(PublishError, match="other bytes"):
-        sent(Endless(**{"r/a": b"bytes"}))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from aotforge.errors import OutputError
-from aotforge.release.existing_release import check_not_verified, check_replaceable
+from aotforge.release.existing_release import check_replaceable
 
 NAME = "0.11.2b-r1"
 MANIFEST: Any = SimpleNamespace(name=NAME)
@@ -32,13 +28,3 @@ def output(folder: Path) -> Path:
 def test_files_of_a_stamp_are_replaced(tmp_path: Path) -> None:
     output(tmp_path)
     check_replaceable(MANIFEST, tmp_path, [])
-
-
-def test_a_stamp_or_manifest_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    stamp = output(tmp_path)
-    stamp.unlink()
-    os.mkfifo(stamp)
-    os.mkfifo(tmp_path / NAME / "MANIFEST.json")
-    with pytest.raises(OutputError, match="no build made"):
-        check_replaceable(MANIFEST, tmp_path, [])
-    check_not_verified(MANIFEST, tmp_path)

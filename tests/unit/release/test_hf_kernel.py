@@ -7,14 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from aotforge.errors import ReleaseError
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release import hf_kernel
-from aotforge.release.hf_kernel import METADATA, Variant, check_hf_kernel, hf_variants
+from aotforge.release.hf_kernel import Variant, hf_variants
 from aotforge.release.model import load_release_manifest
 from aotforge.rules import Form, Function, Option, OptionalInput, Parameter
 from tests.support.families import PROJECT
@@ -104,23 +103,3 @@ def test_the_python_module_names_every_function(monkeypatch: pytest.MonkeyPatch)
 def test_a_library_without_the_functions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ReleaseError, match="has no function product"):
         variants(monkeypatch, exported="other")
-
-
-@pytest.mark.parametrize("change", ["altered", "removed", "added"])
-def test_a_changed_package_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: str) -> None:
-    one = variants(monkeypatch)["tvm-ffi01-cpu-x86_64-linux"]
-    folder = tmp_path / "build" / one.name
-    for name, data in {**one.files, METADATA: one.metadata}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    check_hf_kernel(tmp_path)
-    image = folder / "aotriton.images" / "cpu-x86-64" / "dispatch"
-    if change == "removed":
-        image.unlink()
-    else:
-        (image if change == "altered" else image.with_name("new")).write_bytes(b"planted")
-    with pytest.raises(
-        ReleaseError,
-        match=r"aotriton.images/cpu-x86-64/(dispatch|new) is not the file that metadata.json lists",
-    ):
-        check_hf_kernel(tmp_path)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from aotforge.compile.model import Resources
-from aotforge.conformance.candidate import _unpack_all
+from aotforge.conformance.candidate import unpack as unpack_candidate
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.deliver.extract import unpack
@@ -23,24 +23,36 @@ from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import write_zip
 from aotforge.pipeline.build_windows import read_packs
-from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.release.contents import PackContents, ReleaseContents, ReleasedImage
+from aotforge.release.release import Release, ReleasedPack
 from tests.support.hostile import member, tar_bytes, zipped
 from tests.support.publishing import ROOT
 
 ROW = {field.name: number for number, field in enumerate(fields(Resources), 3)}
 RESOURCES = {
     "images": [
-        {"digest": "aa", "labels": ["first", "second"], **ROW},
-        {"digest": "aa", "labels": ["third"], **ROW},
-        {"digest": "bb", "labels": [], **ROW, "threads": 64},
+        {"digest": "aa", **ROW},
+        {"digest": "bb", **ROW, "threads": 64},
     ]
 }
-MANIFEST: dict[str, Any] = {
-    "packs": [
-        {"name": "amd-b", "images": [{"digest": "aa"}, {"digest": "bb"}]},
-        {"name": "amd-c", "images": []},
-    ]
-}
+
+
+def image(digest: str, *labels: str) -> ReleasedImage:
+    return ReleasedImage(labels=labels, jobs=labels, digest=digest, verdict=None)
+
+
+def pack(name: str, *images: ReleasedImage) -> PackContents:
+    return PackContents(name=name, profile="core", images=images)
+
+
+CONTENTS = ReleaseContents(
+    release="0.11.2b-r1",
+    verified=False,
+    development=(),
+    platform="linux_x86_64",
+    tarballs={},
+    packs=(pack("amd-b", image("aa", "first", "second"), image("aa", "third"), image("bb")), pack("amd-c")),
+)
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
@@ -79,12 +91,12 @@ def release(folder: Path, files: Mapping[str, bytes], sums: Mapping[str, bytes] 
 
 
 def complete(**changes: bytes) -> dict[str, bytes]:
-    manifest = json.dumps(MANIFEST).encode()
-    return {**content("amd-b"), **content("amd-a"), "MANIFEST.json": manifest, "release.txt": b"", **changes}
+    contents = CONTENTS.encoded()
+    return {**content("amd-b"), **content("amd-a"), "MANIFEST.json": contents, "release.txt": b"", **changes}
 
 
 def test_every_pack_is_read_by_name(tmp_path: Path) -> None:
-    first, second = read_release(release(tmp_path, complete()))
+    first, second = Release.open(release(tmp_path, complete())).packs()
     assert (first.pack.name, second.pack.name) == ("amd-a", "amd-b")
     assert second == ReleasedPack(
         release="0.11.2b-r1",
@@ -126,10 +138,12 @@ def test_what_an_archive_of_its_kind_does_not_have_is_refused(
     expected = f"'aotriton/{member_name}' is not of an archive of kind"
     with pytest.raises(ReleaseError, match=expected):
         unpack([tmp_path / name], tmp_path / "unpacked")
-    (found,) = _unpack_all(tmp_path, [parsed for parsed in [parse_artifact_name(name)] if parsed], tmp_path)
-    assert any(expected in violation for violation in found.violations)
+    parsed = parse_artifact_name(name)
+    assert parsed
+    _, violations = unpack_candidate(tmp_path / name, parsed, tmp_path / "candidate")
+    assert any(expected in violation for violation in violations)
     with pytest.raises(ReleaseError, match=expected):
-        read_release(release(tmp_path, complete(**{name: data})))
+        Release.open(release(tmp_path, complete(**{name: data}))).read(parsed)
     with pytest.raises(ReleaseError, match=expected):
         read_packs(tmp_path / name)
 
@@ -164,7 +178,9 @@ def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: b
     with (
         nullcontext() if holds else pytest.raises(ReleaseError, match=f"{member_name!r} is not of an archive")
     ):
-        assert len(read_release(folder)) == 2
+        opened = Release.open(folder)
+        (archive,) = opened.of("windows")
+        assert len(opened.files(archive)) in {4, 5}
     checked = SimpleNamespace(
         candidate=SimpleNamespace(name="0.11.2b-r1", windows=(folder / WINDOWS,), packs=dict), checkout=ROOT
     )
@@ -172,32 +188,6 @@ def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: b
         one.evidence for one in check_windows(cast(CheckContext, checked)) if "layout" in one.what
     )
     assert (f"{member_name!r} is not of an archive" in evidence) == (not holds)
-
-
-@pytest.mark.parametrize("file", [WINDOWS, "aotforge_images_a-0.11.2.1-py3-none-any.whl"])
-@pytest.mark.parametrize(
-    ("name", "data", "fits"),
-    [
-        ("amd-a/f.k.aoti", b"images", True),
-        ("amd-a/f.k.aoti", b"other!", False),
-        ("amd-a/f.k.aoti", b"longer images", False),
-        ("amd-a/g.k.aoti", b"", False),
-        ("amd-c/f.k.aoti", b"images", False),
-        ("aotriton.images/amd-a/f.k.aoti", b"images", False),
-    ],
-)
-def test_images_of_other_archives_are_those_of_the_packs(
-    tmp_path: Path, file: str, name: str, data: bytes, fits: bool
-) -> None:
-    """They are used on Windows and by pip, and nothing else verifies them."""
-    below = "aotriton/lib" if file == WINDOWS else "aotforge_attention/lib"
-    more = PACKED if file == WINDOWS else {}
-    write_zip(tmp_path / file, {**more, f"{below}/aotriton.images/{name}": data}, epoch=0)
-    folder = release(tmp_path, complete(**{file: (tmp_path / file).read_bytes()}))
-    reason = "is not that file of an image pack|is not of an archive"
-    with nullcontext() if fits else pytest.raises(ReleaseError, match=reason):
-        assert len(read_release(folder)) == 2
-    assert len(read_release(folder, packs=["amd-a"])) == 1
 
 
 def findings_about_names(folder: Path, file: str) -> str:
@@ -228,10 +218,6 @@ def test_a_windows_archive_has_the_packs_of_its_name(
     """`check` passed one without images that was named for a pack, and one that was named for another release."""
     held = {name: data for name, data in PACKED.items() if not left_out or f"/{left_out}" not in name}
     write_zip(tmp_path / file, {"aotriton/lib/dl.dll": b"data", **held}, epoch=0)
-    release(tmp_path, complete(**{file: (tmp_path / file).read_bytes()}))
-    other = "r7" in file
-    with pytest.raises(ReleaseError, match=missing) if missing and not other else nullcontext():
-        assert len(read_release(tmp_path)) == 2
     found = findings_about_names(tmp_path, file)
     # the files of a pack that is there are compared one by one
     assert (
@@ -247,35 +233,12 @@ def test_a_file_that_has_the_name_of_a_pack_is_none(tmp_path: Path) -> None:
     assert "amd-b is not in it" in findings_about_names(tmp_path, WINDOWS)
 
 
-def test_other_archives_of_a_release(tmp_path: Path) -> None:
-    """A runtime that was not fetched is not needed; one that is there must be the listed one, unless a pack is named."""
-    files = {**complete(), RUNTIME: archive({"lib/libaotriton_v2.so": b"data"}), WINDOWS: b"no zip"}
-    assert len(read_release(release(tmp_path, complete(), files))) == 2
-    release(tmp_path, {RUNTIME: b"other"}, files)
-    with pytest.raises(ReleaseError, match=f"{RUNTIME} is not the file that SHA256SUMS names"):
-        read_release(tmp_path)
-    assert len(read_release(tmp_path, packs=("amd-a",))) == 1
-    release(tmp_path, files)
-    with pytest.raises(ReleaseError, match=r"amd-a\+amd-b\.zip: File is not a zip file"):
-        read_release(tmp_path)
-    (tmp_path / WINDOWS).unlink()
-    unlisted, _ = names("amd-c")
-    (tmp_path / unlisted).write_bytes(archive({"lib/aotriton.images/amd-c/dispatch.aotd": b"data"}))
-    with pytest.raises(ReleaseError, match=f"{unlisted} is not the file that SHA256SUMS names"):
-        read_release(tmp_path)
-
-
 def test_a_runtime_has_its_libraries_headers_and_packages(tmp_path: Path) -> None:
     files = ("lib/libaotriton_v2.so.0.11.2", "lib/libaotriton_v2.so", "lib/libaotforge_ops.a", "include/aotriton/v2/flash.h",
              "lib/cmake/aotforge_ops/aotforge_opsConfig.cmake", "share/licenses/aotriton/LICENSE.zstd")  # fmt: skip
     (tmp_path / RUNTIME).write_bytes(archive(dict.fromkeys(files, b"data")))
     top = unpack([tmp_path / RUNTIME], tmp_path / "unpacked")
     assert {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()} == {*files}
-
-
-def test_a_release_from_before_the_manifest(tmp_path: Path) -> None:
-    (one,) = read_release(release(tmp_path, content("amd-a")))
-    assert one.listed is None
 
 
 def without(name: str) -> Callable[[Path], Path]:
@@ -295,7 +258,7 @@ def altered(name: str) -> Callable[[Path], Path]:
         files = complete()
         other = content("amd-b", {"images": []}) | {"MANIFEST.json": b'{"packs": []}'}
         if files[name] == other[name]:
-            other[name] = content("amd-a")[names("amd-a")[0]]
+            other[name] = archive({"share/licenses/aotriton/LICENSE": b"text"})
         return release(folder, {**files, name: other[name]}, files)
 
     return make
@@ -316,7 +279,7 @@ def of_resources(value: Any) -> Callable[[Path], Path]:
 
 IMAGES, TEXTS = names("amd-b")
 FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "no pack": (lambda folder: release(folder, {"notes.txt": b""}), "has no image packs"),
+    "no pack": (lambda folder: release(folder, {"MANIFEST.json": CONTENTS.encoded()}), "has no image packs"),
     "no images": (lacking(IMAGES), "has no images archive for amd-b"),
     "no texts": (lacking(TEXTS), "has no asm archive for amd-b"),
     "lost images": (without(IMAGES), f"{IMAGES}: No such file or directory"),
@@ -331,21 +294,18 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a manifest of text": (with_files(**{"MANIFEST.json": b"no JSON"}), "MANIFEST.json is not of this format"),
     "a manifest of a list": (with_files(**{"MANIFEST.json": b"[]"}), "MANIFEST.json is not of this format"),
     "a manifest without packs": (with_files(**{"MANIFEST.json": b"{}"}), "MANIFEST.json is not of this format"),
-    "damaged images": (with_files(**{IMAGES: b"no archive"}), f"{IMAGES}: it is not a complete gzip"),
+    "another name": (with_files(**{"MANIFEST.json": CONTENTS.encoded().replace(b"0.11.2b-r1", b"../x")}), "not of this format: release"),
+    "a label with a terminal escape": (
+        with_files(**{"MANIFEST.json": CONTENTS.encoded().replace(b"third", b"\\u001b[2K")}),
+        "MANIFEST.json is not of this format: packs.0.images.1.labels.0: Value error, '\\x1b[2K' has control characters or line ends",
+    ),
+    "damaged images": (with_files(**{IMAGES: b"no archive"}), f"{IMAGES}: it is truncated or damaged (Not a gzipped file"),
     "no resources": (with_files(**{TEXTS: archive({"share/licenses/aotriton/x": b""})}), "resources.json is missing or not of this format"),
     "resources of a list": (of_resources([]), "resources.json is missing or not of this format"),
-    "resources without a digest": (of_resources({"images": [{**ROW, "labels": []}]}), "resources.json is missing"),
-    "labels of one text": (of_resources({"images": [{"digest": "aa", "labels": "text", **ROW}]}), "resources.json is missing"),
-    "a label of a list": (of_resources({"images": [{"digest": "aa", "labels": [["a"]], **ROW}]}), "resources.json is missing"),
-    "a label of two lines": (
-        of_resources({"images": [{"digest": "aa", "labels": ["a", "b\n2 passed"], **ROW}]}), "resources.json is missing",
-    ),
-    "a label with a terminal escape": (
-        of_resources({"images": [{"digest": "aa", "labels": ["\x1b[2K"], **ROW}]}), "resources.json is missing",
-    ),
-    "resources without a number": (of_resources({"images": [{"digest": "aa", "labels": []}]}), "resources.json is missing"),
+    "resources without a digest": (of_resources({"images": [{**ROW}]}), "resources.json is missing"),
+    "resources without a number": (of_resources({"images": [{"digest": "aa"}]}), "resources.json is missing"),
     "resources that are no numbers": (
-        of_resources({"images": [{"digest": "aa", "labels": [], **ROW, "threads": "many"}]}), "resources.json is missing",
+        of_resources({"images": [{"digest": "aa", **ROW, "threads": "many"}]}), "resources.json is missing",
     ),
 }  # fmt: skip
 
@@ -354,20 +314,6 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 def test_each_fault_is_refused_by_name(what: str, tmp_path: Path) -> None:
     make, reason = FAULTS[what]
     with pytest.raises(ReleaseError) as caught:
-        read_release(make(tmp_path))
+        Release.open(make(tmp_path)).packs()
     assert reason in caught.value.what
     assert caught.value.hint == "fetch the release again, or build it again"
-
-
-@pytest.mark.parametrize(
-    ("label", "cause"),
-    [
-        ("a\nb", "the label 'a\\nb' has control characters or line ends"),
-        ("a\u202eb", "the label 'a\\u202eb' has control characters or line ends"),
-    ],
-)
-def test_why_a_label_is_refused(tmp_path: Path, label: str, cause: str) -> None:
-    make = of_resources({"images": [{"digest": "aa", "labels": [label], **ROW}]})
-    with pytest.raises(ReleaseError) as caught:
-        read_release(make(tmp_path))
-    assert caught.value.cause == cause

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.architectures import load_architectures
-from aotforge.cli import command
+from aotforge.cli import values
 from aotforge.errors import UnsupportedError
 from aotforge.targets import installed as gpus
 from aotforge.targets.amd.installed import installed_archs
@@ -15,14 +15,16 @@ def node(folder: Path, number: int, version: int | str) -> None:
     """A node's properties; the driver has some forty lines a node."""
     (folder / str(number)).mkdir(parents=True)
     (folder / str(number) / "properties").write_text(
-        f"cpu_cores_count 0\nsimd_count 480\nmax_waves_per_simd 10\ngfx_target_version {version}\nvendor_id 4098\n"
+        f"cpu_cores_count 0\nsimd_count 480\nmax_waves_per_simd 10\n"
+        f"gfx_target_version {version}\nvendor_id 4098\n"
     )
 
 
 @pytest.mark.parametrize(
     ("version", "arch"),
     [
-        (90006, "gfx906"), (90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"), (100300, "gfx1030"),
+        (90006, "gfx906"), (90008, "gfx908"), (90010, "gfx90a"), (90402, "gfx942"), (90500, "gfx950"),
+        (100300, "gfx1030"),
         (110000, "gfx1100"), (110501, "gfx1151"), (120001, "gfx1201"),
     ],
 )  # fmt: skip
@@ -47,14 +49,14 @@ def test_native_is_what_is_served_of_this_machine(
 ) -> None:
     monkeypatch.setattr(gpus, "cuda_devices", lambda: ((), "no driver"))
     monkeypatch.setattr(gpus, "installed_archs", lambda: ("gfx1013", "gfx908", "gfx908"))
-    assert command.archs_of("Native") == ("gfx908",)
+    assert values.archs_of("Native") == ("gfx908",)
     assert "native is gfx908; no kernels for gfx1013" in capsys.readouterr().err
     monkeypatch.setattr(gpus, "installed_archs", lambda: ("gfx1013",))
     with pytest.raises(UnsupportedError, match="no kernels for gfx1013"):
-        command.archs_of("native")
+        values.archs_of("native")
     monkeypatch.setattr(gpus, "installed_archs", lambda: ())
     with pytest.raises(UnsupportedError, match="no GPU whose arch can be read") as raised:
-        command.archs_of("native")
+        values.archs_of("native")
     assert "no driver" in raised.value.cause
     assert "--arch gfx908" in raised.value.hint
 

@@ -10,14 +10,13 @@ import pytest
 
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.errors import UnknownNameError, UnsupportedError
-from aotforge.plan.planner import plan_project
 from aotforge.rules import Setting, ValueType
 from aotforge.targets.backend import CodeObjectStats, kernarg_layout, setting_options
 from aotforge.targets.backends import BACKENDS, backend_of, backend_of_arch
 from aotforge.targets.nvidia.backend import NVIDIA
 from aotforge.targets.nvidia.cubin import read_cubin
 from tests.support.fake_cubin import fake_cubin
-from tests.support.families import FAKE_TOOLCHAIN, PROJECT
+from tests.support.families import FAKE_TOOLCHAIN, PROJECT, plan_project
 from vgpu.code_object import CodeObjectError
 
 ARCHS = load_architectures(PROJECT / "manifests")

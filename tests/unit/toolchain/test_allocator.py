@@ -1,4 +1,5 @@
-"""The allocator under a test driver in C that keeps a shadow of every block, and what Python does around it."""
+"""The allocator under a test driver in C that keeps a shadow of every block, and what Python does around
+it."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def test_the_driver_notices_another_allocator(driver: Path) -> None:
 def test_an_occupied_address_moves_the_heaps_but_not_the_addresses_in_them(
     tmp_path: Path, library: Path
 ) -> None:
-    """Low bits of addresses stay, so tables hashed by address do too. Two copies in one process want the same address."""
+    """Low bits of addresses stay, so tables hashed by address do too. Two copies in one process want the same
+    address."""
     script = """
 import ctypes, sys
 for path in sys.argv[1:]:

@@ -10,19 +10,9 @@ import pytest
 from ttcpu.launch import _library_file
 
 
-def test_a_library_is_kept_where_the_user_names_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AOTFORGE_CPU_LIBRARIES", str(tmp_path / "new" / "kernels"))
-    with _library_file("kernel", b"code") as path:
-        assert path.parent == tmp_path / "new" / "kernels"
-    assert path.read_bytes() == b"code"
-
-
 def test_a_library_in_the_temporary_folder_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("AOTFORGE_CPU_LIBRARIES", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with _library_file("kernel", b"code") as path:
         assert path.parent == tmp_path

@@ -1,4 +1,5 @@
-"""The verdict rule: correct rounding passes; one percent, unwritten elements and what the precision does not explain fail."""
+"""The verdict rule: correct rounding passes; one percent, unwritten elements and what the precision does not
+explain fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Images on a device: memory, arguments and faults, with a driver in Python whose only kernel adds; no GPU takes part."""
+"""Images on a device: memory, arguments and faults, with a driver in Python whose only kernel adds; no GPU
+takes part."""
 
 from __future__ import annotations
 
@@ -103,7 +104,10 @@ def task() -> ImageTask:
         operator="add",
         step=0,
         keys=("dtype",),
-        parameters=tuple(PlannedParameter(name=n, type=t, value=n) for t, n in types),  # type: ignore[arg-type]
+        parameters=tuple(
+            PlannedParameter(name=n, type=t, value=n)  # type: ignore[arg-type]
+            for t, n in types
+        ),
         functionals=(),
     )
     return ImageTask(

@@ -20,7 +20,10 @@ WAIT = "s_waitcnt_vscnt null, 0x0"
 def found(*lines: str, arch: str = "gfx1150") -> list[str]:
     """Names of the hazards of a kernel's text, and the lines that are reported."""
     code = "\n".join(line if line.endswith(":") else f"\t{line}" for line in lines)
-    text = f'\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n\t.text\nk:\n{code}\n\ts_endpgm\n\t.section .rodata\n\t.amdhsa_kernel k\n'
+    text = (
+        f'\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n\t.text\nk:\n{code}\n\ts_endpgm\n'
+        f"\t.section .rodata\n\t.amdhsa_kernel k\n"
+    )
     return [
         one.removeprefix("hazard ")
         for one in find_hazards(parse_listing(text), emulated_target(arch), hazards())

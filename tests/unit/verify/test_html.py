@@ -81,7 +81,8 @@ def test_the_mix_adds_up_and_shows_every_class() -> None:
 
 def test_names_from_outside_are_text() -> None:
     nasty: Verdict = replace(
-        FAILED, label="<script>alert(1)</script>", failure="a < b & c", outputs=(replace(OUT, name="<i>", at='"><b>'),)
+        FAILED, label="<script>alert(1)</script>", failure="a < b & c",
+            outputs=(replace(OUT, name="<i>", at='"><b>'),)
     )  # fmt: skip
     (row,) = rows(report(nasty))
     assert "<script>alert(1)</script>" in row["image"] and "a < b & c" in row["image"]

@@ -1,4 +1,5 @@
-"""Results of an image's launches: the worst one of each output is shown; what the virtual GPU lacks is not a fault."""
+"""Results of an image's launches: the worst one of each output is shown; what the virtual GPU lacks is not a
+fault."""
 
 from __future__ import annotations
 
@@ -82,7 +83,10 @@ def test_a_number_that_is_no_element_type() -> None:
 @pytest.mark.parametrize("dtype", ["i1", "i8", "u8", "i16", "i32", "i64"])
 def test_canaries_of_integers(dtype: str) -> None:
     """They differ from element to element, and those of outputs from those of inputs."""
-    out, given = (Guarded((4, 4), dtype, Layout(), values) for values in (None, np.zeros((4, 4))))  # type: ignore[arg-type]
+    out, given = (
+        Guarded((4, 4), dtype, Layout(), values)  # type: ignore[arg-type]
+        for values in (None, np.zeros((4, 4)))
+    )
     assert len(out.storage) == len(given.storage) == 64 + 16 + 64
     assert len(np.unique(out.storage)) > 20
     assert not np.array_equal(out.storage[:64], given.storage[:64])
@@ -107,7 +111,8 @@ INPUTS = [
 def test_an_input_that_its_type_does_not_have(dtype: str, value: int, right: bool) -> None:
     values = np.full((2, 2), value)
     if right:
-        assert np.array_equal(Guarded((2, 2), dtype, Layout(), values).values(), values)  # type: ignore[arg-type]
+        made = Guarded((2, 2), dtype, Layout(), values)  # type: ignore[arg-type]
+        assert np.array_equal(made.values(), values)
         return
     with pytest.raises(RulesError, match=f"an input of type {dtype} has a value that {dtype} does not have"):
         Guarded((2, 2), dtype, Layout(), values)  # type: ignore[arg-type]

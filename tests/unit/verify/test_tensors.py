@@ -1,4 +1,5 @@
-"""Guarded tensors: canaries around an output differ from what a kernel computes of canaries around its inputs."""
+"""Guarded tensors: canaries around an output differ from what a kernel computes of canaries around its
+inputs."""
 
 from __future__ import annotations
 

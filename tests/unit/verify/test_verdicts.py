@@ -20,20 +20,24 @@ from tests.support.families import PROJECT
 from vgpu.emulator.program import Emulator
 
 RESOURCES = Resources(
-    registers=32, accumulation_registers=0, scalar_registers=16, spilled_registers=0, spilled_scalar_registers=0, scratch_bytes=0,
+    registers=32, accumulation_registers=0, scalar_registers=16, spilled_registers=0,
+        spilled_scalar_registers=0, scratch_bytes=0,
     shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
     num_warps=4, threads=256, occupancy=8,
 )  # fmt: skip
 TASK = ImageTask(
-    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", binary=b"", asm="", resources=RESOURCES,
+    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", binary=b"", asm="",
+        resources=RESOURCES,
     folder="fam", verifier_digest="t", uses=(),
 )  # fmt: skip
 OUT = OutputStats(
     name="Out", tensor=0.5, element=0.25, tile=0.125, error=1e-3, allowed=2e-3, at="ragged, random schedule"
 )
 PASSED = Verdict(
-    key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,), instructions=7,
-    mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),), resources=RESOURCES, verifier_digest="t",
+    key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,),
+        instructions=7,
+    mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),), resources=RESOURCES,
+        verifier_digest="t",
 )  # fmt: skip
 WRONG = replace(OUT, tensor=float("inf"), error=float("inf"))
 FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
@@ -129,11 +133,13 @@ def test_passed_images_are_counted_and_each_failure_is_shown_once() -> None:
     broken = [replace(FAILED, label=f"bad{n}") for n in range(5)]
     lines = report(*many, other, *broken).lines()
     assert lines == [
-        "passed      fam.kernel: 40 images, 80 launches; largest error 50%, element 25%, tile 12% of the bound",
+        "passed      fam.kernel: 40 images, 80 launches; largest error 50%, element 25%, tile 12% of the "
+        "bound",
         "approximate fam.kernel: v_exp_f32 (last place)",
         "passed      fam.other: 1 image, 2 launches; largest error 75%, element 25%, tile 12% of the bound",
         "failed      bad0, bad1, bad2 and 2 more:\n    ragged: out is wrong",
-        "46 images of p, profile quick: 41 passed, 5 failed (0 known before); 1 exact, 45 approximated; 92 launches, "
+        "46 images of p, profile quick: 41 passed, 5 failed (0 known before); 1 exact, 45 approximated; "
+        "92 launches, "
         "0.0 million wave-instructions, 1.0 s",
     ]
     assert all(len(line) <= 110 for line in lines[:2])

@@ -109,7 +109,8 @@ def test_files_in_folders_are_included(tmp_path: Path) -> None:
     ],
 )
 def test_imports_of_what_no_digest_covers_are_refused(tmp_path: Path, line: str) -> None:
-    """A verdict would stay "passed" when the other file changes, and its release would be verified otherwise."""
+    """A verdict would stay "passed" when the other file changes, and its release would be verified
+    otherwise."""
     (tmp_path / "cases.py").write_text(
         "from .reference import one\nimport collections.abc\nimport numpy.typing\n"
     )

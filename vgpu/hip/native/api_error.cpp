@@ -83,7 +83,7 @@ HIP_API size_t aotforge_virtual_report(char* out, size_t size) {
   return text.size() + 1;
 }
 
-// Failures to come, as AOTFORGE_VIRTUAL_FAIL; an empty text forgets those that have not happened.
+// Failures to come, as `fail` of AOTFORGE_VIRTUAL; an empty text forgets those that have not happened.
 HIP_API void aotforge_virtual_fail(const char* specification) {
   const std::lock_guard<std::mutex> guard(world().lock);
   if (specification == nullptr || *specification == 0) return world().failures.clear();

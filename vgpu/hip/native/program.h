@@ -52,7 +52,7 @@ class Program {
   void (*host_start_)(void*, uint64_t) = nullptr;
 };
 
-// One run of the Python side: `prepare` beside this library, or AOTFORGE_PREPARE. False: it did not run; `output` has the reason.
+// One run of the Python side: `prepare` beside this library, or `prepare` of AOTFORGE_VIRTUAL. False: it did not run; `output` has the reason.
 bool run_python(const std::vector<std::string>& arguments, const void* input, size_t bytes, std::string* output);
 
 }  // namespace virtual_hip

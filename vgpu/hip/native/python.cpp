@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "program.h"
+#include "world.h"
 
 extern char** environ;
 
@@ -18,7 +19,7 @@ namespace virtual_hip {
 namespace {
 
 std::string command() {
-  if (const char* named = std::getenv("AOTFORGE_PREPARE"); named != nullptr && *named != 0) return named;
+  if (const std::string named = setting("prepare", ""); !named.empty()) return named;
   Dl_info info;
   if (::dladdr(reinterpret_cast<void*>(&command), &info) == 0 || info.dli_fname == nullptr) return "prepare";
   const std::string self = info.dli_fname;
@@ -94,7 +95,7 @@ bool run_python(const std::vector<std::string>& arguments, const void* input, si
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
     *output = program + " does not run: " + std::strerror(failed) +
-              "\nNext step: use the library that `./dev virtual-hip` installs, or set AOTFORGE_PREPARE to its `prepare`";
+              "\nNext step: use the library that `./dev python -m vgpu hip` installs, or add prepare=PATH of its `prepare` to AOTFORGE_VIRTUAL";
     return false;
   }
   int status = 0;

@@ -1,4 +1,4 @@
-// The order in which work of streams is executed. Eager (the default): when it is submitted, in the calling thread. Lazy (AOTFORGE_VIRTUAL_ORDER=lazy): when
+// The order in which work of streams is executed. Eager (the default): when it is submitted, in the calling thread. Lazy (AOTFORGE_VIRTUAL=order=lazy): when
 // something waits for it and never before, so a program that forgets to wait reads what was there before, every time.
 #pragma once
 

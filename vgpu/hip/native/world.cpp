@@ -23,22 +23,24 @@ const Target kTargets[] = {
 #undef TARGET
 };
 
-std::string variable(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : otherwise;
-}
-
-uint64_t number(const char* name, uint64_t otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != 0 ? std::strtoull(value, nullptr, 0) : otherwise;
-}
-
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::stringstream stream(text);
   for (std::string part; std::getline(stream, part, separator);)
     if (!part.empty()) parts.push_back(part);
   return parts;
+}
+
+uint64_t number(const char* name, uint64_t otherwise) {
+  const std::string value = setting(name, "");
+  return value.empty() ? otherwise : std::strtoull(value.c_str(), nullptr, 0);
+}
+
+// A list in a setting, whose parts are separated by semicolons.
+std::string list(const char* name, const char* otherwise) {
+  std::string text = setting(name, otherwise);
+  std::replace(text.begin(), text.end(), ';', ',');
+  return text;
 }
 
 // "GFX908", "MI100", "AMD Radeon RX 7900 XTX": as Python's find_arch.
@@ -66,19 +68,28 @@ unsigned processors() {
 
 }  // namespace
 
+std::string setting(const char* name, const char* otherwise) {
+  const char* text = std::getenv("AOTFORGE_VIRTUAL");
+  std::string value = otherwise;
+  const std::string key = std::string(name) + "=";
+  for (const std::string& part : split(text != nullptr ? text : "", ','))
+    if (part.compare(0, key.size(), key) == 0) value = part.substr(key.size());
+  return value;
+}
+
 World::World() {
-  settings.log = log_level(variable("AOTFORGE_VIRTUAL_LOG", "error"));
-  settings.threads = static_cast<unsigned>(number("AOTFORGE_VIRTUAL_THREADS", processors()));
+  settings.log = log_level(setting("log", "error"));
+  settings.threads = static_cast<unsigned>(number("threads", processors()));
   if (settings.threads == 0) settings.threads = 1;
-  settings.seed = number("AOTFORGE_VIRTUAL_SEED", 1);
-  settings.schedule = number("AOTFORGE_VIRTUAL_SCHEDULE", 0);
-  settings.limit = number("AOTFORGE_VIRTUAL_LIMIT", 0);
-  settings.lazy = variable("AOTFORGE_VIRTUAL_ORDER", "eager") == "lazy";
-  settings.counted = variable("AOTFORGE_VIRTUAL_CLOCK", "machine") == "instructions";
-  settings.checks = number("AOTFORGE_VIRTUAL_CHECKS", 0) != 0;
-  settings.record = variable("AOTFORGE_VIRTUAL_RECORD", "");
-  add_devices(variable("AOTFORGE_VIRTUAL_DEVICES", "gfx908"));
-  fail_from(variable("AOTFORGE_VIRTUAL_FAIL", ""));
+  settings.seed = number("seed", 1);
+  settings.schedule = number("schedule", 0);
+  settings.limit = number("limit", 0);
+  settings.lazy = setting("order", "eager") == "lazy";
+  settings.counted = setting("clock", "machine") == "instructions";
+  settings.checks = number("checks", 0) != 0;
+  settings.record = setting("record", "");
+  add_devices(list("devices", "gfx908"));
+  fail_from(list("fail", ""));
 }
 
 // "gfx908,gfx942@40,gfx90a:xnack+": arch or product, features and compute units if not the product's; "none" for no device.
@@ -91,7 +102,7 @@ void World::add_devices(const std::string& list) {
       std::string known;
       for (const Target& one : kTargets) known += std::string(" ") + one.arch;
       if (settings.log > 0)
-        std::fprintf(stderr, "virtual HIP: AOTFORGE_VIRTUAL_DEVICES: unknown arch %s; known:%s\n", arch.c_str(), known.c_str());
+        std::fprintf(stderr, "virtual HIP: AOTFORGE_VIRTUAL=devices=...: unknown arch %s; known:%s\n", arch.c_str(), known.c_str());
       continue;
     }
     auto device = std::make_unique<Device>();
@@ -212,7 +223,7 @@ void note(const std::string& json) {
   if (path.empty()) return;
   const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   const std::string line = json + "\n";
-  if (file < 0 || ::write(file, line.data(), line.size()) < 0) print_log(1, "cannot write AOTFORGE_VIRTUAL_RECORD " + path + ": " + std::strerror(errno));
+  if (file < 0 || ::write(file, line.data(), line.size()) < 0) print_log(1, "cannot write record=" + path + ": " + std::strerror(errno));
   if (file >= 0) ::close(file);
 }
 

@@ -131,7 +131,9 @@ int& current_device();       // of this thread
 int& last_error();           // of this thread
 Stream* resolve(Stream* stream);  // null, hipStreamLegacy and hipStreamPerThread become streams of their own; nullptr: unknown
 
-void print_log(int level, const std::string& text);        // one line or more on stderr, at this level of AOTFORGE_VIRTUAL_LOG
+// The value of `name` in AOTFORGE_VIRTUAL=name=value,...; the last one counts.
+std::string setting(const char* name, const char* otherwise);
+void print_log(int level, const std::string& text);        // one line or more on stderr, at this level of `log`
 void report(const std::string& text);                // an error: kept for aotforge_virtual_report, and logged
 std::string last_report();
 void note(const std::string& json);                  // a line of the record

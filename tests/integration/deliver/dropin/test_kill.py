@@ -1,4 +1,5 @@
-"""The drop-in killed at every one of its steps: one state is selected, and the next run completes or undoes it."""
+"""The drop-in killed at every one of its steps: one state is selected, and the next run completes or undoes
+it."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class FilesFirst(Iterator["os.DirEntry[str]"]):
 
 
 def steps(action: Callable[[], object], kill_at: int) -> bool:
-    """Runs `action` in a fork that exits at its file system operation number `kill_at`; True when it was killed."""
+    """Runs `action` in a fork that exits at its file system operation number `kill_at`; True when it was
+    killed."""
     child = os.fork()
     if child == 0:
         left = kill_at
@@ -78,7 +80,8 @@ def kill_at_every_step(
     *,
     can_exchange: bool = True,
 ) -> int:
-    """Kills the action at every one of its steps in turn, in new folders each time; returns the number of steps."""
+    """Kills the action at every one of its steps in turn, in new folders each time; returns the number of
+    steps."""
     for number in range(1000):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -16,8 +16,10 @@ from tests.support.attention import spy_pack
 from tests.support.runtime import ROOT, Objects, build_objects
 from tests.support.small_pack import write
 
-ORIGINAL = "#include <aotriton/flash.h>\nhipError_t aotriton::v2::flash::check_gpu(aotriton::Stream) { return hipError_t(77); }\n"
-TORCH = '#include <aotriton/flash.h>\nextern "C" int probe() { return int(aotriton::v2::flash::check_gpu({})); }\n'
+ORIGINAL = "#include <aotriton/flash.h>\n"
+ORIGINAL += "hipError_t aotriton::v2::flash::check_gpu(aotriton::Stream) { return hipError_t(77); }\n"
+TORCH = "#include <aotriton/flash.h>\n"
+TORCH += 'extern "C" int probe() { return int(aotriton::v2::flash::check_gpu({})); }\n'
 PYTHON = '#include <cstdio>\nextern "C" int probe();\nint main() { std::printf("%d", probe()); }\n'
 OLD_NAMES = [f"libaotriton_v2.so.0.11.{patch}" for patch in (0, 1, 2)]
 
@@ -66,7 +68,8 @@ def compile_(folder: Path, output: str, text: str, objects: Objects, *flags: str
 
 
 def make_torch(folder: Path, name: str, objects: Objects) -> Path:
-    """As an installed wheel: the library once per name as copies, official images, a libtorch_hip.so that needs `name`."""
+    """As an installed wheel: the library once per name as copies, official images, a libtorch_hip.so that
+    needs `name`."""
     lib = folder / "torch with spaces" / "lib"
     lib.mkdir(parents=True)
     (lib.parent / "version.py").write_text("__version__ = '2.9.1+rocm6.4'\n")

@@ -16,7 +16,8 @@ from tests.unit.deliver.hardware.test_check import MI100, time
     ("program", "torch", "expected"),
     [
         (
-            "import sys, json; q = json.load(sys.stdin); print(json.dumps({'times': [7.0] * len(q['problems']), 'torch': '2.11'}))",
+            "import sys, json; q = json.load(sys.stdin); "
+            "print(json.dumps({'times': [7.0] * len(q['problems']), 'torch': '2.11'}))",
             7.0,
             "2.11",
         ),

@@ -7,13 +7,8 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -23,6 +18,7 @@ from aotforge.release.wheels import make_wheels
 from tests.integration.release.test_finalize import ORIGIN
 from tests.support.releases import build_small
 from tests.support.runtime import ROOT
+from tests.support.web import served
 
 MANIFEST: ReleaseManifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
 PACKS = {"amd-gfx908": ("gfx908",)}
@@ -60,21 +56,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return made
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address of a web server that knows nothing of package indexes."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """A virtual environment that was empty before the wheels."""
@@ -91,7 +72,8 @@ class Environment:
         command = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check"]
         return subprocess.run(
             [*command, "--python", self.folder / "bin" / "python", *words],
-            capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
+            capture_output=True, text=True, check=False,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
         )  # fmt: skip
 
     def run(self, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -108,7 +90,7 @@ def installed(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Environme
     """Library and images, installed by pip from the index."""
     environment = Environment(folder=tmp_path_factory.mktemp("environment"))
     venv.create(environment.folder, with_pip=False, symlinks=True)
-    with served(site.folder) as url:
+    with served(site.folder) as (url, _):
         done = environment.pip(
             "install", "--no-cache-dir", "--index-url", f"{url}simple/", "aotforge-attention[gfx908]==0.11.*"
         )

@@ -1,21 +1,17 @@
-"""Wheels in an empty virtual environment: the loader gives PyTorch's library ours, and the library finds its images."""
+"""Wheels in an empty virtual environment: the loader gives PyTorch's library ours, and the library finds
+its images."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from aotforge.deliver.pytorch.serve import serve
 from aotforge.formats.api_level import library_name
 from tests.integration.deliver.dropin.test_loader import ORIGINAL, TORCH, compile_
 from tests.integration.deliver.wheels.conftest import MANIFEST, Environment, Site
@@ -40,7 +36,8 @@ def objects() -> Objects:
 
 
 def install_torch(environment: Environment, name: str, objects: Objects) -> Path:
-    """A package torch whose libtorch_hip.so needs `name`, which is in torch/lib, as an installed wheel has it."""
+    """A package torch whose libtorch_hip.so needs `name`, which is in torch/lib, as an installed wheel has
+    it."""
     lib = environment.site_packages / "torch" / "lib"
     lib.mkdir(parents=True)
     (lib.parent / "__init__.py").write_text(IMPORT)
@@ -125,39 +122,6 @@ def test_an_explicit_import_after_torch_is_too_late(environment: Environment, ob
     script = "{}; import aotforge_attention as a; print(torch.probe(), a.status.reason)"
     assert use(environment, objects, script.format("import torch")) == f"{OWN} PyTorch was imported before"
     assert use(environment, objects, script.format("import aotforge_attention, torch")) == "0"
-
-
-@pytest.mark.slow
-def test_pip_reads_the_index_of_the_release_server(site: Site, tmp_path: Path) -> None:
-    """It serves JSON to clients that request it, as pip does, and HTML to others; nothing else of the folder."""
-    folder = shutil.copytree(site.folder, tmp_path / "www")
-    (folder / MANIFEST.name / "SHA256SUMS").touch()
-    (folder / "simple" / "secret").touch()
-    log: list[str] = []
-    with serve(folder, host="127.0.0.1", port=0, log=log.append) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        address = f"{server.url}simple/aotforge-attention/"
-        with urllib.request.urlopen(address) as page:
-            assert page.headers["Content-Type"].startswith("text/html") and b"<a href=" in page.read()
-        (folder / "simple" / "aotforge-attention" / "index.html").write_text("")  # pip reads the other form
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{server.url}simple/secret")
-        words = (
-            "--no-cache-dir",
-            "--no-deps",
-            "--index-url",
-            f"{server.url}simple/",
-            "--dest",
-            str(tmp_path / "got"),
-        )
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "download", *words, "aotforge-attention"],
-            capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        )  # fmt: skip
-        server.shutdown()
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (tmp_path / "got").iterdir()
-    assert wheel.read_bytes() == site.wheel("aotforge-attention").read_bytes()
 
 
 @pytest.mark.slow

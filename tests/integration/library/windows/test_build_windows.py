@@ -1,4 +1,4 @@
-"""`./dev build --platform windows` with real compilers: layout, reproducible bytes, images unchanged."""
+"""`./dev build.windows` with real compilers: layout, reproducible bytes, images unchanged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from aotforge.pipeline.build_windows import (
     WindowsReport,
     build_windows,
 )
-from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.requests import WindowsRequest
 from aotforge.release.model import load_release_manifest
 from aotforge.release.wheels import wheel_version
-from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.run.choose import ORDER, make_runner
 from tests.integration.release.real import small_attention
 from tests.support.runtime import CACHE, ROOT
 from tests.support.windows import DLL, WindowsObjects, missing_mingw
@@ -42,7 +42,7 @@ LIBRARY = {
 
 
 def build(output: Path, root: Path = ROOT, cache: Path = CACHE, *images: Path) -> WindowsReport:
-    request = BuildRequest(
+    request = WindowsRequest(
         root=root, output=output, cache=cache, jobs=2, images=images, environment={"PATH": os.environ["PATH"]}
     )
     return build_windows(request, observer=SILENT)
@@ -111,7 +111,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
     made = {}
     for name in ORDER:
         try:
-            make_executor(name, cache=CACHE)
+            make_runner(name, cache=CACHE)
         except ExecutorError:
             continue
         cache = tmp_path / name / "cache"
@@ -119,7 +119,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
         environment = {
             name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_HOST") if name in os.environ
         }
-        request = BuildRequest(
+        request = WindowsRequest(
             root=ROOT, output=tmp_path / name, cache=cache, jobs=2, executor=name, environment=environment
         )
         made[name] = build_windows(request, observer=SILENT).sha256
@@ -177,7 +177,7 @@ def test_images_that_are_none(tmp_path: Path) -> None:
 def test_missing_tools_name_the_packages(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="x86_64-w64-mingw32") as caught:
         find_windows_tools({"PATH": str(tmp_path)})
-    assert "apt-get install" in caught.value.hint and caught.value.exit_code == 14
+    assert "apt-get install" in caught.value.hint and caught.value.exit_code == 3
     with pytest.raises(ToolchainError, match="is not a compiler for x86_64-w64-mingw32"):
         find_windows_tools(
             {"PATH": os.environ["PATH"], "AOTFORGE_MINGW_CXX": "g++", "AOTFORGE_MINGW_CC": "gcc"}

@@ -1,4 +1,5 @@
-"""Build of dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting linkers."""
+"""Build of dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting
+linkers."""
 
 from __future__ import annotations
 
@@ -8,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import RuntimeBuildError, ToolchainError
+from aotforge.errors import ToolchainError
 from aotforge.formats.pe import exports, imports
 from aotforge.library.build_windows import build_dl
-from aotforge.library.sources import DLFCN_VARIABLE, DlManifest
 from tests.support.dl import PROGRAMS, dl_programs, missing_mingw
 from tests.support.runtime import CACHE, ROOT
 from tests.support.wine import Wine
@@ -29,13 +29,13 @@ def test_the_bytes_do_not_depend_on_the_folder(tmp_path: Path) -> None:
     elsewhere = tmp_path / "a much longer folder, тест" / "clone"
     for folder in ("dl", "cmake"):
         shutil.copytree(ROOT / "runtime" / folder, elsewhere / "runtime" / folder)
-    again = build_dl(elsewhere, output=tmp_path / "again", cache=tmp_path, manifest=DlManifest(schema=1))
+    again = build_dl(elsewhere, output=tmp_path / "again")
     first = dl_programs().dl
-    assert {name for name, _ in again.digests} == {
+    assert set(again) == {
         "include/dlfcn.h", "lib/dl.dll", "lib/dl.lib", "lib/libdl.a", "lib/libdl.dll.a",
     }  # fmt: skip
-    for name, _ in again.digests:
-        assert (again.folder / name).read_bytes() == (first / name).read_bytes(), name
+    for name in again:
+        assert (tmp_path / "again" / name).read_bytes() == (first / name).read_bytes(), name
 
 
 def test_it_exports_the_interface_and_imports_the_system_only() -> None:
@@ -60,7 +60,8 @@ def test_a_program_for_msvc_links_and_runs(wine: Wine, tmp_path: Path, imported:
     )
     flags = ["-DDLFCN_WIN32_SHARED"] if imported else []
     run(
-        "clang-19", "--target=x86_64-pc-windows-msvc", "-c", "-O1", "-ffreestanding", "-fno-stack-protector", *flags,
+        "clang-19", "--target=x86_64-pc-windows-msvc", "-c", "-O1", "-ffreestanding", "-fno-stack-protector",
+            *flags,
         "-I", programs.dl / "include", PROGRAMS / "msvc_client.c", "-o", tmp_path / "client.obj",
     )  # fmt: skip
     run(
@@ -73,25 +74,10 @@ def test_a_program_for_msvc_links_and_runs(wine: Wine, tmp_path: Path, imported:
     assert wine.run(tmp_path / "client.exe", folder=tmp_path).returncode == 0
 
 
-def test_a_failed_build_leaves_the_earlier_one(tmp_path: Path) -> None:
-    """The pin of an archive that is not there, then of one with other bytes."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "earlier").touch()
-    pin = {"version": "1.4.2", "source": "not/there.tar.gz", "sha256": "0" * 64}
-    manifest = DlManifest.model_validate({"schema": 1, "dlfcn_win32": pin})
-    path = {"PATH": str(Path("/usr/bin"))}
-    with pytest.raises(ToolchainError, match="cannot be fetched"):
-        build_dl(ROOT, output=tmp_path / "out", cache=tmp_path, manifest=manifest, environment=path)
-    (tmp_path / "other").write_text("other bytes")
-    with pytest.raises(RuntimeBuildError, match="is not the pinned"):
-        build_dl(
-            ROOT, output=tmp_path / "out", cache=tmp_path, manifest=manifest,
-            environment=path | {DLFCN_VARIABLE: str(tmp_path / "other")},
-        )  # fmt: skip
-    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["earlier"]
-
-
 def test_without_mingw_the_package_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="x86_64-w64-mingw32") as missing:
-        build_dl(ROOT, output=tmp_path / "out", cache=tmp_path, environment={"PATH": str(tmp_path)})
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "earlier").touch()
+        build_dl(ROOT, output=tmp_path / "out", environment={"PATH": str(tmp_path)})
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["earlier"]
     assert "g++-mingw-w64-x86-64-posix" in missing.value.hint

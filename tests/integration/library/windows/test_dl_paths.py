@@ -1,4 +1,4 @@
-"""Paths that dl opens and reports; paths that the original cannot open are listed case by case."""
+"""Paths that dl opens and reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dl import DlPrograms, dl_programs, missing_mingw, original_programs
+from tests.support.dl import DlPrograms, dl_programs, missing_mingw
 from tests.support.wine import Wine, windows_path
 
 pytestmark = pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())
@@ -21,14 +21,13 @@ _LONG = ["a" * 100, "b" * 100, "c" * 100]
 
 @dataclass(frozen=True)
 class Case:
-    """A folder to put plug_a.dll into, and how the program names it: `spelling` of the file's Windows path, or a
-    path relative to `folder`. `original`: whether dlfcn-win32 1.4.2 can do it."""
+    """A folder to put plug_a.dll into, and how the program names it: `spelling` of the file's Windows path,
+    or a path relative to `folder`."""
 
     parts: list[str]
     encoding: str = "utf8"
     spelling: str = "{path}"
     relative: bool = False
-    original: bool = True
     module: str = "plug_a.dll"
     seen: str = field(default="{path}")
 
@@ -37,25 +36,23 @@ CASES = {
     "ascii": Case(["plain"]),
     "spaces": Case(["with  two spaces", "and (signs) & $HOME"]),
     "slashes": Case(["slashes"], spelling="{slashes}"),
-    "code page, as UTF-8": Case(["café 1"], original=False),
+    "code page, as UTF-8": Case(["café 1"]),
     "code page, in it": Case(["café 2"], encoding="acp"),
     "code page that looks like UTF-8": Case(["cafÃ© 3"], encoding="acp"),
-    "cyrillic": Case(["тест"], original=False),
-    "cjk": Case(["測試 試験"], original=False),
-    "beyond 16 bits": Case(["😀 𠮷"], original=False),
-    "beyond 260": Case([*_LONG, "d"], original=False),
-    "beyond 260, cjk": Case([*_LONG, "測試"], original=False),
+    "cyrillic": Case(["тест"]),
+    "cjk": Case(["測試 試験"]),
+    "beyond 16 bits": Case(["😀 𠮷"]),
+    "beyond 260": Case([*_LONG, "d"]),
+    "beyond 260, cjk": Case([*_LONG, "測試"]),
     "read-only": Case(["read only"]),
     "verbatim": Case(["verbatim"], spelling="\\\\?\\{path}"),
-    "verbatim, cyrillic": Case(["verbatim тест"], spelling="\\\\?\\{path}", original=False),
+    "verbatim, cyrillic": Case(["verbatim тест"], spelling="\\\\?\\{path}"),
     "relative": Case(["relative", "sub"], spelling="sub\\plug_a.dll", relative=True),
     "relative, dots": Case(["dots", "sub"], spelling="./sub/../sub/plug_a", relative=True),
-    "relative, cyrillic": Case(
-        ["relative 2", "тест"], spelling="тест/plug_a.dll", relative=True, original=False
-    ),
+    "relative, cyrillic": Case(["relative 2", "тест"], spelling="тест/plug_a.dll", relative=True),
     # Wine names modules on a share UNC\\..., which the original hands on as it is
-    "share": Case(["share"], spelling="{share}", seen="{share}", original=False),
-    "share, cjk": Case(["share 測試"], spelling="{share}", seen="{share}", original=False),
+    "share": Case(["share"], spelling="{share}", seen="{share}"),
+    "share, cjk": Case(["share 測試"], spelling="{share}", seen="{share}"),
 }
 
 
@@ -112,20 +109,6 @@ def test_a_module_is_opened_and_named(own: dict[str, Seen], name: str) -> None:
     if "file" in seen.lines:  # Windows keeps the prefix that a long path was opened with, Wine does not
         seen.lines["file"] = seen.lines["file"].removeprefix("\\\\?\\")
     assert seen.lines == {"which": "1", "file": seen.expected, "again": "same", "closed": "0", "left": "0"}
-
-
-def test_the_original_differs_where_noted(
-    wine: Wine, share: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    programs = original_programs()
-    results = run_cases(
-        wine, programs, tmp_path_factory.mktemp("original"), (share[0] / "again", f"{share[1]}\\again")
-    )
-    works = {
-        name: seen.lines.get("which") == "1" and seen.lines.get("again") == "same"
-        for name, seen in results.items()
-    }
-    assert works == {name: case.original for name, case in CASES.items()}
 
 
 def test_program_and_dl_in_a_folder_outside_the_code_page(wine: Wine, tmp_path: Path) -> None:

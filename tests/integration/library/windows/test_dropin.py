@@ -1,4 +1,5 @@
-"""dropin.exe under Wine: a release in an installed PyTorch, taken out again, and completed where an earlier run was killed."""
+"""dropin.exe under Wine: a release in an installed PyTorch, taken out again, and completed where an earlier
+run was killed."""
 
 from __future__ import annotations
 

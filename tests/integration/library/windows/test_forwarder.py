@@ -59,7 +59,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_both(wine: Wine, folder: Path, forwarder: Forwarder) -> list[int]:
-    """Counts seen through the old name, the new one, the old one again, and the mangled name of the old one."""
+    """Counts seen through the old name, the new one, the old one again, and the mangled name of the old
+    one."""
     old = folder / "old_client.dll"
     compile_c("-shared", folder / "old.c", forwarder.gnu, f"-Wl,--out-implib,{folder / 'old.a'}", "-o", old)
     program = folder / "program.exe"

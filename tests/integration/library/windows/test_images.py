@@ -1,4 +1,5 @@
-"""Images built on Linux by real compilers: Windows decodes them and passes them to HIP as the Linux library does."""
+"""Images built on Linux by real compilers: Windows decodes them and passes them to HIP as the Linux library
+does."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.pack.writer import write_pack
-from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
 from tests.support.attention import FP16, Problem, Tensor
+from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT, build_objects
 from tests.support.windows import WindowsObjects, linux_run, missing_mingw, run
 from tests.support.wine import Wine, windows_path
@@ -27,7 +28,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
     plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
     with Cache(CACHE) as cache:
         made = compile_plan(
-            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"), cache=cache, jobs=2
+            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"),
+                cache=cache, jobs=2
         )  # fmt: skip
         found = list(made.values())
     manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")

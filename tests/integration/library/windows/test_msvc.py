@@ -1,4 +1,5 @@
-"""Programs as MSVC builds them: names, layouts and arguments. Microsoft's own compiler and linker are not available."""
+"""Programs as MSVC builds them: names, layouts and arguments. Microsoft's own compiler and linker are not
+available."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ HEADERS = sorted(
 @pytest.mark.parametrize("standard", ["c++17", "c++20", "c++latest"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_header_compiles_alone_as_msvc_compiles(level: str, standard: str, tmp_path: Path) -> None:
-    """With the stand-ins for Microsoft's headers and HIP's, of which a header must include what it needs itself."""
+    """With the stand-ins for Microsoft's headers and HIP's, of which a header must include what it needs
+    itself."""
     config = (ROOT / "runtime" / "include" / "aotriton" / "config.h.in").read_text()
     for part, number in zip(("MAJOR", "MINOR", "PATCH"), LEVELS[level].split("."), strict=True):
         config = config.replace(f"@AOTRITON_VERSION_{part}@", number)
@@ -184,7 +186,8 @@ softmax 801
 def test_every_entry_point_gets_its_arguments(
     wine: Wine, windows: WindowsObjects, tmp_path: Path, accumulates: bool
 ) -> None:
-    """80-byte tensors by value, structs by reference, callbacks that return tensors: the values of the Linux library, to the bit.
+    """80-byte tensors by value, structs by reference, callbacks that return tensors: the values of the Linux
+    library, to the bit.
 
     Kernels that want an accumulator show the second callback; version 2 cannot give them one.
     """

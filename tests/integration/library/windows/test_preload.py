@@ -1,6 +1,8 @@
-"""A library that is loaded before PyTorch on Windows, under Wine: later DLLs that import its name get it, wherever they are.
+"""A library that is loaded before PyTorch on Windows, under Wine: later DLLs that import its name get it,
+wherever they are.
 
-`torch_hip.dll` and a stand-in of its own library are in torch/lib, and are loaded as `import torch` loads them.
+`torch_hip.dll` and a stand-in of its own library are in torch/lib, and are loaded as `import torch` loads
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from tests.support.wine import Wine, windows_path
 
 OWN = 77
 ORIGINAL = f"""
-__declspec(dllexport) int aotforge_launch(const char* op, const void* values, size_t count, int device, void* stream) {{
+__declspec(dllexport) int aotforge_launch(const char* op, const void* values, size_t count, int device,
+    void* stream) {{
   return {OWN};
 }}
 """
@@ -51,7 +54,8 @@ PROGRAM = """
 #include <windows.h>
 #include <stdio.h>
 
-/* Arguments: DLLs to load, as PyTorch does (LOAD_LIBRARY_SEARCH_DEFAULT_DIRS and ..._DLL_LOAD_DIR); the last one has probe. */
+/* Arguments: DLLs to load, as PyTorch does (LOAD_LIBRARY_SEARCH_DEFAULT_DIRS and ..._DLL_LOAD_DIR);
+ * the last one has probe. */
 int main(int count, char** words) {
   HMODULE last = NULL;
   int (*probe)(void);

@@ -64,7 +64,8 @@ def test_library_and_images_in_any_folder(
 
 
 def test_images_on_a_share(wine: Wine, windows: WindowsObjects, pack: Path, place: Path) -> None:
-    """A server's path. (Wine reports a path that does not exist for a library loaded from there, so the library is elsewhere.)"""
+    """A server's path. (Wine reports a path that does not exist for a library loaded from there, so the
+    library is elsewhere.)"""
     server = Path(tempfile.mkdtemp(prefix="share", dir=_made(wine.prefix / "dosdevices" / "unc")))
     try:
         (server / "images").symlink_to(pack)
@@ -181,7 +182,8 @@ def test_a_process_ends_while_threads_are_inside(wine: Wine, windows: WindowsObj
 
 
 def test_a_caller_s_exception_passes_through(wine: Wine, windows: WindowsObjects, tmp_path: Path) -> None:
-    """In a program that mingw built, an exception of a callback reaches the caller as on Linux, and the library stays usable."""
+    """In a program that mingw built, an exception of a callback reaches the caller as on Linux, and the
+    library stays usable."""
     folder = windows.place(tmp_path / "lib", "driver")
     write(spy_pack(), folder / "aotriton.images" / "amd-gfx908")
     lines = [Problem(extra={"throw": 1}).line("bwd"), "events", Problem().line("bwd"), "events"]

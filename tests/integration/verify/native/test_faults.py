@@ -1,4 +1,5 @@
-"""CPU images with planted faults: each is named in the verdict, and a sound image of the same family passes."""
+"""CPU images with planted faults: each is named in the verdict, and a sound image of the same family
+passes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _FAULTS = {
     "before": "tl.store(out + at, tl.where(at < n, kept, tl.load(x + at - 1, mask=at < n)), mask=at < n)",
     "beyond": "tl.store(out + at, kept, mask=at <= n)",
     "input": "tl.store(x + at, kept, mask=at < n)\n    tl.store(out + at, kept, mask=at < n)",
-    "null": "tl.store(out + at, kept + tl.load((at * 0).to(tl.int64).to(tl.pointer_type(tl.int8)), mask=at < n), mask=at < n)",
+    "null": "tl.store(out + at, kept + tl.load((at * 0).to(tl.int64).to(tl.pointer_type(tl.int8)), "
+    "mask=at < n), mask=at < n)",
     "endless": "while tl.load(x) != 101:\n        tl.store(out + at, kept, mask=at < n)",
 }
 _SIZE = 1001

@@ -1,4 +1,5 @@
-"""Images of every family under Valgrind: no access outside of a tensor, and no result that depends on memory that nothing has written."""
+"""Images of every family under Valgrind: no access outside of a tensor, and no result that depends on memory
+that nothing has written."""
 
 from __future__ import annotations
 
@@ -19,15 +20,13 @@ from aotforge.plan.families import load_families
 from aotforge.targets.backends import unexecutable
 from aotforge.verify import executors
 from aotforge.verify.check_image import check_image
-from aotforge.verify.interpreter.dispatch import Launch, Use
-from aotforge.verify.invocation import Invocation
+from aotforge.verify.invocation import LaunchCall
 from aotforge.verify.native import executor
 from aotforge.verify.verdict import ImageTask
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE, ROOT
 from tests.integration.verify.native.test_faults import ARCH, fault_tasks
 from tests.support.families import architectures, plan_of
-from vgpu.emulator.host_calls import OnPrint
 
 KERNELS = ROOT / "kernels"
 DRIVER = ROOT / "tests" / "fixtures" / "native" / "run_image.cpp"
@@ -55,13 +54,12 @@ class Memcheck(executor.NativeImage):
         super().__init__(task)
         self._binary, self._launches = task.binary, 0
 
-    def run(
-        self, use: Use, launch: Launch, invocation: Invocation, *, number: int, seed: int, on_print: OnPrint | None
-    ) -> Counter[str]:  # fmt: skip
+    def run(self, call: LaunchCall) -> Counter[str]:
         """Raises ExecutionError with Valgrind's errors."""
+        use, launch, invocation = call.use, call.launch, call.invocation
         x, y, z = launch.grid
-        if number or self._launches == LAUNCHES or not 0 < x * y * z <= PROGRAMS:
-            return super().run(use, launch, invocation, number=number, seed=seed, on_print=on_print)
+        if call.number or self._launches == LAUNCHES or not 0 < x * y * z <= PROGRAMS:
+            return super().run(call)
         self._launches += 1
         type(self).total += 1
         with executor._copies(invocation, "end") as copies:

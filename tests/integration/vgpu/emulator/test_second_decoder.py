@@ -14,7 +14,6 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError
-from aotforge.plan.planner import plan_project
 from tests.integration.kernels.attention_call import Case
 from tests.integration.vgpu.emulator.attention_images import Images, launches, tensors_of
 from tests.integration.vgpu.emulator.test_attention_images import CASES, OTHERS
@@ -25,7 +24,7 @@ from tests.support.disassembly import (
     find_objdump,
     require_round_trip,
 )
-from tests.support.families import PROJECT, architectures
+from tests.support.families import PROJECT, architectures, plan_project
 from vgpu.elf import read_elf
 from vgpu.emulator.decoded import Listing
 from vgpu.emulator.program import Emulator, Program

@@ -20,13 +20,13 @@ def virtual() -> VirtualHip:
 
 @pytest.fixture
 def play(virtual: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """A fresh virtual HIP with these settings (AOTFORGE_VIRTUAL_* without the prefix, in lower case)."""
+    """A fresh virtual HIP with these settings of AOTFORGE_VIRTUAL."""
 
     def make(
         devices: str = "gfx908", *, texts: str = "", of: VirtualHip | None = None, **settings: str
     ) -> Hip:
-        for name, value in {"devices": devices, "log": "off", **settings}.items():
-            monkeypatch.setenv(f"AOTFORGE_VIRTUAL_{name.upper()}", value)
+        chosen = {"devices": devices.replace(",", ";"), "log": "off", **settings}
+        monkeypatch.setenv("AOTFORGE_VIRTUAL", ",".join(f"{name}={value}" for name, value in chosen.items()))
         monkeypatch.setenv("AOTFORGE_ASM", texts)
         monkeypatch.setenv("AOTFORGE_CACHE", str(CACHE))
         return Hip(of or virtual, tmp_path)

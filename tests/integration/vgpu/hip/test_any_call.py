@@ -18,12 +18,12 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.plan.model import JobKey, Plan
-from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Only
 from aotforge.rules import GENERAL_SUFFIX
 from aotforge.verify.interpreter.dispatch import launch_of, uses_of
 from kernels.flash.cases import invocation_of
 from tests.integration.pytorch.stack import Stack, stack_of
+from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT, build_objects
 
 from .any_call import LEVELS, drawn

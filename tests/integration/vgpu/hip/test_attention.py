@@ -18,7 +18,7 @@ from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
-from aotforge.sandbox.release_programs import available_programs, find_release_programs
+from aotforge.run.release_programs import available_programs
 from kernels.flash.call import Case as Problem
 from tests.integration.release.real import CACHE, ROOT, small_attention
 from tests.integration.release.standin import LICENCE, MANIFEST, records
@@ -49,7 +49,7 @@ def run_problem(
     return ClientRunner(
         client=client,
         folder=folder,
-        programs=find_release_programs("test", own=True, unsandboxed=False),
+        programs=available_programs(),
         settings=settings,
         readable=(folder, client.parent, *python_folders(ROOT)),
         cache=CACHE,
@@ -89,10 +89,8 @@ def test_forward_and_backward_on_two_devices_of_one_process(
 
 
 def test_random_schedules_lazy_streams_and_every_check_change_nothing(stack: Stack, tmp_path: Path) -> None:
-    settings = stack.settings("gfx908") | {
-        "AOTFORGE_VIRTUAL_SCHEDULE": "3", "AOTFORGE_VIRTUAL_SEED": "9", "AOTFORGE_VIRTUAL_CHECKS": "1",
-            "AOTFORGE_VIRTUAL_ORDER": "lazy",
-    }  # fmt: skip
+    settings = stack.settings("gfx908")
+    settings["AOTFORGE_VIRTUAL"] += ",schedule=3,seed=9,checks=1,order=lazy"
     result = run_problem(stack.client, PROBLEM, 0, "gfx908", settings, tmp_path)
     assert result.passed, result.outputs
 
@@ -110,6 +108,7 @@ def test_failures_reach_the_caller(stack: Stack, tmp_path: Path) -> None:
         ("hipModuleLaunchKernel:2:719", r"backward.*unspecified launch failure"),
         ("hipMalloc:3:2", "out of memory"),
     ):
-        settings = stack.settings("gfx908") | {"AOTFORGE_VIRTUAL_FAIL": failing}
+        settings = stack.settings("gfx908")
+        settings["AOTFORGE_VIRTUAL"] += f",fail={failing}"
         with pytest.raises(ExecutionError, match=words):
             run_problem(stack.client, PROBLEM, 0, "gfx908", settings, tmp_path)

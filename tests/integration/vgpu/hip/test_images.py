@@ -145,11 +145,10 @@ def test_an_image_for_another_arch(play: Play, add: KernelImage, texts: Path) ->
 def test_without_its_python_side(
     play: Play, add: KernelImage, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hip = play(texts=str(texts))
-    monkeypatch.setenv("AOTFORGE_PREPARE", "/nothing/here")
+    hip = play(texts=str(texts), prepare="/nothing/here")
     assert load(hip, add.binary) == INIT_FAILED
-    assert "/nothing/here" in hip.report() and "./dev virtual-hip" in hip.report()
-    monkeypatch.setenv("AOTFORGE_PREPARE", "/bin/false")
+    assert "/nothing/here" in hip.report() and "./dev python -m vgpu hip" in hip.report()
+    monkeypatch.setenv("AOTFORGE_VIRTUAL", "prepare=/bin/false")
     assert load(hip, add.binary) == INIT_FAILED
-    monkeypatch.delenv("AOTFORGE_PREPARE")
+    monkeypatch.delenv("AOTFORGE_VIRTUAL")
     assert load(hip, add.binary) == 0

@@ -168,7 +168,8 @@ for other, on in ((host, 0), (far.c_tensor(), 0), (left.c_tensor(), stream.value
 
 def test_pointers_and_streams_of_other_devices_are_refused(stack: Make, tmp_path: Path) -> None:
     made, record = stack("gfx908", "fp16"), tmp_path / "record"
-    printed = made.run("-c", _POINTERS, str(made.prefix), AOTFORGE_VIRTUAL_RECORD=str(record))
+    recorded = f"{made.settings['AOTFORGE_VIRTUAL']},record={record}"
+    printed = made.run("-c", _POINTERS, str(made.prefix), AOTFORGE_VIRTUAL=recorded)
     assert printed.splitlines() == [
         "1 add: other: data is not memory of HIP: a pointer to host memory?",
         "101 add: other: data is memory of device 1, and the tensor is on device 0",

@@ -77,7 +77,8 @@ def test_after_a_reinstalled_pytorch_its_files_are_the_originals(tmp_path: Path)
 
 
 def upgrade(torch: TorchLib) -> dict[str, str]:
-    """What pip does for another version: what it installed goes, what it brings is written through folders' links. Returns the new files."""
+    """What pip does for another version: what it installed goes, what it brings is written through folders'
+    links. Returns the new files."""
     for name in ("libaotriton_v2.so", OLD):
         (torch.folder / name).unlink()
     (torch.folder / "aotriton.images" / "amd-gfx90a" / "__signature__").unlink(missing_ok=True)
@@ -156,16 +157,6 @@ def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
     assert tree(torch.folder) == before
 
 
-def test_a_link_among_an_upgraded_pytorchs_images_is_kept(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_release(tmp_path)
-    drop_in(source, torch)
-    (tmp_path / "elsewhere").write_text("images upgraded")
-    (torch.folder / "aotriton.images/linked").symlink_to(tmp_path / "elsewhere")
-    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
-    undo(torch.folder)
-    assert (torch.folder / "aotriton.images/linked").read_text() == "images upgraded"
-
-
 def test_refusals_leave_everything(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
@@ -221,7 +212,8 @@ def _found(path: Path) -> tuple[str, str]:
 def test_anything_is_replaced_by_anything(
     tmp_path: Path, old: str, new: str, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where rename(2) can replace it, in one step; a link to a folder is not followed; nothing is left beside it."""
+    """Where rename(2) can replace it, in one step; a link to a folder is not followed; nothing is left
+    beside it."""
     exchanged = []
 
     def exchange(one: Path, other: Path) -> bool:
@@ -261,38 +253,3 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(DropInError, match="record"):
         undo(torch.folder)
     assert state(torch) == source.release
-
-
-def test_an_original_that_is_not_restored_is_reported(tmp_path: Path) -> None:
-    """Its link was removed by hand, and what else is there is not PyTorch's: it may be another version, which has no such file."""
-    torch = make_torch(tmp_path)
-    drop_in(make_release(tmp_path), torch)
-    (torch.folder / OLD).unlink()
-    (torch.folder / "libaotriton_v2.so").unlink()
-    (torch.folder / "libaotriton_v2.so").write_text("patched by hand")
-    line = f"{OLD}: not restored, because other entries were replaced; its original is removed"
-    assert line in undo(torch.folder, dry_run=True).changes
-    assert (torch.folder / STORE / "originals" / OLD).exists()
-    assert line in undo(torch.folder).changes
-
-
-@pytest.mark.parametrize("same", [True, False])
-@pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_what_is_the_same(tmp_path: Path, kind: str, same: bool) -> None:
-    """Originals that are compared with what PyTorch's folder has; a link and the file that it leads to are two things."""
-    paths = [tmp_path / name for name in ("one", "other")]
-    for path, content in zip(paths, ("content", "content" if same else "another"), strict=True):
-        (tmp_path / content).write_text(content)
-        if kind == "file":
-            path.write_text(content)
-        elif kind == "link":
-            path.symlink_to(content)
-        else:
-            path.mkdir()
-            (path / "file").write_text(content)
-    assert apply._is_same(*paths) is same
-    for path in paths:
-        copy = tmp_path / f"link to {path.name}"
-        copy.symlink_to(path.name)
-        assert not apply._is_same(path, copy)
-        assert not apply._is_same(copy, path)

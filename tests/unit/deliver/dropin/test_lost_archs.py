@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import tasks  # noqa: F401 - registers every task
+import tasks
 from aotforge.base.architectures import load_architectures
 from aotforge.cli.program import main
 from aotforge.deliver.dropin import install_dropin
@@ -31,12 +31,15 @@ ARCHS = load_architectures(PROJECT / "manifests")
 
 
 def packs(source: UnpackedRelease, **archs: tuple[str, ...]) -> UnpackedRelease:
-    """The release with these image packs in place of its own: `gfx908` is the pack amd-gfx908, with its archs."""
+    """The release with these image packs in place of its own: `gfx908` is the pack amd-gfx908, with its
+    archs."""
     images = source.prefix / "lib" / "aotriton.images"
     for name, served in archs.items():
         signature = Signature(
-            format=1, pack=f"amd-{name}", archs=served, profile="core", complete=True, release=source.release, operators={},
-            triton=TritonBuild(version="1", digest="1", llvm="1"), source="0" * 64, settings="0" * 64, compressor="zstd",
+            format=1, pack=f"amd-{name}", archs=served, profile="core", complete=True, release=source.release,
+            operators={},
+            triton=TritonBuild(version="1", digest="1", llvm="1"), source="0" * 64, settings="0" * 64,
+            compressor="zstd",
             containers={"flash": ContainerRecord(images=1, id="0" * 64)}, images=1, dispatch="0" * 64,
         )  # fmt: skip
         (images / f"amd-{name}").mkdir(exist_ok=True)
@@ -116,8 +119,8 @@ def test_install_removes_what_it_put_into_a_pytorch(
 ) -> None:
     before = tree(torch.folder)
     install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
-    main(["install", "--pytorch-lib", str(torch.folder), "--uninstall"])
+    main(tasks.namespace, ["install", "--pytorch-lib", str(torch.folder), "--uninstall"])
     assert "libaotriton_v2.so.0.11.0: the original" in capsys.readouterr().out
     assert tree(torch.folder) == before
-    main(["install", "--pytorch-lib", str(torch.folder), "--uninstall", "--json"])
+    main(tasks.namespace, ["install", "--pytorch-lib", str(torch.folder), "--uninstall", "--json"])
     assert json.loads(capsys.readouterr().out)["changes"] == []

@@ -38,8 +38,12 @@ TIME = ReportedTime(
 
 def report(**changes: object) -> HardwareReport:
     fields: dict[str, object] = {
-        "date": "2026-11-22", "release": "0.11.2b-r1", "profile": "core", "pack": "amd-gfx908", "sums": "c" * 64, "device": MI100,
-        "rocm": "7.0", "module": "6.14.14", "kernel": "6.8.0", "torch": "2.11.0+rocm7.0", "images": (ADD, FORWARD), "times": (TIME,),
+        "date": "2026-11-22", "release": "0.11.2b-r1", "profile": "core", "pack": "amd-gfx908",
+        "sums": "c" * 64,
+        "device": MI100,
+        "rocm": "7.0", "module": "6.14.14", "kernel": "6.8.0", "torch": "2.11.0+rocm7.0",
+        "images": (ADD, FORWARD),
+        "times": (TIME,),
         "seconds": 12.5,
     }  # fmt: skip
     return HardwareReport.model_validate(fields | changes)

@@ -1,4 +1,5 @@
-"""The order of a check: faults, a device that is lost, a process that does not end; rows of times; PyTorch's answers."""
+"""The order of a check: faults, a device that is lost, a process that does not end; rows of times;
+PyTorch's answers."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from aotforge.deliver.install.choose import (
     this_machine,
 )
 from aotforge.errors import InstallError, UnknownNameError
-from aotforge.formats.untrusted_tar import TarFacts
+from aotforge.formats.tar_reader import TarFacts
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Yank
 
 MACHINE = Machine(processor="x86_64", glibc=(2, 36), rocm="7.0")
@@ -109,12 +109,15 @@ def test_files() -> None:
 @pytest.mark.parametrize(
     ("of", "request_", "machine", "message"),
     [
-        (release("1.0b"), replace(REQUEST, packs={"gfx90a": "amd-gfx90a"}), MACHINE, "no images for gfx90a .*\n.*amd-gfx110x, amd-gfx908"),
+        (release("1.0b"), replace(REQUEST, packs={"gfx90a": "amd-gfx90a"}), MACHINE,
+         "no images for gfx90a .*\n.*amd-gfx110x, amd-gfx908"),
         (release("1.0b"), replace(REQUEST, rocm="5.0"), MACHINE, "no library for ROCm 5.0\n.*6.4, 7.0, 7.2"),
         (release("1.0b", same=False), REQUEST, replace(MACHINE, rocm="7.1"), "no library for ROCm 7.1"),
-        (release("1.0b", same=False), REQUEST, replace(MACHINE, rocm=""), "no ROCm was found on this machine\n.*--rocm"),
+        (release("1.0b", same=False), REQUEST, replace(MACHINE, rocm=""),
+         "no ROCm was found on this machine\n.*--rocm"),
         (release("1.0b"), REQUEST, replace(MACHINE, processor="aarch64"), "no library for aarch64\n.*x86_64"),
-        (release("1.0b"), REQUEST, replace(MACHINE, glibc=(2, 17)), "needs glibc 2.28, this machine has 2.17"),
+        (release("1.0b"), REQUEST, replace(MACHINE, glibc=(2, 17)),
+         "needs glibc 2.28, this machine has 2.17"),
         (release("1.0b"), REQUEST, replace(MACHINE, glibc=None), "needs glibc 2.28, this machine has none"),
     ],
 )  # fmt: skip

@@ -1,37 +1,36 @@
-"""The lines for PyTorch, and byte ranges."""
+"""The lines for PyTorch."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aotforge.conformance.candidate import newest_release
-from aotforge.deliver.page import _development, make_site
-from aotforge.deliver.pytorch.pins import _commit, list_release, pins_text, prefix_text
-from aotforge.deliver.pytorch.serve import _Handler, _part, serve
+from aotforge.deliver.page import make_site
+from aotforge.deliver.pytorch.pins import _commit, pins_text, prefix_text
 from aotforge.errors import ReleaseError
+from aotforge.release.release import Release
+from tests.support.publishing import make_release
 
 ROOT = Path(__file__).parents[4]
 
-NAMES = [
-    "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz",
-    "aotriton-0.11.2b-r1-images-amd-gfx11xx.tar.gz",
-    "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz",
-    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm10.0-shared.tar.gz",
-    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm6.4-shared.tar.gz",
-    "MANIFEST.json",
-]
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Release:
+    folder = make_release(tmp_path / "r1", rocm=("10.0", "6.4"), packs=("amd-gfx908", "amd-gfx11xx"))
+    return Release.open(folder)
 
 
-def release(folder: Path, names: list[str]) -> Path:
+def listed(folder: Path) -> Path:
+    """A folder with a list of files."""
     folder.mkdir(exist_ok=True)
-    (folder / "SHA256SUMS").write_text("".join(f"{at:064x}  {name}\n" for at, name in enumerate(names)))
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  MANIFEST.json\n")
     return folder
 
 
@@ -41,18 +40,22 @@ def values(text: str, name: str) -> list[str]:
     return re.findall(r'"([^"]*)"', body)
 
 
-def test_lists_run_in_step(tmp_path: Path) -> None:
-    listing = list_release(release(tmp_path, NAMES))
-    text = pins_text(listing, base_url="https://example.org/a", commit="c" * 40, environment_url=False)
+def test_lists_run_in_step(opened: Release) -> None:
+    sums = {name.partition("-r1-")[2]: digest for name, digest in opened.sums.items()}
+    text = pins_text(opened, base_url="https://example.org/a", commit="c" * 40, environment_url=False)
     assert values(text, "__AOTRITON_VER") == ["0.11.2b-r1"]
     assert values(text, "__AOTRITON_ROCM_LIST") == ["rocm6.4", "rocm10.0"]
     assert values(text, "__AOTRITON_MANYLINUX_LIST") == ["manylinux_2_28"] * 2
-    assert values(text, "__AOTRITON_SHA256_LIST") == [f"{at:064x}" for at in (4, 3)]
+    assert values(text, "__AOTRITON_SHA256_LIST") == [
+        sums[f"manylinux_2_28_x86_64-rocm{rocm}-shared.tar.gz"] for rocm in ("6.4", "10.0")
+    ]
     assert values(text, "__AOTRITON_IMAGE_LIST") == ["amd-gfx11xx", "amd-gfx908"]
-    assert values(text, "__AOTRITON_IMAGE_SHA256_LIST") == [f"{at:064x}" for at in (1, 0)]
+    assert values(text, "__AOTRITON_IMAGE_SHA256_LIST") == [
+        sums[f"images-{pack}.tar.gz"] for pack in ("amd-gfx11xx", "amd-gfx908")
+    ]
     assert values(text, "__AOTRITON_CI_COMMIT") == ["c" * 40]
     assert values(text, "__AOTRITON_BASE_URL") == ["https://example.org/a/"]
-    later = pins_text(listing, base_url="https://example.org/a/", commit="", environment_url=True)
+    later = pins_text(opened, base_url="https://example.org/a/", commit="", environment_url=True)
     assert "__AOTRITON_BASE_URL" not in later and "__AOTRITON_CI_COMMIT" not in later
     assert "PYTORCH_AOTRITON_BASE_URL=https://example.org/a/" in later
 
@@ -75,14 +78,10 @@ def test_commands_of_a_release_do_not_reach_the_build(tmp_path: Path, commit: ob
 def test_documents_that_are_too_deep(tmp_path: Path) -> None:
     (tmp_path / "release.json").write_text("[" * 200_000)
     assert _commit(tmp_path) == ""
-    (tmp_path / "MANIFEST.json").write_text("[" * 200_000)
-    with pytest.raises(ReleaseError, match="is not a valid manifest of a release"):
-        _development(tmp_path / "MANIFEST.json")
 
 
-def test_the_way_without_an_edit(tmp_path: Path) -> None:
-    listing = list_release(release(tmp_path, NAMES))
-    text = prefix_text(listing, "s3://bucket/aot")
+def test_the_way_without_an_edit(opened: Release) -> None:
+    text = prefix_text(opened, "s3://bucket/aot")
     (install,) = (line for line in text.splitlines() if "install" in line and line.startswith("./dev"))
     words = install.split()
     prefix = words[words.index("--prefix") + 1]
@@ -97,7 +96,7 @@ def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
     for at, name in enumerate(("finished/a", "finished/b", "c")):
         (tmp_path / name).mkdir(parents=True)
         os.utime(
-            release(tmp_path / name, NAMES) / "SHA256SUMS",
+            listed(tmp_path / name) / "SHA256SUMS",
             (1000 - at, 1000 - at if "c" not in name else 9000),
         )
     assert newest_release(tmp_path / "finished", tmp_path) == tmp_path / "finished/a"
@@ -106,26 +105,11 @@ def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
     assert newest_release(tmp_path / "finished", tmp_path) == tmp_path / "c"
 
 
-@pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
-def test_a_folder_that_is_not_a_release(names: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["images", "manylinux"])
+def test_a_release_that_is_not_for_pytorch(opened: Release, kind: str) -> None:
+    sums = {name: digest for name, digest in opened.sums.items() if kind not in name}
     with pytest.raises(ReleaseError, match="is not a release for PyTorch"):
-        list_release(release(tmp_path, names))
-
-
-@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
-def test_ranges_are_those_of_a_slice(size: int, first: int, last: int) -> None:
-    data = bytes(range(size))
-
-    def taken(part: tuple[int, int] | None) -> bytes:
-        assert part is not None
-        return data[part[0] : part[1] + 1]
-
-    assert taken(_part(f"bytes={first}-", size)) == data[first:]
-    assert taken(_part(f"bytes=-{last}", size)) == (data[-last:] if last else b"")
-    if first <= last:
-        assert taken(_part(f"bytes={first}-{last}", size)) == data[first : last + 1]
-    else:
-        assert _part(f"bytes={first}-{last}", size) is None
+        pins_text(replace(opened, sums=sums), base_url="", commit="", environment_url=True)
 
 
 def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
@@ -134,23 +118,14 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     staged.mkdir(parents=True)
     for name in ("SHA256SUMS", "MANIFEST.json", "release.json"):
         (staged / name).write_text("{}")
-    for look in (
+    looks: tuple[Callable[[], object], ...] = (
         lambda: newest_release(tmp_path / "finished", tmp_path),
         lambda: newest_release(tmp_path / "finished"),
-        lambda: serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print),
         lambda: make_site(ROOT, tmp_path / "finished", base_url="x", yanked={}),
-    ):
+    )
+    for look in looks:
         with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
             look()
-    done = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
+    done = listed(tmp_path / "finished" / "0.11.2b-r1")
     os.utime(done / "SHA256SUMS", (1, 1))
     assert newest_release(tmp_path / "finished", tmp_path) == done
-    for name, parts in ((staged.name, ()), (done.name, [done.name, "SHA256SUMS"])):
-        handler = object.__new__(_Handler)  # one without a connection
-        handler.path = f"/{name}/SHA256SUMS"
-        assert handler._parts() == parts
-
-
-@pytest.mark.parametrize("header", ["bytes=-", "bytes=a-b", "items=0-1", "bytes=0-1,4-5", ""])
-def test_ranges_that_are_ignored(header: str) -> None:
-    assert _part(header, 10) is None

@@ -1,4 +1,5 @@
-"""Settings that were measured on hardware: they are among those that the model ranks, and ranks are counted right."""
+"""Settings that were measured on hardware: they are among those that the model ranks, and ranks are counted
+right."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.measure import MeasuredLine, Measurement
 
 NAMES = (
-    "v_add_f32", "v_exp_f32", "v_cvt_f16_f32", "v_mul_lo_u32", "v_add_f64", "s_add_u32", "s_branch", "s_load_dword",
+    "v_add_f32", "v_exp_f32", "v_cvt_f16_f32", "v_mul_lo_u32", "v_add_f64", "s_add_u32", "s_branch",
+    "s_load_dword",
     "ds_read_b32", "ds_bpermute_b32", "global_load_dword", "global_store_dword",
 )  # fmt: skip
 PUBLISHED: dict[str, dict[str, int]] = {
@@ -45,7 +46,8 @@ PUBLISHED: dict[str, dict[str, int]] = {
     "gfx1100": {"f16": 512, "bf16": 512, "i8": 512},
     "gfx1201": {"f16": 1024, "bf16": 1024, "i8": 2048, "fp8": 2048, "bf8": 2048},
 }
-"""FLOPs per clock and compute unit that AMD publishes, by input type (docs/virtual-gpu-tools.md has the sources)."""
+"""FLOPs per clock and compute unit that AMD publishes, by input type (docs/virtual-gpu-tools.md has the
+sources)."""
 MATRIX = {"gfx9": "v_mfma_f32_16x16x16f16", "gfx1": "v_wmma_f32_16x16x16_f16"}
 
 
@@ -81,7 +83,8 @@ def test_the_best_matrix_instruction_reaches_the_published_peak(arch: str) -> No
 
 
 def _exists(name: str, arch: str) -> bool:
-    """Which spellings an arch has: gfx908 no _1k forms, gfx942 no forms without underscore, only gfx950 the large k."""
+    """Which spellings an arch has: gfx908 no _1k forms, gfx942 no forms without underscore, only gfx950 the
+    large k."""
     large = (
         any(part in name for part in ("x16_f16", "x16_bf16", "x32_f16", "x32_bf16"))
         and "16x16x16" not in name
@@ -188,7 +191,8 @@ archs = st.sampled_from(sorted(models()))
 def _sample(names: Mapping[str, int]) -> Work:
     return work(
         workgroups=3, names=names,
-        traffic=_traffic("LDS loads", instructions=names.get("ds_read_b32", 0), bytes=256 * names.get("ds_read_b32", 0),
+        traffic=_traffic("LDS loads", instructions=names.get("ds_read_b32", 0),
+        bytes=256 * names.get("ds_read_b32", 0),
                          cycles=2 * names.get("ds_read_b32", 0)),
     )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Times of waves by the model: hand-computed sequences of instructions, several waves on a SIMD, blocks and paths."""
+"""Times of waves by the model: hand-computed sequences of instructions, several waves on a SIMD, blocks and
+paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bits of a device beside the virtual GPU's, times, faults: with a driver in Python whose only kernel adds."""
+"""Bits of a device beside the virtual GPU's, times, faults: with a driver in Python whose only kernel
+adds."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from aotforge.errors import ExecutionError
 from aotforge.targets.amd.driver import hip_devices
 from aotforge.verify.device.messages import CheckImage, DeviceResult
 from aotforge.verify.device.process import _shown, check
+from aotforge.verify.invocation import LaunchCall
 from tests.support.fake_hip import FakeHip, Kernel
 from tests.support.families import PROJECT
 from tests.unit.verify import test_device
@@ -32,8 +34,8 @@ class Virtual:
     def findings(self) -> list[str]:
         return []
 
-    def run(self, use: Any, launch: Any, invocation: Any, **options: Any) -> Counter[str]:
-        if code := self.kernel(list(launch.arguments.values())):
+    def run(self, call: LaunchCall) -> Counter[str]:
+        if code := self.kernel([int(value) for value in call.launch.arguments.values()]):
             raise ExecutionError(f"fault {code}")
         return self.counts
 
@@ -59,7 +61,7 @@ def checked(
     fake = FakeHip(kernel=device)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: fake)
     task = dataclasses.replace(test_device.task(), arch="gfx908")
-    monkeypatch.setattr("aotforge.verify.device.images.backend_of_arch", lambda arch: _AnyImage())
+    monkeypatch.setattr("aotforge.verify.executors.backend_of_arch", lambda arch: _AnyImage())
     monkeypatch.setattr(
         "aotforge.verify.device.process._virtual",
         lambda request: (Virtual(virtual, counts or Counter(v_add_f32=1)), ""),

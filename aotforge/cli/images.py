@@ -1,0 +1,245 @@
+"""Tasks that show image packs, caches, builds and settings."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from aotforge.base.child_processes import is_secret
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, print_either, print_report, print_result
+from aotforge.cli.settings import ROOT, load_settings
+from aotforge.cli.values import Cache, absolute, cache_folder
+from aotforge.cli.variables import VARIABLES
+from aotforge.errors import ExecutorError, UnknownNameError, UnsupportedError, suggest
+
+if TYPE_CHECKING:
+    from aotforge.publish.cache.session import CachePlaces
+
+Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
+
+
+@command("images")
+def images(
+    pack: Pack,
+    image: Annotated[str | None, "write this image instead: its SHA-256, or the first digits of it"] = None,
+    output: Annotated[str | None, "with --image: file to write (default: standard output)"] = None,
+    json: Json = False,
+) -> None:
+    """List the images of a pack and the calls that they serve, or write one image (an HSACO code object).
+
+    ./dev images releases/dist/0.11.2b-r1
+    ./dev images releases/dist/0.11.2b-r1 --image 0a1b2c3d --output image
+    """
+    from aotforge.deliver.extract import image_packs
+    from aotforge.pack.listing import list_images, listing_json, listing_text
+
+    with image_packs(Path(pack).absolute()) as packs:
+        if image:
+            _write_image(packs, image, output)
+            return
+        listed = [image for one in packs for image in list_images(one)]
+    print_result((listing_json(listed) if json else listing_text(listed)).rstrip("\n"))
+
+
+def _write_image(packs: tuple[Path, ...], image: str, output: str | None) -> None:
+    from aotforge.base.files import write_atomic
+    from aotforge.errors import OutputError
+    from aotforge.pack.listing import cat_image, list_images
+
+    holders = [
+        one for one in packs if any(known.digest.startswith(image.lower()) for known in list_images(one))
+    ]
+    data = cat_image((holders or packs)[0], image)
+    if output:
+        write_atomic(Path(output).absolute(), data)
+    elif sys.stdout.isatty():
+        raise OutputError("an image is binary and standard output is a terminal", hint="add --output FILE")
+    else:
+        sys.stdout.buffer.write(data)
+
+
+@command("coverage")
+def coverage(
+    pack: Pack,
+    calls: Annotated[
+        str | None,
+        "a log of a program (AOTRITON_LOG=debug)",
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The calls that image packs serve, and with --calls which of a program's calls have an image, and why not.
+
+    ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
+    """
+    from aotforge.deliver.extract import image_packs
+    from aotforge.devtools import coverage as tool
+    from aotforge.pack.coverage import pack_coverage
+    from aotforge.pack.reader import open_pack
+
+    made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
+    with image_packs(Path(pack).absolute()) as folders:
+        packs = [open_pack(folder) for folder in folders]
+        tables = [pack_coverage(one) for one in packs]
+        served = tool.coverage(made, packs)
+    fields = {
+        "packs": [asdict(table) for table in tables],
+        "calls": [asdict(one) for one in served],
+        "refused": dict(refusals),
+    }
+    print_either(fields, tool.coverage_lines(tables, served, refusals), json=json)
+
+
+@command("cache")
+def cache(
+    cache: Cache = None,
+    prune: Annotated[float | None, "keep this many GiB: what was not used for longest goes"] = None,
+    shared: Annotated[str | None, "also, or with --prune instead, this shared cache"] = None,
+    cache_root: Annotated[str | None, "with --shared: its root of trust, a file"] = None,
+    cache_keys: Annotated[str | None, "with --shared and --prune: folder of its keys"] = None,
+    json: Json = False,
+) -> None:
+    """Sizes and use of a cache folder by kind, and of a shared cache; with --prune, bound them.
+
+    Pruning also removes root filesystems that no lock names, and what killed builds left.
+
+    ./dev cache --prune 5
+    """
+    from aotforge.base.cache_folder import usage
+
+    folder = cache_folder(cache)
+    if prune is not None:
+        _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune), json=json)
+        return
+    kinds, now = usage(folder), time.time()
+    fields: dict[str, object] = {
+        "cache": str(folder),
+        "kinds": [asdict(one) for one in kinds],
+    }
+    lines = []
+    for one in kinds:
+        days = f"used {(now - one.newest) / 86400:.0f} to {(now - one.oldest) / 86400:.0f} days ago"
+        used = days if one.collected else ""
+        lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
+    lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
+    if places := _places(shared, None, cache_root, cache_keys, 0):
+        from aotforge.publish.cache.session import shared_usage
+        from aotforge.publish.stores.store import redact_urls
+
+        counts = shared_usage(places)
+        fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in counts.items()}
+        place = redact_urls(shared or "")
+        lines += [
+            f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {place}" for kind, (count, size) in counts.items()
+        ]
+    print_either(fields, lines, json=json)
+
+
+def _places(
+    source: str | None, target: str | None, root: str | None, keys: str | None, limit: float
+) -> "CachePlaces | None":
+    """The shared cache to read or to prune, if one is named."""
+    if not source and not target:
+        return None
+    from aotforge.publish.cache.session import CachePlaces
+
+    return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
+
+
+def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bool) -> None:
+    """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
+    from aotforge.base.cache_folder import collect
+    from aotforge.publish.cache.session import prune_shared
+    from aotforge.run.choose import EXECUTORS, make_runner
+    from aotforge.run.rootfs.cache import prune_rootfs
+
+    if limit < 0:
+        raise UnsupportedError(f"--prune {limit:g} is not a valid size", hint="--prune 20, in GiB")
+    if shared:
+        print_report(prune_shared(shared), json=json)
+        return
+    report = collect(folder, int(limit * 2**30))
+    removed, left = list(map(str, prune_rootfs(ROOT, folder, dry_run=False))), []
+    for executor in EXECUTORS[1:]:
+        with suppress(ExecutorError):
+            left += [f"{executor}: {name}" for name in make_runner(executor, cache=folder).prune()]
+    fields: Any = report.fields()
+    print_either({**fields, "rootfs": removed, "left": left}, [*report.lines(), *removed, *left], json=json)
+
+
+@command("status")
+def status(
+    cache: Cache = None,
+    count: Annotated[int, "builds that are listed, the newest first (default 10)"] = 10,
+    trace: Annotated[
+        str | None,
+        "write stages and jobs of a build over time to this file, which https://ui.perfetto.dev opens",
+    ] = None,
+    name: Annotated[str | None, "with --trace: a listed build (default: the newest that has ended)"] = None,
+    settings: Annotated[
+        bool, "instead the settings and their sources: environment, aotforge.toml, project"
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Running and past builds of a cache folder, a trace of one of them, or the settings of this checkout.
+
+    ./dev status --trace build-trace.json
+    """
+    from aotforge.pipeline.build_record import read_records
+
+    if settings:
+        rows = list(_settings())
+        width = max(len(row["name"]) for row in rows)
+        print_either(
+            rows, [f"{row['name']:{width}}  {row['value']}  ({row['source']})" for row in rows], json=json
+        )
+        return
+    records = read_records(cache_folder(cache))
+    if trace:
+        from aotforge.base.files import write_atomic
+        from aotforge.devtools.build_report import build_trace
+
+        by_name = {one.name: one for one in records}
+        record = by_name.get(name) if name else next((one for one in records if one.state != "running"), None)
+        if record is None:
+            raise UnknownNameError(
+                f"unknown build {name}" if name else "no build has ended here",
+                cause=suggest(name, by_name) if name and records else "",
+                hint="./dev status lists the builds of a cache folder",
+            )
+        write_atomic(Path(trace).absolute(), build_trace(record).encode())
+        print_result(f"{Path(trace).absolute()}: build {record.name}, {record.state}")
+        return
+    brief = [
+        {name: value for name, value in asdict(one).items() if name not in ("compiled", "executed")}
+        | {"compiled": len(one.compiled), "executed": len(one.executed), "seconds": one.seconds}
+        for one in records[:count]
+    ]
+    print_either(brief, [one.line() for one in records[:count]] or ["no builds"], json=json)
+
+
+def _settings() -> Iterator[dict[str, str]]:
+    """Variables, aotforge.toml and what the project's files set; keys and passwords are not shown."""
+    from aotforge.publish.stores.store import redact_urls
+
+    for name, default in VARIABLES.items():
+        value = os.environ.get(name)
+        if value and (is_secret(name) or "\n" in value):
+            value = "set, not shown"
+        shown = redact_urls(value) if value else default
+        yield {"name": name, "value": shown, "source": "environment" if value else "default"}
+    for name, value in load_settings(ROOT).items():
+        yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}
+    for name, file, pattern in (
+        ("profile", "manifests/profiles.yaml", r"^default: *(\S+)"),
+        ("version", "manifests/release.yaml", r"^api_level: *(\S+)"),
+        ("revision", "manifests/release.yaml", r"^revision: *(\S+)"),
+        ("triton", "requirements/build.in", r"^triton==(\S+)"),
+    ):
+        match = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+        yield {"name": name, "value": match[1] if match else "unknown", "source": file}

@@ -1,0 +1,214 @@
+"""Tools for kernel developers: source debugger, costs, search of settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from aotforge.cli.flags import command
+from aotforge.cli.output import Json, Progress, print_checked, print_either, print_status
+from aotforge.cli.settings import ROOT
+from aotforge.cli.values import Arch, Cache, Profile, cache_folder, one_arch, pairs
+from aotforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest
+    from aotforge.devtools.tune.search import Estimates
+    from aotforge.pipeline.cluster import Cluster as DaskCluster
+
+Functional = Annotated[str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"]
+
+
+@command("debug")
+def debug(
+    kernel: Annotated[str, "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd"],
+    case: Annotated[
+        str | None, "a case of its family, or the beginning of its name (default: the first)"
+    ] = None,
+    list: Annotated[bool, "list the cases and stop"] = False,
+    arch: Annotated[str, "the arch whose settings are used"] = "gfx908",
+    key: Functional = "",
+    set: Annotated[str, "other constants than the setting's: BLOCK_M=16,BLOCK_N=16"] = "",
+    break_: Annotated[
+        Sequence[str] | None,
+        "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel also works",
+    ] = None,
+    program: Annotated[str | None, "stop in this program of the grid only: X,Y,Z"] = None,
+    json: Json = False,
+) -> None:
+    """Run a kernel's source on a case under Triton's interpreter and Python's debugger; compare with float64.
+
+    ./dev debug rms_norm --list
+    ./dev debug attn_fwd --break attn_fwd.py:60
+    """
+    from aotforge.devtools import debug_kernel as tool
+    from vgpu.emulator.debugger.locations import parse_group
+
+    if list:
+        print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
+        return
+    report = tool.debug(
+        tool.DebugRequest(
+            root=ROOT,
+            kernel=kernel,
+            arch=one_arch(arch),
+            case=case,
+            keys=pairs(key),
+            constants=pairs(set),
+            breaks=tuple(break_ or ()),
+            program=parse_group(program) if program else None,
+        )
+    )
+    print_checked(report, report.require_passed, json=json)
+
+
+@command("cost")
+def cost(
+    image: Annotated[str, "label or first digits of a job's key, or a kernel such as attn_fwd"],
+    arch: Arch = "gfx908",
+    compare: Annotated[Sequence[str] | None, "another image or kernel, next to it (may be repeated)"] = None,
+    setting: Annotated[
+        Sequence[str] | None,
+        "the kernel with BLOCK_M=64,num_warps=4 instead of the rules' values (may be repeated)",
+    ] = None,
+    profile: Profile = None,
+    key: Functional = "",
+    case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
+    shape: Annotated[
+        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
+    ] = "",
+    top: Annotated[int, "also list this number of the busiest instructions"] = 0,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Execute an image on the virtual GPU, count instructions and accesses, and estimate its cycles on the arch.
+
+    ./dev cost attn_fwd --arch gfx908 --shape seqlen_q=1024,seqlen_k=1024,heads_q=8
+    ./dev cost attn_fwd --key dtype=fp16,width=64 --setting BLOCK_M=32 --setting BLOCK_M=64
+    """
+    from aotforge.devtools.cost.candidates import CostRequest
+    from aotforge.devtools.cost.cost_report import CostReport
+    from aotforge.devtools.cost.run_cost import cost as run
+
+    request = CostRequest(
+        root=ROOT,
+        cache=cache_folder(cache),
+        images=(image, *(compare or ())),
+        arch=one_arch(arch),
+        profile=profile,
+        settings=tuple(pairs(text) for text in setting or ()),
+        keys=pairs(key),
+        case=case,
+        shape=pairs(shape),
+        top=top,
+    )
+    report = CostReport(run(request))
+    print_either(report.fields(), report.lines(), json=json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedFlags:
+    """Flags of times on a GPU."""
+
+    device: Annotated[bool, "time settings on a GPU of the arch in this machine, instead of estimates"] = (
+        False
+    )
+    gpu: Annotated[int | None, "with --device: number of the GPU, as its driver counts"] = None
+    hip: Annotated[str | None, "with --device: path of libamdhip64.so (default: as hardware.check)"] = None
+    drift: Annotated[
+        float,
+        "with --device: percent by which the rules' choice may drift in a round before that is repeated",
+    ] = 5.0
+    seconds: Annotated[float, "with --device: longest time of one launch, with its copies"] = 60.0
+
+
+@command("tune")
+def tune(
+    timed: TimedFlags,
+    kernel: Annotated[str, "a kernel such as attn_fwd, or all: each kernel and functional of the profile"],
+    arch: Arch = "gfx908",
+    key: Functional = "",
+    shape: Annotated[
+        Sequence[str] | None,
+        "calls to estimate or time: seqlen_q=1024,seqlen_k=1024,heads_q=8 (may be repeated)",
+    ] = None,
+    budget: Annotated[str, "time after which no further settings are tried: 90s, 20m, 2h"] = "20m",
+    write: Annotated[bool, "keep the best setting in manifests/tuning, under `found`"] = False,
+    profile: Profile = None,
+    cache: Cache = None,
+    json: Json = False,
+    progress: Progress = "auto",
+) -> None:
+    """Search settings of a kernel, ranked by the estimate of `./dev cost` or timed on a GPU.
+
+    What is known is not repeated. Shared caches and a cluster are those of aotforge.toml.
+
+      ./dev tune attn_fwd --arch gfx908 --key dtype=fp16,width=64 --budget 20m
+      ./dev tune all --arch gfx908 --device --budget 2h --write
+    """
+    from aotforge.base import progress as display
+    from aotforge.cli.flags import make_request
+    from aotforge.devtools.tune import run_tune as tool
+    from aotforge.pipeline.requests import CachedRequest
+    from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+
+    request = tool.TuneRequest(
+        root=ROOT,
+        cache=cache_folder(cache),
+        kernel=None if kernel == "all" else kernel,
+        arch=one_arch(arch),
+        keys=pairs(key),
+        shapes=[pairs(text) for text in shape or ()],
+        seconds=_seconds(budget),
+        profile=profile,
+        device=_on_device(timed) if timed.device else None,
+        write=write,
+    )
+    _check(request)
+    caches = make_request(CachedRequest, {"cache": cache})
+    with (
+        shared_objects(caches, print_status) as shared,
+        cluster_of(caches, print_status) as cluster,
+        display.progress("tuning", quiet=json, events=progress == "json") as line,
+    ):
+        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster) if cluster else None)
+        report = tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
+    print_either(report.fields(), report.lines(), json=json)
+
+
+def _check(request: "TuneRequest") -> None:
+    """Raises UsageError for flags that do not fit together."""
+    if request.kernel is None and (request.keys or request.shapes):
+        raise UsageError(
+            "--key and --shape are of one kernel, and none is named",
+            hint="./dev tune attn_fwd --key width=64",
+        )
+
+
+def _on_device(flags: TimedFlags) -> "OnDevice":
+    from aotforge.devtools.tune.rounds import Timing
+    from aotforge.devtools.tune.run_tune import OnDevice
+    from aotforge.verify.device.watchdog import Limits
+
+    if not flags.drift > 0 or not flags.seconds > 0:
+        raise UsageError("--drift and --seconds are more than 0", hint="--drift 5 --seconds 60")
+    return OnDevice(
+        number=flags.gpu,
+        driver=flags.hip,
+        timing=Timing(drift=flags.drift / 100),
+        limits=Limits(launch=flags.seconds),
+    )
+
+
+def _on_cluster(cluster: "DaskCluster") -> "Estimates":
+    from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
+
+    return ClusterEstimates(cluster=cluster)
+
+
+def _seconds(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    if unit not in {"s", "m", "h"} or not number.isdecimal() or not int(number):
+        raise UsageError(
+            f"--budget {text} is not a valid time", hint="--budget 90s, --budget 20m, --budget 2h"
+        )
+    return int(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]

@@ -1,0 +1,77 @@
+"""The checkout, its home folder and aotforge.toml, the file of settings that are not flags."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from aotforge.errors import ManifestError, suggest
+from vgpu.cache import user_home
+
+_DATA = Path(__file__).resolve().parents[1] / "data"
+INSTALLED = _DATA.is_dir()
+"""True for the installed wheel, whose tasks read files of a checkout from `aotforge/data`."""
+
+ROOT = _DATA if INSTALLED else Path(__file__).resolve().parents[2]
+_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or user_home() / ".cache") / "aotforge"
+HOME = Path(os.environ.get("AOTFORGE_HOME") or (_USER_CACHE if INSTALLED else ROOT / ".aotforge"))
+FILE = "aotforge.toml"
+
+_VARIABLE = re.compile(r"default: (AOTFORGE_[A-Z_]+)")
+_NAMES: Mapping[type, str] = {str: "a text", bool: "true or false", int: "an integer", float: "a number"}
+
+
+def setting(name: str, text: str) -> Any:
+    """A request's field in aotforge.toml; None without one, or where a variable of its help is set."""
+    variable = _VARIABLE.search(text)
+    return None if variable and os.environ.get(variable[1]) else load_settings(ROOT).get(name)
+
+
+@cache
+def load_settings(folder: Path) -> dict[str, Any]:
+    """Fields by name; keys have dashes or underscores. Raises ManifestError."""
+    path = folder / FILE
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{path} is not valid TOML: {error}", hint="key = value, a line each") from None
+    known, settings = _kinds(), {}
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise ManifestError(
+                f"{path} has an unknown key {key}",
+                hint=suggest(key, [one.replace("_", "-") for one in known]),
+            )
+        settings[name] = float(value) if known[name] is float and type(value) is int else value
+        if type(settings[name]) is not known[name]:
+            raise ManifestError(f"{path}: {key} = {value!r} is not {_NAMES[known[name]]}")
+    return settings
+
+
+def _kinds() -> dict[str, type]:
+    """Type of every setting: fields of requests with a help text."""
+    from aotforge.pipeline.requests import BuildRequest
+
+    return {
+        field.name: kind_of(get_args(field.type)[0])
+        for field in fields(BuildRequest)
+        if get_origin(field.type) is not None and True
+    }
+
+
+def kind_of(annotation: Any) -> type[Any]:
+    """What a flag's value is: bool, int, float, list for a Sequence, else str, which paths are as well."""
+    from collections.abc import Sequence
+
+    kinds = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
+    return next(
+        (kind for kind in (list, bool, int, float) if (Sequence if kind is list else kind) in kinds), str
+    )

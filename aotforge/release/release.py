@@ -1,0 +1,291 @@
+"""`Release`: a release folder, read back. Every reader of releases gets files through it."""
+
+import hashlib
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+from aotforge.compile.model import Resources
+from aotforge.errors import ReleaseError, listed
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import ArtifactName, Kind, parse_artifact_name
+from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums_file
+from aotforge.formats.tar_reader import (
+    ArchiveFacts,
+    Entry,
+    FolderWriter,
+    UnsafeArchiveError,
+    Visit,
+    skip,
+)
+from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.wheel import is_own_project, parse_wheel_name
+from aotforge.formats.zip_archive import zip_members
+from aotforge.pack.model import ImagePack
+from aotforge.release.contents import ReleaseContents, parse_contents
+from aotforge.release.layout import TOP, entry_violation, read_release_archive
+from aotforge.release.model import (
+    COVERAGE,
+    MANIFEST,
+    PROVENANCE,
+    RELEASE_JSON,
+    SBOM,
+    SIGNATURE,
+    SIGSTORE,
+    UNSIGNED,
+)
+from aotforge.release.release_json import ReleaseDescription
+
+FETCH = "fetch the release again, or build it again"
+_IMAGES = "lib/aotriton.images"
+DOCUMENTS: Mapping[str, str] = {
+    COVERAGE: "size, calls served and bytes of a first call, as tables",
+    SUMS: "SHA-256 of every file",
+    SIGNATURE: "Ed25519 signature of SHA256SUMS",
+    TAR_SUMS: "SHA-256 of the uncompressed archives: what another build must give",
+    RELEASE_JSON: "everything about every image and file, for programs",
+    MANIFEST: "verdicts of the virtual GPU",
+    SBOM: "bill of materials, CycloneDX",
+    PROVENANCE: "SLSA provenance, signed",
+    SIGSTORE: "the same as a Sigstore bundle, for cosign",
+}
+"""Files of a release other than archives and wheels, with their use."""
+
+DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
+"""Files that are made after those that release.json describes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedPack:
+    """An image pack of a release. Texts, labels (compile jobs) and resources by image digest; `listed`: digests of its
+    images in MANIFEST.json; `sums`: SHA-256 of the release's SHA256SUMS."""
+
+    release: str
+    pack: ImagePack
+    assembly: Mapping[str, str]
+    labels: Mapping[str, tuple[str, ...]]
+    resources: Mapping[str, Resources]
+    listed: frozenset[str]
+    sums: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it is read;
+    those that are not read may be missing, until `check_files`."""
+
+    folder: Path
+    contents: ReleaseContents
+    sums: Mapping[str, str]
+    digest: str
+
+    @classmethod
+    def open(cls, folder: Path) -> "Release":
+        """Reads SHA256SUMS and MANIFEST.json. Raises ReleaseError."""
+        sums, digest = read_sums_file(folder / SUMS)
+        path = folder / MANIFEST
+        with _reading(path):
+            data = read_regular(path)
+        _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
+        try:
+            contents = parse_contents(data)
+        except ValueError as error:
+            raise _damaged(f"{path} is not of this format: {error}") from error
+        return cls(folder=folder, contents=contents, sums=sums, digest=digest)
+
+    @property
+    def name(self) -> str:
+        """E.g. 0.13b-r1."""
+        return self.contents.release
+
+    @cached_property
+    def archives(self) -> tuple[ArtifactName, ...]:
+        """The archives that SHA256SUMS lists, by name."""
+        return tuple(found for name in sorted(self.sums) if (found := parse_artifact_name(name)))
+
+    def of(self, kind: Kind) -> tuple[ArtifactName, ...]:
+        """Archives of one kind; runtimes by ROCm version."""
+        return tuple(
+            sorted((one for one in self.archives if one.kind == kind), key=lambda one: one.rocm_version)
+        )
+
+    @property
+    def runtime(self) -> ArtifactName:
+        """The runtime archive for the newest ROCm; others are the same under other names. Raises ReleaseError."""
+        if not (found := self.of("runtime")):
+            raise _damaged(f"{self.folder} has no archive of the library", f"{SUMS} names none")
+        return found[-1]
+
+    def archive(self, kind: Kind, pack: str) -> ArtifactName:
+        """The archive of images or texts of a pack. Raises ReleaseError."""
+        found = [one for one in self.of(kind) if one.pack == pack]
+        if len(found) != 1:
+            raise _damaged(
+                f"{self.folder} has no {kind} archive for {pack}",
+                "the release was built for other archs, or is not complete",
+            )
+        return found[0]
+
+    def read(self, archive: ArtifactName, visit: Visit = skip) -> ArchiveFacts:
+        """Visits the entries of a tarball, which must be those of its kind, and compares it with the sums.
+
+        Raises ReleaseError; what `visit` has made by then must be deleted.
+        """
+        path = self.folder / str(archive)
+        with _reading(path):
+            facts = read_release_archive(path.name, path, visit)
+        _check_sum(path, facts.sha256, self.sums)
+        return facts
+
+    def files(self, archive: ArtifactName, below: str = "") -> dict[str, bytes]:
+        """The files of an archive by path below the top folder and `below`. Raises ReleaseError."""
+        if archive.kind == "windows":
+            return self._zip(archive)
+        found: dict[str, bytes] = {}
+
+        def keep(entry: Entry) -> None:
+            if entry.content is not None and (path := str(entry.path)).startswith(below):
+                found[path.removeprefix(below)] = entry.content.read()
+
+        self.read(archive, keep)
+        return found
+
+    def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
+        """Unpacks tarballs into one prefix below `folder`, which must not exist; returns the prefix. Raises ReleaseError."""
+        writer = new_prefix(folder)
+        for archive in archives:
+            self.read(archive, writer)
+        return writer.root
+
+    def packs(self, names: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
+        """Image packs with their texts, by name: all, or those of `names` that it has.
+
+        Without `names` every file that is there is compared with the sums. Raises ReleaseError.
+        """
+        held = sorted({one.pack for one in self.archives if one.kind in {"images", "asm"}})
+        if not held:
+            raise _damaged(f"{self.folder} has no image packs", f"{SUMS} names none")
+        for name in self.sums if names is None else ():
+            if (self.folder / name).exists():
+                self._checked(name)
+        return tuple(self._pack(pack) for pack in held if names is None or pack in names)
+
+    def _pack(self, pack: str) -> ReleasedPack:
+        files = self.files(self.archive("images", pack), f"{_IMAGES}/{pack}/")
+        texts = self.files(self.archive("asm", pack), f"share/aotriton/asm/{pack}/")
+        resources = _resources(self.folder / str(self.archive("asm", pack)), texts.pop("resources.json", b""))
+        images = [image for one in self.contents.packs if one.name == pack for image in one.images]
+        labels: dict[str, tuple[str, ...]] = {}
+        for image in images:
+            labels[image.digest] = labels.get(image.digest, ()) + image.labels
+        return ReleasedPack(
+            release=self.name,
+            pack=ImagePack(name=pack, files=files),
+            assembly={
+                name.removesuffix(".s"): text.decode("ascii", "replace") for name, text in texts.items()
+            },
+            labels=labels,
+            resources=resources,
+            listed=frozenset(labels),
+            sums=self.digest,
+        )
+
+    def _zip(self, archive: ArtifactName) -> dict[str, bytes]:
+        path = self.folder / str(archive)
+        self._checked(path.name)
+        with _reading(path):
+            members = {info.filename: data for info, data in zip_members(path)}
+        if violation := next(filter(None, (entry_violation(archive, name) for name in members)), ""):
+            raise _damaged(f"{path}: {violation}")
+        return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
+
+    def check_files(self) -> None:
+        """Every file is listed, with its digest and the name of a release's file, and no other is there. Raises ReleaseError."""
+        present = {path.name for path in self.folder.iterdir()} - {SUMS} - UNSIGNED
+        if odd := sorted(present ^ set(self.sums)):
+            what = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both"
+            raise _damaged(
+                f"{self.folder}: {what}", "a file was added or lost, or the download is not complete"
+            )
+        if odd := [name for name in sorted(present) if not is_release_file(name)]:
+            raise _damaged(f"{self.folder}: {odd[0]} has not the name of a release's file")
+        for name in self.sums:
+            self._checked(name)
+        if RELEASE_JSON in self.sums:
+            self.description()
+
+    def description(self) -> ReleaseDescription:
+        """release.json, which describes the files that SHA256SUMS lists. Raises ReleaseError."""
+        path = self.folder / RELEASE_JSON
+        try:
+            data = read_regular(path)
+            found = ReleaseDescription.model_validate_json(data)
+        except (OSError, ValueError) as error:
+            raise ReleaseError(
+                f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
+                cause="the folder holds no finished release, or one of another version of this program",
+                hint="name a folder that `./dev release` made",
+            ) from error
+        _check_sum(path, hashlib.sha256(data).hexdigest(), self.sums)
+        described = {file.name: file.sha256 for file in found.files}
+        if described != {name: digest for name, digest in self.sums.items() if name not in DESCRIBING}:
+            raise _damaged(
+                f"{path} describes other files than {SUMS} lists", "files of two releases were mixed"
+            )
+        return found
+
+    def _checked(self, name: str) -> str:
+        """The digest of a file, which is the listed one. Raises ReleaseError."""
+        path = self.folder / name
+        with _reading(path):
+            digest = sha256_file(path)
+        _check_sum(path, digest, self.sums)
+        return digest
+
+
+def is_release_file(name: str) -> bool:
+    """True for the names of a release's files. A folder with others is not one: of `--find-links FOLDER` pip takes source
+    archives, whose code it executes, and the links of pages."""
+    wheel = parse_wheel_name(name)
+    own_wheel = wheel is not None and is_own_project(wheel.name)
+    return own_wheel or name in DOCUMENTS or parse_artifact_name(name) is not None
+
+
+def new_prefix(folder: Path) -> FolderWriter:
+    """A new prefix below `folder`, which must not exist. Raises OSError."""
+    root = folder / TOP
+    root.mkdir(parents=True)
+    return FolderWriter(root=root)
+
+
+def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:
+    if digest != sums.get(path.name):
+        raise _damaged(f"{path} is not the file that {SUMS} names", "it was altered or replaced")
+
+
+def _damaged(what: str, cause: str = "") -> ReleaseError:
+    return ReleaseError(what, cause=cause, hint=FETCH)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Errors of a file as ReleaseError."""
+    try:
+        yield
+    except (UnsafeArchiveError, zipfile.BadZipFile) as error:
+        raise _damaged(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
+    except OSError as error:
+        raise _damaged(f"{path}: {error.strerror or error}", "the release is not complete") from error
+
+
+def _resources(path: Path, data: bytes) -> dict[str, Resources]:
+    """Resources by image digest, of `resources.json`. Raises ReleaseError."""
+    names = [field.name for field in fields(Resources)]
+    try:
+        rows = parse_json(data)["images"]
+        return {str(row["digest"]): Resources(**{name: int(row[name]) for name in names}) for row in rows}
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise _damaged(f"{path}: resources.json is missing or not of this format") from error

@@ -1,0 +1,74 @@
+"""Choice of a step runner by its name, and of the rootfs images that it runs steps in."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aotforge.base.progress import Observer
+from aotforge.errors import ExecutorError, UnknownNameError, suggest
+from aotforge.run.processes import BubblewrapRunner, LocalRunner
+from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets, StepRunner
+
+ORDER = ("docker", "podman", "bubblewrap")
+"""Runners tried by `--executor auto`, in order, before local."""
+
+EXECUTORS = ("auto", "local", *ORDER)
+"""Values of `--executor`."""
+
+
+def make_runner(name: str, *, cache: Path) -> StepRunner:
+    """A runner that works on this machine. Raises UnknownNameError, ExecutorError."""
+    if name not in EXECUTORS[1:]:
+        raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
+    folder = cache.absolute() / "executors" / name
+    if name in {"docker", "podman"}:
+        from aotforge.run.engine import DockerRunner, PodmanRunner  # noqa: PLC0415 - the docker SDK
+
+        return DockerRunner(folder) if name == "docker" else PodmanRunner(folder)
+    return BubblewrapRunner(folder) if name == "bubblewrap" else LocalRunner(folder)
+
+
+def choose_runner(name: str, *, cache: Path, observer: Observer) -> StepRunner:
+    """A runner that works here, after it removed what killed processes left.
+
+    `auto`: the first of `ORDER` that works, else local; the observer receives why. Raises as `make_runner`.
+    """
+    reasons = []
+    for candidate in (*ORDER, "local") if name == "auto" else (name,):
+        try:
+            runner = make_runner(candidate, cache=cache)
+            break
+        except ExecutorError as error:
+            if name != "auto":
+                raise
+            reasons.append(f"not {candidate}: {error.what}")
+    if name == "auto":
+        observer.note("; ".join([f"executor: {runner.name}", *reasons]))
+    for left in runner.prune():
+        observer.note(f"{runner.name}: removed what a killed process left: {left}")
+    return runner
+
+
+def choose_execution_targets(
+    name: str,
+    checkout: Path,
+    *,
+    roots: Sequence[str] = (KERNELS, RUNTIME),
+    cache: Path,
+    environment: Mapping[str, str],
+    observer: Observer,
+) -> ExecutionTargets:
+    """A runner with the rootfs images `roots` of the checkout; local has none.
+
+    Raises what `choose_runner` and `find_rootfs` raise.
+    """
+    runner = choose_runner(name, cache=cache, observer=observer)
+    images = dict.fromkeys(roots)
+    if runner.name != "local":
+        from aotforge.run.rootfs.cache import find_rootfs  # noqa: PLC0415 - 46 ms of a no-op build
+
+        images = {
+            root: find_rootfs(checkout, root, cache=cache, environment=environment, observer=observer)
+            for root in roots
+        }
+    targets = {root: ExecutionTarget(runner=runner, rootfs=rootfs) for root, rootfs in images.items()}
+    return ExecutionTargets(executor=runner.name, by_rootfs=targets)

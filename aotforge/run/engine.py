@@ -1,0 +1,270 @@
+"""Steps in containers of docker, or of podman's docker-compatible API, by the docker SDK.
+
+Nothing is mounted: files travel as tar archives, so that the engine may be on another machine.
+"""
+
+import io
+import platform
+import resource
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import textwrap
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from docker.errors import DockerException, ImageNotFound
+from docker.types import Ulimit
+from requests.exceptions import RequestException
+
+import docker
+from aotforge.base.child_processes import child_environment, start_child
+from aotforge.base.files import errors_as, remove_unlocked
+from aotforge.errors import CacheError, ExecutorError
+from aotforge.run.processes import find_program, work_folder
+from aotforge.run.step import RootFS, Step, StepRunner
+
+OWNER = "aotforge.owner"
+"""Label of every container of this project: machine and work folder of its step, locked while that runs."""
+
+UID = 64042
+"""UID of steps inside a container. Unique, so that per-user limits are not shared."""
+
+_WORK = "/work"
+_ERRORS = (DockerException, RequestException, OSError)
+_REQUEST_SECONDS = 600
+_START_SECONDS = 60.0
+_IDLE_SECONDS = 60
+_SPARE_PROCESSES = 8
+"""Processes of the engine and `timeout`, beyond those of a step."""
+
+
+class EngineRunner(StepRunner):
+    """Steps in containers of an engine. Work folders are locked and else empty."""
+
+    @abstractmethod
+    def connect(self) -> AbstractContextManager[Any]:
+        """A client of an engine that responds. Raises ExecutorError."""
+
+    def run(self, step: Step, rootfs: RootFS | None) -> int:
+        """Runs a step in a new container."""
+        assert rootfs is not None
+        with work_folder(self._folder) as work, self.connect() as client, self._errors(step.name):
+            container = self._create(client, step, rootfs, work)
+            try:
+                start, status = time.monotonic(), _run(container, step)
+                seconds = time.monotonic() - start
+                # podman does not report it where the container's first process survives
+                killed = container.attrs["State"].get("OOMKilled") or (
+                    status == 137 and seconds < step.limits.seconds
+                )
+                step.checked(status, seconds=seconds, oom_killed=bool(killed))
+                if step.outputs is not None and not status:
+                    _receive(container, step.outputs)
+                return status
+            finally:
+                with suppress(*_ERRORS):  # `prune` removes what cannot be removed now
+                    container.remove(force=True, v=True)
+
+    def _create(self, client: Any, step: Step, rootfs: RootFS, work: Path) -> Any:
+        """A container with the step's files, not started. Its output goes to the client alone."""
+        limits = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+        container = client.containers.create(
+            self._image(client, rootfs),
+            command=step.words(_WORK),
+            entrypoint=[],
+            user=f"{UID}:{UID}",
+            working_dir="/",
+            name=f"aotforge-{work.name}",
+            labels={OWNER: f"{platform.node()}:{work}"},
+            network_mode="none",
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            mem_limit=step.limits.memory_bytes,
+            memswap_limit=step.limits.memory_bytes,
+            pids_limit=step.limits.processes + _SPARE_PROCESSES,
+            # podman's own values are higher than some users may set
+            ulimits=[_ulimit(name, number) for name, number in limits.items()],
+            log_config={"Type": "none"},
+            # the settings of the docker command may name a proxy, with a password
+            use_config_proxy=False,
+        )
+        container.put_archive("/", _work_tar(step))
+        return container
+
+    def _image(self, client: Any, rootfs: RootFS) -> str:
+        """Name of the rootfs' image, imported if the engine lacks it."""
+        name = f"localhost/aotforge/{rootfs.name}:{rootfs.identity[:16]}"
+        try:
+            client.images.get(name)
+        except ImageNotFound:
+            with rootfs.packed() as tar, tar.open("rb") as content:
+                pieces = iter(lambda: content.read(1 << 20), b"")  # a file would get two lengths
+                client.api.import_image_from_stream(pieces, repository=name)  # podman ignores `tag`
+        return name
+
+    def prune(self) -> list[str]:
+        """Removes containers whose work folder is gone, or not locked any more."""
+        removed = []
+        with self.connect() as client, self._errors("looking for abandoned containers"):
+            for container in client.containers.list(all=True, filters={"label": OWNER}, ignore_removed=True):
+                machine, _, place = container.labels[OWNER].partition(":")
+                folder = Path(place)
+                if machine == platform.node() and folder.parent == self._folder:
+                    remove_unlocked(folder, folder=True)
+                    if not folder.exists():
+                        container.remove(force=True, v=True)
+                        removed.append(str(container.name))
+        return removed
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (DockerException, RequestException) as error:
+            raise ExecutorError(
+                f"{self.name} failed: {doing}",
+                cause=_short(error),
+                hint=f"check `{self.name} info` and the free space (`{self.name} system df`), then build "
+                "again: finished images are in the cache",
+            ) from error
+
+
+class DockerRunner(EngineRunner):
+    """Steps in containers of the engine that docker's environment variables select."""
+
+    name = "docker"
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ExecutorError when the engine does not respond."""
+        super().__init__(folder)
+        try:
+            self._client = docker.from_env(timeout=_REQUEST_SECONDS)
+            self._client.ping()
+        except _ERRORS as error:
+            raise ExecutorError(
+                "no response from the Docker daemon",
+                cause=_short(error),
+                hint="start it (systemctl start docker), add this user to the group docker, correct "
+                "DOCKER_HOST, or choose another --executor",
+            ) from error
+
+    @contextmanager
+    def connect(self) -> Iterator[Any]:
+        """The one client."""
+        yield self._client
+
+    def capacity(self) -> tuple[int, int]:
+        """Resources of the engine's machine."""
+        with self._errors("reading its resources"):
+            info = self._client.info()
+        return int(info["NCPU"]), int(info["MemTotal"])
+
+
+class PodmanRunner(EngineRunner):
+    """Steps in containers of podman, whose API serves a private socket while a step runs."""
+
+    name = "podman"
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ExecutorError when the service does not start."""
+        super().__init__(folder)
+        self._program = find_program("podman", "podman")
+        with self.connect():
+            pass
+
+    @contextmanager
+    def connect(self) -> Iterator[Any]:
+        """A client of a service that this process started; an abandoned service ends by itself."""
+        folder = Path(tempfile.mkdtemp(prefix="aotforge-podman-"))
+        socket, log, end = folder / "api", folder / "log", time.monotonic() + _START_SECONDS
+        words = [self._program, "system", "service", f"--time={_IDLE_SECONDS}", f"unix://{socket}"]
+        with log.open("wb") as out:
+            service = start_child(
+                words,
+                environment=child_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            while not socket.exists() and service.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
+            if not socket.exists():
+                raise ExecutorError(
+                    "podman's API service does not start",
+                    cause=log.read_text("utf-8", "replace").strip()[-300:],
+                    hint="check `podman info` for this user; or choose another --executor",
+                )
+            client = docker.DockerClient(f"unix://{socket}", version="1.40", timeout=_REQUEST_SECONDS)
+            with self._errors("connecting to its API"):
+                client.ping()
+            with client.api:
+                yield client
+        finally:
+            service.terminate()
+            service.wait()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ulimit(name: str, number: int) -> Ulimit:
+    hard = resource.getrlimit(number)[1]
+    most = 16384 if hard == resource.RLIM_INFINITY else min(16384, hard)
+    return Ulimit(name=name, soft=most, hard=most)
+
+
+def _run(container: Any, step: Step) -> int:
+    """The exit status."""
+    streams = container.attach(stdout=True, stderr=True, stream=True, demux=True)
+    container.start()
+    for out, err in streams:
+        if out:
+            step.on_output("stdout", out)
+        if err:
+            step.on_output("stderr", err)
+    status = int(container.wait()["StatusCode"])
+    container.reload()
+    return status
+
+
+def _work_tar(step: Step) -> bytes:
+    """The step's folder and files. Without a tar's last padding, which podman does not read: its API fails."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("work", "work/in", "work/out"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode, info.uid, info.gid = tarfile.DIRTYPE, 0o755, UID, UID
+            tar.addfile(info)
+        if step.inputs:
+            with tarfile.open(fileobj=io.BytesIO(step.inputs)) as inputs:
+                for member in inputs:
+                    named = member.replace(name=f"work/in/{member.name}", deep=False)
+                    named.pax_headers = {}  # has the former name, if that is not ASCII
+                    tar.addfile(named, inputs.extractfile(member) if member.isreg() else None)
+        end = tar.offset + 2 * tarfile.BLOCKSIZE
+    return packed.getvalue()[:end]
+
+
+def _receive(container: Any, outputs: Path) -> None:
+    """Unpacks the step's `out/` to `outputs`. Raises CacheError."""
+    pieces, _ = container.get_archive(f"{_WORK}/out")
+    with (
+        errors_as(CacheError, outputs, hint="free some space, then build again"),
+        tempfile.TemporaryDirectory(dir=outputs.parent, prefix=f".{outputs.name}.") as staged,
+        tempfile.TemporaryFile(dir=outputs.parent) as packed,
+    ):
+        packed.writelines(pieces)
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as tar:
+            tar.extractall(staged, filter="data")
+        (Path(staged) / "out").rename(outputs)
+
+
+def _short(error: Exception) -> str:
+    return textwrap.shorten(str(error), width=300, placeholder=" ...")
