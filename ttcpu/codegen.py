@@ -1,7 +1,8 @@
 """LLVM IR to a shared library for x86-64, by the LLVM and the linker inside libtriton.
 
-libtriton initialises GPU targets only; its x86 target is in the library all the same. Optimising needs a module of
-libtriton's own, so the exported function is made in MLIR's LLVM dialect and the IR, which it calls, is linked into it.
+libtriton initialises GPU targets only; its x86 target is in the library all the same. Optimising needs a
+module of libtriton's own, so the exported function is made in MLIR's LLVM dialect and the IR, which it calls,
+is linked into it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _SHIM = """module attributes {{llvm.target_triple = "{triple}"}} {{
   }}
 }}
 """
-_DATA = '  llvm.mlir.global external constant @{symbol}("{text}") {{addr_space = 0 : i32, alignment = 8 : i64}} : !llvm.array<{size} x i8>\n'
+_DATA = (
+    '  llvm.mlir.global external constant @{symbol}("{text}") {{addr_space = 0 : i32, alignment = 8 : i64}} '
+    ": !llvm.array<{size} x i8>\n"
+)
 
 
 @functools.cache

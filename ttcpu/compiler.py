@@ -17,7 +17,8 @@ from .levels import level_named
 
 @dataclass(frozen=True)
 class CPUOptions:
-    """Triton's options as far as they mean something here; those about warps are accepted, so that GPU kernels run unmodified."""
+    """Triton's options as far as they mean something here; those about warps are accepted, so that GPU
+    kernels run unmodified."""
 
     arch: str = ""
     num_warps: int = 1
@@ -78,7 +79,7 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
 
     def get_module_map(self) -> dict[str, types.ModuleType]:
         """The device library of this target."""
-        from . import libdevice  # noqa: PLC0415 - its decorators need triton.language, which imports this module's package
+        from . import libdevice  # noqa: PLC0415 - needs triton.language, which imports this package
 
         return {"triton.language.extra.libdevice": libdevice}
 
@@ -97,7 +98,7 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
             raise UnsupportedError(
                 "the CPU back end compiles Triton, not Gluon: Gluon's layouts describe GPU registers"
             )
-        from .codegen import assembly, shared_library  # noqa: PLC0415 - 10 ms that `import triton` need not take
+        from .codegen import assembly, shared_library  # noqa: PLC0415 - 10 ms of `import triton`
         from .stages import make_llir, make_ttir  # noqa: PLC0415 - as above
 
         level, contract = level_named(self.target.arch), options.enable_fp_fusion

@@ -22,7 +22,8 @@ def lower_constant(ctx: Context, operation: Operation) -> None:
 
 
 def constant_value(operation: Operation, element: Element) -> Value:
-    """The literal of a scalar, or of a tensor whose elements are equal. Raises UnsupportedError for other tensors."""
+    """The literal of a scalar, or of a tensor whose elements are equal. Raises UnsupportedError for other
+    tensors."""
     text = operation.attributes["value"]
     dense = _DENSE.match(text)
     literal = (dense[1] if dense else text.rpartition(":")[0] or text).strip()

@@ -56,7 +56,8 @@ class Scratch:
 class Carried:
     """Where a value is that control flow carries: a `variable` for a scalar, a `buffer` for a tensor.
 
-    With `first` and `increment` the variable is the distance of a tensor of indices or pointers from its first value.
+    With `first` and `increment` the variable is the distance of a tensor of indices or pointers from its
+    first value.
     """
 
     argument: SSA
@@ -76,7 +77,8 @@ class Loop:
 
 @dataclass(kw_only=True)
 class Context:
-    """One function being lowered. `launch` holds the program's place in the grid, the scratch memory and the status word."""
+    """One function being lowered. `launch` holds the program's place in the grid, the scratch memory and the
+    status word."""
 
     module: Module
     b: Builder
@@ -177,7 +179,8 @@ class Context:
             stack.enter_context(self.block())
             yield index
 
-    # -- buffers ---------------------------------------------------------------------------------------------------
+    # -- buffers
+    # ---------------------------------------------------------------------------------------------------
 
     def new_buffer(self, shape: tuple[int, ...], element: Element, *, wide: bool = False) -> Buffer:
         """Uninitialised memory of a tensor."""
@@ -271,7 +274,8 @@ class Context:
         self.delayed = [load for load in self.delayed if load.buffer is None]
 
     def fill(self, buffer: Buffer, tensor: Tensor) -> None:
-        """Evaluate one tensor into a buffer, row by row, or tile by tile where its natural axis is not the last one."""
+        """Evaluate one tensor into a buffer, row by row, or tile by tile where its natural axis is not the
+        last one."""
         last, natural = len(tensor.shape) - 1, tensor.natural
         tile = min(self.machine.lanes, tensor.shape[natural], tensor.shape[last])
         if natural == last or tile == 1:
@@ -293,7 +297,8 @@ class Context:
                 moved[natural] = self.b.add(start[natural], integer(number))
                 self.write(buffer, tuple(moved), full(tensor.element, row))
 
-    # -- leaves ----------------------------------------------------------------------------------------------------
+    # -- leaves
+    # ----------------------------------------------------------------------------------------------------
 
     def constant_tensor(self, type_: TensorType, scalar: Value) -> Tensor:
         """Every element the same scalar."""
@@ -318,7 +323,8 @@ class Context:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """The transpose of a square of vectors, by exchanging blocks of 1, 2, 4, ... lanes between pairs of rows."""
+    """The transpose of a square of vectors, by exchanging blocks of 1, 2, 4, ... lanes between pairs of
+    rows."""
     rows = list(rows)
     size = len(rows)
     step = 1
@@ -337,7 +343,8 @@ def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
 def unsupported(operation: Operation, why: str = "") -> UnsupportedError:
     """The error of an operation that the back end does not have."""
     return UnsupportedError(
-        f"{operation.line or 'the kernel'}: the CPU back end does not support {operation.name}{f' {why}' if why else ''}",
+        f"{operation.line or 'the kernel'}: the CPU back end does not support "
+        f"{operation.name}{f' {why}' if why else ''}",
         cause="this operation of the Triton language has no lowering to x86-64",
         hint="write the line in other operations, or run the kernel with TRITON_INTERPRET=1",
     )

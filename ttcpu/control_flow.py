@@ -52,7 +52,8 @@ def lower_for(ctx: Context, operation: Operation, lower: LowerBlock) -> None:
 
 
 def _carry(ctx: Context, argument: SSA, init: SSA, block: Block, following: SSA) -> Carried:
-    """Where a loop's value is: a variable, a buffer, or, for indices that move by a scalar, an offset beside the first value."""
+    """Where a loop's value is: a variable, a buffer, or, for indices that move by a scalar, an offset beside
+    the first value."""
     type_ = ctx.type_of(argument)
     if type_.shape is None:
         return Carried(argument=argument, variable=ctx.b.variable(type_.element.llvm, ctx.scalar(init)))
@@ -121,7 +122,8 @@ def _scalar_of(ctx: Context, increment: SSA, type_: str) -> Value:
 
 
 def _fill_all(ctx: Context, pending: list[tuple[Buffer, Tensor]]) -> None:
-    """Fill buffers with tensors that may read them: first those that no other one reads, by way of a copy where there is a cycle."""
+    """Fill buffers with tensors that may read them: first those that no other one reads, by way of a copy
+    where there is a cycle."""
     while pending:
         free = next((n for n, (buffer, _) in enumerate(pending) if _may_overwrite(pending, n, buffer)), None)
         if free is None:

@@ -12,7 +12,8 @@ Arguments = Sequence[Value]
 
 
 def device_function(b: Builder, symbol: str, v: Arguments, result: str) -> Value:
-    """A call of `symbol`; `result` is LLVM's type of one element. Raises KeyError for one that is not known."""
+    """A call of `symbol`; `result` is LLVM's type of one element. Raises KeyError for one that is not
+    known."""
     if symbol in _INTRINSICS:
         return b.intrinsic(_INTRINSICS[symbol], *v)
     if symbol in _OWN:
@@ -96,7 +97,8 @@ def _fast(name: str) -> Callable[[Builder, Arguments, str], Value]:
 
 
 _INTRINSICS = {
-    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "nearbyint": "nearbyint",
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint",
+        "nearbyint": "nearbyint",
     "round": "round", "fma": "fma", "copysign": "copysign",
 }  # fmt: skip
 _OWN: Mapping[str, Callable[[Builder, Arguments, str], Value]] = {

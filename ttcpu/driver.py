@@ -30,7 +30,8 @@ ENABLE = "TRITON_CPU_BACKEND"
 
 
 _REGISTERS = 32
-"""Vector registers of AVX-512. Kernels divide by this figure, and by that of a GPU's register file, to fill a GPU."""
+"""Vector registers of AVX-512. Kernels divide by this figure, and by that of a GPU's register file, to fill a
+GPU."""
 
 
 class _Utilities:
@@ -60,7 +61,7 @@ class _Launcher:
     """Packs the arguments of one signature and runs the grid."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        from triton.backends.driver import (  # noqa: PLC0415 - with another Triton, `import triton` must work all the same
+        from triton.backends.driver import (  # noqa: PLC0415 - another Triton may lack it
             decompose_descriptor,
             expand_signature,
             wrap_handle_tensordesc_impl,
@@ -124,7 +125,8 @@ class _Launcher:
 
 
 def _packer(formats: Sequence[str], address: Callable[[Any, int], int]) -> Callable[..., bytes]:
-    """A function of grid, threads, function and arguments that makes a request; generated, since every launch runs it."""
+    """A function of grid, threads, function and arguments that makes a request; generated, since every launch
+    runs it."""
     items = [
         f"address(a[{number}], {number})" if type_.startswith("*") else f"a[{number}]"
         for number, type_ in enumerate(formats)
@@ -205,7 +207,7 @@ class CPUDriver(DriverBase):  # type: ignore[misc] # Triton has no types
 
     def __init__(self) -> None:
         super().__init__()
-        from .cache import use_checked_cache  # noqa: PLC0415 - imports Triton's runtime, which imports this module
+        from .cache import use_checked_cache  # noqa: PLC0415 - Triton's runtime imports this module
 
         use_checked_cache()
         self.utils = _Utilities()

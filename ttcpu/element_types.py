@@ -15,8 +15,8 @@ Kind = Literal["int", "float", "ptr"]
 class Element:
     """An element type by MLIR's name. `bits` in memory; `pointee` of a pointer.
 
-    Floats of less than 32 bits are computed as float32 that holds an exactly representable number: `llvm` is the type in
-    registers, `stored` that in memory.
+    Floats of less than 32 bits are computed as float32 that holds an exactly representable number: `llvm` is
+    the type in registers, `stored` that in memory.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Element:
 
 
 _FLOATS = {
-    "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8E5M2": 8, "f8E4M3FN": 8, "f8E4M3FNUZ": 8, "f8E5M2FNUZ": 8, "f8E4M3B11FNUZ": 8,
+    "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8E5M2": 8, "f8E4M3FN": 8, "f8E4M3FNUZ": 8, "f8E5M2FNUZ": 8,
+        "f8E4M3B11FNUZ": 8,
 }  # fmt: skip
 I1, I8, I32, I64 = (Element(f"i{n}", "int", n) for n in (1, 8, 32, 64))
 F32, F64 = Element("f32", "float", 32), Element("f64", "float", 64)

@@ -24,7 +24,8 @@ _NO_MEMORY = -1
 _LARGEST_GRID = 2**31 - 1
 
 SCALARS = {
-    "i1": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u1": "?7x", "u8": "B7x", "u16": "H6x", "u32": "I4x",
+    "i1": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u1": "?7x", "u8": "B7x", "u16": "H6x",
+        "u32": "I4x",
     "u64": "Q", "fp32": "f4x", "f32": "f4x", "fp64": "d",
 }  # fmt: skip
 """How an argument of Triton's type is in its 8 bytes; pointers are unsigned 64-bit numbers."""
@@ -68,7 +69,7 @@ def _library_file(name: str, code: bytes) -> Iterator[Path]:
 @functools.cache
 def launcher() -> Callable[[bytes, bytes | None], int]:
     """The native function that takes a request. It is compiled once per cache folder."""
-    from triton.runtime.cache import get_cache_manager  # noqa: PLC0415 - `import triton` imports this module before its own
+    from triton.runtime.cache import get_cache_manager  # noqa: PLC0415 - `import triton` imports this module
 
     from .codegen import assembly, optimised, shared_library  # noqa: PLC0415 - as above
     from .levels import LEVELS  # noqa: PLC0415 - as above
@@ -86,7 +87,8 @@ def launcher() -> Callable[[bytes, bytes | None], int]:
 
 def address_of(function: Callable[..., int]) -> int:
     """Where a loaded function is."""
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type] # ctypes has no type for functions
+    pointer = ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type] # no type for functions
+    return pointer.value or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +108,15 @@ def load(name: str, code: bytes, scratch: int, messages: Sequence[str]) -> Loade
 
 
 def run(kernel: Loaded, grid: tuple[int, int, int], arguments: bytes) -> None:
-    """Run every program of the grid and wait. Raises RuntimeError when a `device_assert` fails, ValueError for an impossible grid."""
+    """Run every program of the grid and wait. Raises RuntimeError when a `device_assert` fails, ValueError
+    for an impossible grid."""
     request = REQUEST.pack(*checked_grid(grid), thread_count(), kernel.address, kernel.scratch)
     report(launcher()(request + arguments, None), kernel.messages, kernel.scratch)
 
 
 def ends_well(request: bytes) -> bool:
-    """Whether a forked child executes a launch without a fault. Memory that processes share is changed by it."""
+    """Whether a forked child executes a launch without a fault. Memory that processes share is changed
+    by it."""
     child = os.fork()
     if child == 0:
         try:

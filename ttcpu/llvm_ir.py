@@ -133,7 +133,8 @@ class Builder:
 
     @contextmanager
     def at(self, line: str) -> Iterator[None]:
-        """Instructions that come from a line ("file:line") of the source; from the line around it if that is empty."""
+        """Instructions that come from a line ("file:line") of the source; from the line around it if that is
+        empty."""
         outer = self._location
         self._set_line(line)
         try:
@@ -156,7 +157,8 @@ class Builder:
         self._body.append(f"  {name} = {text}{self._location}")
         return Value(type_, name)
 
-    # -- frame -----------------------------------------------------------------------------------------------------
+    # -- frame
+    # -----------------------------------------------------------------------------------------------------
 
     def frame(self, type_: str, align: int = 64) -> Value:
         """The address of a slot of the stack frame."""
@@ -180,7 +182,8 @@ class Builder:
         assert value.type == variable.type, (value, variable)
         self.emit(f"store {value}, {variable.address}")
 
-    # -- arithmetic ------------------------------------------------------------------------------------------------
+    # -- arithmetic
+    # ------------------------------------------------------------------------------------------------
 
     def binary(self, operation: str, a: Value, b: Value) -> Value:
         """`operation` may have flags, as in "add nsw". Integer literals are folded where that is trivial."""
@@ -226,7 +229,8 @@ class Builder:
         type_ = arguments[0].type
         return self.call(f"llvm.{stem}.{mangled(type_)}", type_, *arguments, flags=flags)
 
-    # -- vectors ---------------------------------------------------------------------------------------------------
+    # -- vectors
+    # ---------------------------------------------------------------------------------------------------
 
     def splat(self, scalar: Value, width: int) -> Value:
         """A vector of one value."""
@@ -270,7 +274,8 @@ class Builder:
             found = self.insert(found, function(lane), lane)
         return found
 
-    # -- memory ----------------------------------------------------------------------------------------------------
+    # -- memory
+    # ----------------------------------------------------------------------------------------------------
 
     def address(self, base: Value, element: str, index: Value) -> Value:
         """base + index elements; `index` may be a vector of i64."""
@@ -287,7 +292,8 @@ class Builder:
         """A store of a scalar or vector."""
         self.emit(f"store {value}, {address}, align {align}")
 
-    # -- control flow ----------------------------------------------------------------------------------------------
+    # -- control flow
+    # ----------------------------------------------------------------------------------------------
 
     def branch(self, label: str) -> None:
         """Jump."""

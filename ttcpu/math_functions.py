@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
-"""ln 2 in two parts; the first has 8 trailing zero bits, so that its product with an exponent is exact (Cody and Waite)."""
+"""ln 2 in two parts; the first has 8 trailing zero bits, so that its product with an exponent is exact (Cody
+and Waite)."""
 
 _EXP = (
     1.0,
@@ -20,17 +21,22 @@ _EXP = (
     0.0013819823507219553,
 )
 _EXP2 = (
-    1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.00961849931627512, 0.0013390970416367054,
+    1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.00961849931627512,
+        0.0013390970416367054,
     0.00015329310554079711,
 )  # fmt: skip
-"""e^f for |f| <= ln 2 / 2 and 2^f for |f| <= 1/2: least maximal relative error, 0.03 units in the last place of float32."""
+"""e^f for |f| <= ln 2 / 2 and 2^f for |f| <= 1/2: least maximal relative error, 0.03 units in the last place
+of float32."""
 
 _LIBRARY = {
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2", "expm1",
-    "fdim", "fmod", "hypot", "j0", "j1", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "remainder", "sin",
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp",
+    "exp10", "exp2", "expm1",
+    "fdim", "fmod", "hypot", "j0", "j1", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "nextafter",
+    "pow", "remainder", "sin",
     "sinh", "tan", "tanh", "tgamma", "y0", "y1",
 }  # fmt: skip
-"""Functions of the C library that take and return floats (`ldexp` takes an int); float32's have an f behind the name."""
+"""Functions of the C library that take and return floats (`ldexp` takes an int); float32's have an f behind
+the name."""
 
 
 def library_call(b: Builder, name: str, arguments: Sequence[Value]) -> Value:
@@ -95,7 +101,8 @@ def _log_parts(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     tiny = b.compare("fcmp olt", x, _all(b, 2.0**-126, x))
     normal = b.select(tiny, b.binary("fmul", x, _all(b, 2.0**24, x)), x)
     word = b.cast("bitcast", normal, "i32")
-    # taking sqrt(1/2)'s bits away moves the carry into the exponent exactly where the significand passes sqrt 2
+    # taking sqrt(1/2)'s bits away moves the carry into the exponent exactly where the significand passes sqrt
+    # 2
     offset = b.binary("sub", word, _int(b, 0x3F3504F3, x))
     exponent = b.binary("ashr", offset, _int(b, 23, x))
     significand = b.binary("sub", word, b.binary("shl", exponent, _int(b, 23, x)))

@@ -10,7 +10,8 @@ from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 
 @dataclass(frozen=True)
 class Small:
-    """An 8-bit format. `largest` is the largest finite number's code; `nan` the code of NaN, None for IEEE's rules; `zeros` 1 without -0."""
+    """An 8-bit format. `largest` is the largest finite number's code; `nan` the code of NaN, None for IEEE's
+    rules; `zeros` 1 without -0."""
 
     exponent: int
     mantissa: int
@@ -38,7 +39,8 @@ def decode(b: Builder, element: Element, bits: Value) -> Value:
     small = _SMALL[element.name]
     word = b.cast("zext", bits, "i32")
     magnitude = _shift(b, "shl", _mask(b, word, 0x7F), 23 - small.mantissa)
-    # the exponent field read as float32's is too small by the difference of the biases; the product is exact, subnormals too
+    # the exponent field read as float32's is too small by the difference of the biases; the product is exact,
+    # subnormals too
     value = b.binary(
         "fmul", b.cast("bitcast", magnitude, "float"), _all(b, real(2.0 ** (127 - small.bias)), bits)
     )
@@ -57,7 +59,8 @@ def decode(b: Builder, element: Element, bits: Value) -> Value:
 
 
 def encode(b: Builder, element: Element, value: Value) -> Value:
-    """The bits in memory of float32 numbers that the element can represent exactly (`rounded` makes them so)."""
+    """The bits in memory of float32 numbers that the element can represent exactly (`rounded` makes them
+    so)."""
     if element.name == "f16":
         return b.cast("bitcast", b.cast("fptrunc", value, "half"), "i16")
     if element.name == "bf16":
@@ -97,7 +100,8 @@ def rounded(b: Builder, element: Element, value: Value) -> Value:
     near = b.add(word, b.add(odd, _like(b, (1 << (drop - 1)) - 1, word)))
     normal = b.cast("bitcast", _mask(b, near, ~((1 << drop) - 1)), "float")
     smallest = 2.0 ** (1 - small.bias)
-    # below the smallest normal number the spacing is constant: adding and taking away 2^23 spacings rounds to it
+    # below the smallest normal number the spacing is constant: adding and taking away 2^23 spacings rounds to
+    # it
     shift = _all(b, real(smallest * 2.0 ** (23 - small.mantissa)), value)
     subnormal = b.binary("fsub", b.binary("fadd", magnitude, shift), shift)
     result = b.select(b.compare("fcmp olt", magnitude, _all(b, real(smallest), value)), subnormal, normal)
@@ -123,7 +127,8 @@ def truncated(b: Builder, element: Element, value: Value) -> Value:
 
 
 def to_odd(b: Builder, value: Value) -> Value:
-    """Float64 numbers as float32, inexact ones with an odd last bit, so that rounding them again rounds as once."""
+    """Float64 numbers as float32, inexact ones with an odd last bit, so that rounding them again rounds as
+    once."""
     single = b.cast("fptrunc", value, "float")
     back = b.cast("fpext", single, "double")
     away = b.compare("fcmp ogt", b.intrinsic("fabs", back), b.intrinsic("fabs", value))

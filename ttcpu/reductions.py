@@ -17,7 +17,8 @@ _TOGETHER = 4
 
 
 def lower_reduce(ctx: Context, operation: Operation) -> None:
-    """Along the last axis: a vector of partial results, combined at the end; along another: a vector of results at a time."""
+    """Along the last axis: a vector of partial results, combined at the end; along another: a vector of
+    results at a time."""
     axis = operation.integer("axis")
     tensors = [ctx.tensor(operand) for operand in operation.operands]
     shape = tensors[0].shape
@@ -134,7 +135,8 @@ def lower_scan(ctx: Context, operation: Operation) -> None:
 
 
 def _scan(
-    ctx: Context, operation: Operation, tensors: Sequence[Tensor], buffers: Sequence[Buffer], place: tuple[Index, int, int],
+    ctx: Context, operation: Operation, tensors: Sequence[Tensor], buffers: Sequence[Buffer],
+        place: tuple[Index, int, int],
     axis: int, *, reverse: bool,
 ) -> None:  # fmt: skip
     b = ctx.b

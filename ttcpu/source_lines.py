@@ -19,11 +19,13 @@ class SourceLines:
             return ""
         where = self._file(file)
         self._unit = self._unit or self._node(
-            f'distinct !DICompileUnit(language: DW_LANG_C, file: {where}, producer: "aotforge", isOptimized: true, emissionKind: LineTablesOnly)'
+            f'distinct !DICompileUnit(language: DW_LANG_C, file: {where}, producer: "aotforge", isOptimized: '
+            f"true, emissionKind: LineTablesOnly)"
         )
         type_ = self._node("!DISubroutineType(types: !{})")
         return self._node(
-            f'distinct !DISubprogram(name: "{_escaped(name)}", file: {where}, line: {number}, type: {type_}, scopeLine: {number}, '
+            f'distinct !DISubprogram(name: "{_escaped(name)}", file: {where}, line: {number}, type: {type_}, '
+            f"scopeLine: {number}, "
             f"spFlags: DISPFlagDefinition | DISPFlagOptimized, unit: {self._unit})"
         )
 
@@ -54,7 +56,8 @@ class SourceLines:
         )
         end = len(lines)
         return "\n".join(
-            [*lines, f"!{end} = {version}", f"!{end + 1} = {dwarf}", f"!llvm.module.flags = !{{!{end}, !{end + 1}}}",
+            [*lines, f"!{end} = {version}", f"!{end + 1} = {dwarf}",
+                f"!llvm.module.flags = !{{!{end}, !{end + 1}}}",
              f"!llvm.dbg.cu = !{{{self._unit}}}", ""]
         )  # fmt: skip
 

@@ -27,9 +27,10 @@ def run(
 ) -> LaunchReport:
     """Executes every workgroup of `grid` on the arch that the assembly text `asm` names.
 
-    `arguments`: numbers, and numpy arrays, whose addresses the kernel gets and which it changes in place. `lds_bytes`: dynamic
-    LDS (Triton's metadata.shared). `options`: other fields of `LaunchRequest`. Raises DecodeError for a text that does not
-    assemble to the image, ExecutionError for what the kernel must not do, UnknownNameError, UnsupportedError, ToolchainError.
+    `arguments`: numbers, and numpy arrays, whose addresses the kernel gets and which it changes in place.
+    `lds_bytes`: dynamic LDS (Triton's metadata.shared). `options`: other fields of `LaunchRequest`. Raises
+    DecodeError for a text that does not assemble to the image, ExecutionError for what the kernel must not
+    do, UnknownNameError, UnsupportedError, ToolchainError.
     """
     arrays = {f"argument {i}": a for i, a in enumerate(arguments) if isinstance(a, np.ndarray)}
     values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]

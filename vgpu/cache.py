@@ -24,7 +24,8 @@ def default_cache() -> Path:
 
 
 def user_home() -> Path:
-    """The user's home. One without it names folders by options and variables; errors name the folder that is returned."""
+    """The user's home. One without it names folders by options and variables; errors name the folder that is
+    returned."""
     try:
         return Path.home()
     except RuntimeError:
@@ -32,7 +33,8 @@ def user_home() -> Path:
 
 
 def cache_fault(folder: Path) -> str:
-    """The words for a cache folder of another user than this one and root, or that every user can write; empty for others."""
+    """The words for a cache folder of another user than this one and root, or that every user can write;
+    empty for others."""
     try:
         status = folder.stat()
     except OSError:
@@ -44,7 +46,8 @@ def cache_fault(folder: Path) -> str:
 
 
 def check_cache(folder: Path, warn: Callable[[str], object] | None = None) -> None:
-    """Reports a fault of `folder` once, by `warn` or on standard error. Raises CacheError for it where AOTFORGE_STRICT is 1."""
+    """Reports a fault of `folder` once, by `warn` or on standard error. Raises CacheError for it where
+    AOTFORGE_STRICT is 1."""
     if not (fault := cache_fault(folder)):
         return
     what = f"cache folder {folder} {fault}"
@@ -52,7 +55,8 @@ def check_cache(folder: Path, warn: Callable[[str], object] | None = None) -> No
         change = "chmod o-w" if fault.startswith("has mode") else f"chown -R {os.geteuid()}"
         raise CacheError(
             what,
-            cause="programs in a cache are executed, and AOTFORGE_STRICT=1 accepts those of this user and root only",
+            cause="programs in a cache are executed, and AOTFORGE_STRICT=1 accepts those of this user and "
+            "root only",
             hint=f"{change} {quote(str(folder))}, or choose another one with --cache or AOTFORGE_CACHE",
         )
     if folder not in _warned:
@@ -66,7 +70,8 @@ def _to_stderr(text: str) -> None:
 
 @cache
 def processor() -> str:
-    """Model and features of the processor: what is compiled for it depends on them. Elsewhere than on Linux its family."""
+    """Model and features of the processor: what is compiled for it depends on them. Elsewhere than on Linux
+    its family."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

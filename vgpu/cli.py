@@ -1,7 +1,8 @@
 """The command `vgpu`: virtual AMD GPUs.
 
-`run` executes a launch, stops and shows, `show` lists a kernel's text, `list` the archs, `hip` builds the virtual HIP library. The
-exit code is the error's when a kernel is refused or has a fault. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
+`run` executes a launch, stops and shows, `show` lists a kernel's text, `list` the archs, `hip` builds the
+virtual HIP library. The exit code is the error's when a kernel is refused or has a fault. See
+docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
     add("--asm", type=Path, required=True, help="its assembly text of Triton")
     add("--arch", help="default: the one that the text names")
     add("--grid", default="1", help="workgroups per axis: X or X,Y or X,Y,Z")
-    kinds = "a number (1000, 0.5), in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy"
+    files = "in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy"
+    kinds = f"a number (1000, 0.5), {files}"
     add("--arg", action="append", default=[], metavar="[NAME=]ARG", help=f"in the kernel's order: {kinds}")
     add("--lds", type=int, default=0, help="dynamic LDS in bytes (Triton's metadata.shared)")
     add("--schedule", type=int, help="seed of a random wave schedule (default: waves in turn)")
@@ -118,14 +120,18 @@ def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
     add("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
     trace = "write every executed instruction and its result ('-': standard output)"
     add("--trace", metavar="FILE", help=trace)
-    checks = "look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)"
+    checks = (
+        "look also for wrong waits, races, barriers, uninitialised data, at half the speed (default: all)"
+    )
     add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
     if costs:
         add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     add("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     add = run.add_argument_group("stopping").add_argument
     add("--debug", action="store_true", help="stop at the start and prompt; commands may come from a pipe")
-    place = "stop before an instruction and show --dump: line of the text, byte address (0x4c), label, or FILE.py:LINE"
+    place = (
+        "stop before an instruction and show --dump: line of the text, byte (0x4c), label, or FILE.py:LINE"
+    )
     add("--break", dest="breaks", action="append", default=[], metavar="PLACE", help=place)
     add("--break-wave", type=int, help="only in this wave of a workgroup")
     add("--break-group", metavar="X,Y,Z", help="only in this workgroup")
@@ -202,7 +208,8 @@ def _hip(flags: argparse.Namespace) -> list[str]:
 
 
 def virtual_hip(archs: str, asm: str | None, release: int, cache: Path) -> dict[str, str]:
-    """Builds the library, and returns the variables by which a program finds it. `asm`: default AOTFORGE_ASM."""
+    """Builds the library, and returns the variables by which a program finds it. `asm`: default
+    AOTFORGE_ASM."""
     texts = (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     return environment(
         build_virtual_hip(cache, major=release),

@@ -13,22 +13,25 @@ from vgpu.emulator.decoded import Checks
 from vgpu.errors import UnknownNameError, UnsupportedError, suggest
 
 _TYPES: Mapping[str, Any] = {
-    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
+    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8,
+        "u8": np.uint8,
     "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
 }  # fmt: skip
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
 _FILE_LIMIT = 128 * 1024 * 1024
 _INVALID = (MemoryError, OverflowError, EOFError)
-"""What numpy raises, besides ValueError, for files that are not complete and for sizes that memory does not have."""
+"""What numpy raises, besides ValueError, for files that are not complete and for sizes that memory does not
+have."""
 
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch. `name` may be
-    empty: code objects do not name arguments. `garbage`: the buffer has no value until the kernel stores one.
+    """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch.
+    `name` may be empty: code objects do not name arguments. `garbage`: the buffer has no value until the
+    kernel stores one.
     """
 
     value: int | float
@@ -39,8 +42,9 @@ class Argument:
 
 
 def parse_argument(text: str) -> Argument:
-    """A number (with a point or exponent: a float), `in:FILE`, `inout:FILE:OUT`, `out:TYPE:COUNT:OUT` (starts as garbage) or
-    `zero:TYPE:COUNT:OUT`, any of them with `NAME=` before it. Inputs are read-only to the kernel. Raises UnsupportedError.
+    """A number (with a point or exponent: a float), `in:FILE`, `inout:FILE:OUT`, `out:TYPE:COUNT:OUT` (starts
+    as garbage) or `zero:TYPE:COUNT:OUT`, any of them with `NAME=` before it. Inputs are read-only to the
+    kernel. Raises UnsupportedError.
     """
     if named := _NAMED.fullmatch(text):
         return replace(parse_argument(named[2]), name=named[1])
@@ -62,7 +66,8 @@ def parse_argument(text: str) -> Argument:
     except (OSError, ValueError, KeyError, *_INVALID) as error:
         raise UnsupportedError(
             f"{text!r} is not a valid argument: {error}",
-            hint="[NAME=] a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or zero:TYPE:COUNT:OUT.npy; "
+            hint="[NAME=] a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or "
+            "zero:TYPE:COUNT:OUT.npy; "
             f"types are {', '.join(_TYPES)}",
         ) from error
 

@@ -27,7 +27,8 @@ def arch_lines() -> list[str]:
 
 
 def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
-    """A kernel's decoded text: byte address, line, class and text; labels and source lines between, counts by class at the end.
+    """A kernel's decoded text: byte address, line, class and text; labels and source lines between, counts by
+    class at the end.
 
     Raises DecodeError, ToolchainError.
     """
@@ -61,12 +62,14 @@ def _known(line: Line, arch: str) -> bool:
 
 
 def trace_text(step: Step, lane: int) -> str:
-    """One executed instruction: wave, byte address, text, and the new values of its first operand and EXEC."""
+    """One executed instruction: wave, byte address, text, and the new values of its first operand and
+    EXEC."""
     wave = step.wave
     exec_ = int(wave.s[126]) | int(wave.s[127]) << 32
     values = [_value(wave, operand, lane) for operand in step.line.operands[:1]]
     result = "".join(f"  {name}" for name in values if name)
-    return f"wave {wave.number} {step.line.address:#06x}  {step.line.text}  ;{result} exec={exec_:x} scc={wave.scc}"
+    state = f"exec={exec_:x} scc={wave.scc}"
+    return f"wave {wave.number} {step.line.address:#06x}  {step.line.text}  ;{result} {state}"
 
 
 def _value(wave: Any, operand: Operand, lane: int) -> str:

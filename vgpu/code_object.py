@@ -2,8 +2,8 @@
 
 Compile workers run this in pinned root filesystems without msgpack, so MessagePack is decoded here.
 
-Formats: ELF-64 little-endian; note `AMDGPU` of type 32 holds a MessagePack map (LLVM's "User Guide for AMDGPU Backend", code
-object V5 metadata).
+Formats: ELF-64 little-endian; note `AMDGPU` of type 32 holds a MessagePack map (LLVM's "User Guide for AMDGPU
+Backend", code object V5 metadata).
 """
 
 import struct

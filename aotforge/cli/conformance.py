@@ -48,7 +48,7 @@ def compat(
         matrix_text,
         recommendation_text,
     )
-    from aotforge.deliver.pytorch.pins import list_release, pins_for_pytorch, prefix_text
+    from aotforge.deliver.pytorch.pins import pins_for_pytorch, prefix_text
 
     if not pytorch and (arch or aotriton or pins):
         raise UsageError(
@@ -58,7 +58,7 @@ def compat(
         folder = release_folder(
             "" if pins == "newest" else pins, lambda: levels_for(ROOT, pytorch, fork=fork)
         )
-        text = prefix_text(list_release(folder), url) if prefix else pins_for_pytorch(
+        text = prefix_text(folder, url) if prefix else pins_for_pytorch(
             ROOT, folder, pytorch=pytorch, fork=fork, url=url
         )  # fmt: skip
         print_result(text.rstrip("\n"))

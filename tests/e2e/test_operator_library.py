@@ -20,6 +20,7 @@ from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.verify_release import verify_release
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.targets.backends import unexecutable
 from tests.e2e import cpu_calls
@@ -159,7 +160,7 @@ def test_calls_on_this_processor(prefix: Path) -> None:
 def test_processor_images_of_others_need_consent(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are loaded by a process of the verifier, which has no sandbox."""
     (release,) = (path.parent for path in (prefix.parent / "dist").rglob("SHA256SUMS"))
-    check = partial(verify_release, release, kernels_root=ROOT / "kernels", cache=HOME / "cache")
+    check = partial(verify_release, release, checkout=Checkout(ROOT), cache=HOME / "cache")
     with pytest.raises(ExecutorError, match=r"the images for processors of .* are not executed"):
         check()
     monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "planted")

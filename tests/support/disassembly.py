@@ -118,7 +118,7 @@ def require_round_trip(hsaco: bytes, listing: Listing) -> None:
 def disagreements(first: Listing, second: Listing) -> list[str]:
     """Differences between two decodings of the same code; empty when instructions, operands and modifiers are the same.
 
-    These spellings count as the same (docs/planted-faults.md): labels for addresses, `op_sel` that repeats the halves of
+    These spellings count as the same: labels for addresses, `op_sel` that repeats the halves of
     16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads,
     `s_nop 0` that the text has as alignment (`.p2align`), `lit(0x40)` for 0x40 or a symbol, and the encoding (`_e32`, `_e64`) and the
     arch's own name of an instruction where inline assembly leaves these to the assembler.

@@ -1,7 +1,8 @@
 """Address space of a launch: the same for every process, whatever addresses the host gave its buffers.
 
-Each buffer has a slot of its own, so that an access beyond one reaches no other, and crosses a multiple of 4 GiB, so that
-addresses need the carry into their high word. Faults, traces and verdicts are therefore the same in every process.
+Each buffer has a slot of its own, so that an access beyond one reaches no other, and crosses a multiple of 4
+GiB, so that addresses need the carry into their high word. Faults, traces and verdicts are therefore the same
+in every process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _SLOT = 19 << 32
 """No distance of two slots is a power of two: one wrong bit of an address does not lead to another buffer."""
 _LINE = 64
 _ALIGNED = 16
-"""The host aligns buffers to this many bytes; addresses keep what a view in the middle of a buffer has beyond."""
+"""The host aligns buffers to this many bytes; addresses keep what a view in the middle of a buffer has
+beyond."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,8 @@ class AddressSpace:
         )  # fmt: skip
 
     def address(self, pointer: int) -> int:
-        """Where the kernel finds the host's byte at `pointer`; a pointer outside of every buffer is left as it is."""
+        """Where the kernel finds the host's byte at `pointer`; a pointer outside of every buffer is left as
+        it is."""
         for block in self._blocks:
             if block.host <= pointer < block.host + block.size:
                 return block.low + pointer - block.host
@@ -96,7 +99,8 @@ class AddressSpace:
 
 
 def _blocks(spans: Sequence[BufferSpan]) -> list[Region]:
-    """The host's bytes without overlaps, each at its place: numbered in the order of the first buffer inside."""
+    """The host's bytes without overlaps, each at its place: numbered in the order of the first buffer
+    inside."""
     merged: list[tuple[int, int]] = []
     for _, low, high, _ in sorted(spans, key=lambda span: span[1]):
         if merged and low < merged[-1][1]:

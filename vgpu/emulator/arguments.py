@@ -1,7 +1,8 @@
 """Kernel argument segments: explicit arguments, and hidden ones by the geometry of a launch.
 
-HIP writes hidden arguments itself, by the code object's metadata, whether the caller passes `kernelParams` or `extra` (ROCclr,
-processing of hidden arguments at dispatch). Meanings: LLVM's "User Guide for AMDGPU Backend", code object V5 metadata.
+HIP writes hidden arguments itself, by the code object's metadata, whether the caller passes `kernelParams` or
+`extra` (ROCclr, processing of hidden arguments at dispatch). Meanings: LLVM's "User Guide for AMDGPU
+Backend", code object V5 metadata.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ HIDDEN = (
 )
 """Hidden arguments with a value, in the order of `hidden_values` and of ServeLaunch's in the virtual HIP."""
 EXPLICIT, ABSENT = 0, len(HIDDEN) + 1
-"""`KernelParameter.source` of explicit arguments, and of hidden ones that the virtual GPU does not provide."""
+"""`KernelParameter.source` of explicit arguments, and of hidden ones that the virtual GPU does not
+provide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +130,15 @@ def _described(parameter: KernelParameter) -> str:
 
 
 def _absent(parameter: KernelParameter) -> bytes:
-    """A value that faults when it is used as an address; its name is the argument's offset. 4 bytes are the high half of one."""
+    """A value that faults when it is used as an address; its name is the argument's offset. 4 bytes are the
+    high half of one."""
     high = ABSENT_TAG << 16 | parameter.offset
     return (high << 32 if parameter.size == 8 else high).to_bytes(parameter.size, "little")
 
 
 def absent_arguments(parameters: Sequence[KernelParameter]) -> Mapping[int, str]:
-    """What the virtual GPU does not provide by bits 32 to 47 of its value: hidden arguments by their offset, and user SGPRs."""
+    """What the virtual GPU does not provide by bits 32 to 47 of its value: hidden arguments by their offset,
+    and user SGPRs."""
     return {p.offset: p.kind for p in parameters if p.source == ABSENT} | ABSENT_POINTERS
 
 

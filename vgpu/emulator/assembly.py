@@ -1,7 +1,8 @@
 """Round-trip check: a text, assembled again, must have the image's machine code, byte for byte.
 
-A copy of the text gets labels around each instruction and a section that lists their addresses and those of the text's own labels;
-labels add no code. One run of the assembler (Triton's own LLVM) thus gives both the check and every address.
+A copy of the text gets labels around each instruction and a section that lists their addresses and those of
+the text's own labels; labels add no code. One run of the assembler (Triton's own LLVM) thus gives both the
+check and every address.
 """
 
 import re
@@ -19,14 +20,16 @@ from vgpu.errors import DecodeError, ToolchainError
 _SECTION = ".aotforge_addresses"
 _BEGIN, _END = ".Laotforge{}", ".Laotforge{}e"
 _DIRECTIVE = re.compile(
-    r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|section|type|size|globl|weak|protected|hidden|file|loc"
+    r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|section|type|size|globl|weak|protected"
+    r"|hidden|file|loc"
     r"|cfi_\w+|ident|addrsig|addrsig_sym|ascii|asciz|string|byte|short|long|quad|[248]byte|uleb128|sleb128)"
 )
 _PADDING = re.compile(
     r"\.p2alignl? +1?\d(?:,.*)?|\.(?:zero|skip|space) +\d{1,6}|\.fill +\d{1,6}, *[1248](?:,.*)?"
 )
 _SET = re.compile(r"\.set +[\w.$]+\.[\w.$]+, *[\w.$ ,+()]+")
-"""Of counts that compilers write: `.set kernel.num_vgpr, max(23, .Lcalled.num_vgpr)`. Others could name the location or registers."""
+"""Of counts that compilers write: `.set kernel.num_vgpr, max(23, .Lcalled.num_vgpr)`. Others could name the
+location or registers."""
 _INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: [^=]*)?")
 """With `=` it would be an assignment."""
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
@@ -35,7 +38,8 @@ _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Bytes from the kernel's first one on: where each instruction of a text begins and ends, in the text's order, and each label is.
+    """Bytes from the kernel's first one on: where each instruction of a text begins and ends, in the text's
+    order, and each label is.
 
     `memory` is the loaded image, `kernel` the kernel's place in it.
     """
@@ -52,7 +56,8 @@ class Places:
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
-    """Check that a text is the image's, in machine code, constants and descriptor. Returns the places of its code.
+    """Check that a text is the image's, in machine code, constants and descriptor. Returns the places of its
+    code.
 
     Raises DecodeError when the code differs, ToolchainError without Triton.
     """
@@ -68,7 +73,8 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
         pairs = enumerate(zip(made, shipped, strict=False))
         first = next((i for i, (a, b) in pairs if a != b), min(len(made), len(shipped)))
         raise DecodeError(
-            f"the assembly text of {kernel} is not the image's: machine code or constants differ from byte {first:#x} on",
+            f"the assembly text of {kernel} is not the image's: machine code or constants differ from byte "
+            f"{first:#x} on",
             cause="the text belongs to another build of this kernel, or the image was altered",
             hint="take text and image from the same compilation",
         )
@@ -76,7 +82,8 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
-    """Addresses, from the kernel's first byte, of a text's instructions in order, then of the first byte after them.
+    """Addresses, from the kernel's first byte, of a text's instructions in order, then of the first byte
+    after them.
 
     The text is not compared with any image. Raises DecodeError, ToolchainError.
     """
@@ -115,8 +122,8 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
 def check_text(text: str) -> None:
     """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat.
 
-    LLVM's assembler would include any file of this user. Every line is checked as if a statement began there, so no comment or string of
-    several lines can hide one.
+    LLVM's assembler would include any file of this user. Every line is checked as if a statement began there,
+    so no comment or string of several lines can hide one.
     """
     metadata = False
     for line in text.splitlines():
@@ -144,7 +151,8 @@ def _is_written(content: str) -> bool:
 
 
 def assemble(text: str, arch: str) -> bytes:
-    """An object file, by Triton's assembler. Raises DecodeError when the text is refused, ToolchainError without Triton."""
+    """An object file, by Triton's assembler. Raises DecodeError when the text is refused, ToolchainError
+    without Triton."""
     check_text(text)
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here

@@ -1,10 +1,11 @@
 """Binds decoded instructions to the table: checks operands and fills the interpreter's structure.
 
-Everything in the text is either bound here or refused: operands that do not fit their slot, modifiers that the entry does not
-allow, instructions that an arch does not have.
+Everything in the text is either bound here or refused: operands that do not fit their slot, modifiers that
+the entry does not allow, instructions that an arch does not have.
 
-Both instructions of a dual-issue pair (VOPD) read before either writes. They are bound one after another in an order in which the
-second does not read the first one's result; when both would, the first one's result goes through a spare register.
+Both instructions of a dual-issue pair (VOPD) read before either writes. They are bound one after another in
+an order in which the second does not read the first one's result; when both would, the first one's result
+goes through a spare register.
 """
 
 import ctypes
@@ -73,7 +74,8 @@ class Binder:
         self._registers = registers
 
     def bind(self, line: Line, labels: Mapping[str, int]) -> native.Instruction:
-        """One instruction; `labels` to positions in the bound program. Raises DecodeError with line and text."""
+        """One instruction; `labels` to positions in the bound program. Raises DecodeError with line and
+        text."""
         try:
             return self._bind(line, _entry(line, self._target), labels)
         except DecodeError as error:
@@ -250,7 +252,8 @@ def in_order(line: Line) -> tuple[Line, ...]:
 
 
 def _reads(line: Line, register: Operand) -> bool:
-    """Whether an instruction reads a register as a source. An accumulator is its own register, which a pair cannot share."""
+    """Whether an instruction reads a register as a source. An accumulator is its own register, which a pair
+    cannot share."""
     first = register.index
     return any(o.space == "vector" and o.index <= first < o.index + o.words for o in line.operands[1:])
 
@@ -311,7 +314,8 @@ def _formats(bound: native.Instruction, line: Line, target: EmulatedTarget) -> N
     widths = {_FORMAT_WORDS[kind] for kind in found}
     if 6 in widths and (len(widths) > 1 or "scale" in line.name):
         raise DecodeError(
-            "6-bit formats with scales or another width are not supported: which elements lanes hold is not verified"
+            "6-bit formats with scales or another width are not supported: which elements lanes hold is not "
+            "verified"
         )
     bound.flags = found[0] | found[1] << 4
 
@@ -328,7 +332,8 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
 
 
 def _check_enabled(values: Mapping[str, ModifierValue]) -> None:
-    """A lane that DPP disables: whether its bit of a mask is kept or cleared is not verified, so every lane has to be enabled."""
+    """A lane that DPP disables: whether its bit of a mask is kept or cleared is not verified, so every lane
+    has to be enabled."""
     masks = number(values, "row_mask", 15) & number(values, "bank_mask", 15)
     if masks != 15 or "bound_ctrl" not in values:
         raise DecodeError(
@@ -386,8 +391,9 @@ def _constant(found: Operand, slot: Slot, line: Line, entry: Entry) -> int:
 
 
 def _check_spelling(found: Operand, slot: Slot, line: Line) -> None:
-    """Constants of 16 bits or fewer are as LLVM's printer writes them: others have the encoding of one with another meaning, or a high
-    half that the guides do not define. Raises DecodeError."""
+    """Constants of 16 bits or fewer are as LLVM's printer writes them: others have the encoding of one with
+    another meaning, or a high half that the guides do not define. Raises DecodeError.
+    """
     value, low = found.integer, found.integer & 0xFFFF
     if found.real is not None:
         wrong = slot.type in {"u32", "u16"}

@@ -9,7 +9,8 @@ from enum import StrEnum
 
 
 class InstructionClass(StrEnum):
-    """Classes in the order in which reports show them. The value is the name in JSON, `label` the one in reports."""
+    """Classes in the order in which reports show them. The value is the name in JSON, `label` the one in
+    reports."""
 
     label: str
 
@@ -40,7 +41,8 @@ _RULES = tuple(
         (r"s_(set_)?inst_prefetch\w*|s_prefetch_\w+|s_(icache|dcache|gl1)_\w+", InstructionClass.OTHER),
         (r"buffer_(wbinvl1\w*|inv|invl2|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)", InstructionClass.OTHER),
         (r"v_(mfma|smfmac|wmma|swmmac)_\w+", InstructionClass.MATRIX),
-        # moves to and from AGPRs, lane reads and dual-issue halves included; the VALU issues transcendental operations
+        # moves to and from AGPRs, lane reads and dual-issue halves included; the VALU issues transcendental
+        # operations
         (r"v_\w+", InstructionClass.VALU),
         # permutations use the LDS crossbar without its memory
         (r"ds_\w+", InstructionClass.LDS),
@@ -55,7 +57,8 @@ _RULES = tuple(
 
 
 def instruction_class(name: str) -> InstructionClass:
-    """The class of an instruction, by the ISA guides' name without encoding suffix. OTHER for a name that no rule knows."""
+    """The class of an instruction, by the ISA guides' name without encoding suffix. OTHER for a name that no
+    rule knows."""
     return next((kind for pattern, kind in _RULES if pattern.fullmatch(name)), InstructionClass.OTHER)
 
 

@@ -1,6 +1,7 @@
 """Kernel descriptors: the registers of a wave when it starts.
 
-Format: 64 bytes at symbol `<kernel>.kd` (LLVM's "User Guide for AMDGPU Backend", kernel descriptor; code object V5).
+Format: 64 bytes at symbol `<kernel>.kd` (LLVM's "User Guide for AMDGPU Backend", kernel descriptor; code
+object V5).
 """
 
 import struct
@@ -12,11 +13,14 @@ from vgpu.elf import ElfFile
 from vgpu.errors import UnsupportedError
 
 SCRATCH_TAG = 0x5C00_0000_0000
-"""Base of the private segment's buffer resource: an address that no buffer has, so that scratch is known by it."""
+"""Base of the private segment's buffer resource: an address that no buffer has, so that scratch is known by
+it."""
 ABSENT_TAG = 0x5A7E
-"""Bits 48 to 63 of what the virtual GPU does not provide: no buffer has such an address. Bits 32 to 47 name it."""
+"""Bits 48 to 63 of what the virtual GPU does not provide: no buffer has such an address. Bits 32 to 47 name
+it."""
 ABSENT_POINTERS = {0xFFF1: "the dispatch packet", 0xFFF2: "the queue", 0xFFF4: "the dispatch id"}
-"""User SGPRs that a kernel may have and not use, by bits 32 to 47 of their value; the last digit is their bit in the properties."""
+"""User SGPRs that a kernel may have and not use, by bits 32 to 47 of their value; the last digit is their bit
+in the properties."""
 _KERNARG_POINTER = 3
 _ADD_TID = 1 << 23
 _ROUND_NEAREST_KEEP_DENORMALS = 0xF0
@@ -52,7 +56,8 @@ class Descriptor:
 
     @property
     def scratch_enabled(self) -> bool:
-        """The first SGPR after the workgroup ids holds the wave's offset into scratch (archs without flat scratch setup)."""
+        """The first SGPR after the workgroup ids holds the wave's offset into scratch (archs without flat
+        scratch setup)."""
         return bool(self.rsrc2 & 1)
 
     @property
@@ -62,15 +67,18 @@ class Descriptor:
 
     @property
     def user_sgpr_count(self) -> int:
-        """How many user SGPRs the workgroup's ids follow; more than have a value where an arch needs 16 SGPRs of both."""
+        """How many user SGPRs the workgroup's ids follow; more than have a value where an arch needs 16 SGPRs
+        of both."""
         return self.rsrc2 >> 1 & 31
 
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
-        """Values of user SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that are not modelled."""
+        """Values of user SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that
+        are not modelled."""
         known = 0x1F | (1 << 10) | (1 << 11)
         if self.properties & 0x7F & ~known:
             raise UnsupportedError(
-                f"the kernel needs user SGPRs (properties {self.properties:#x}) that the emulator does not set up",
+                f"the kernel needs user SGPRs (properties {self.properties:#x}) that the emulator does not "
+                f"set up",
                 cause="flat scratch or the size of the private segment",
             )
         values: list[int] = []
@@ -93,7 +101,8 @@ class Descriptor:
 
 
 def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
-    """The descriptor of a kernel. Raises CodeObjectError, UnsupportedError for floating-point modes that are not modelled."""
+    """The descriptor of a kernel. Raises CodeObjectError, UnsupportedError for floating-point modes that are
+    not modelled."""
     at = elf.symbol(f"{kernel}.kd").value
     data = elf.memory[at : at + 64]
     if len(data) < 64:
@@ -103,7 +112,8 @@ def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
     mode = rsrc1 >> 12 & 0xFF | (rsrc1 >> 26 & 1) << 8
     if mode != _ROUND_NEAREST_KEEP_DENORMALS:
         raise UnsupportedError(
-            f"{kernel} sets floating-point mode {mode:#x}; the emulator rounds to nearest and keeps denormal numbers (0xf0)"
+            f"{kernel} sets floating-point mode {mode:#x}; "
+            f"the emulator rounds to nearest and keeps denormal numbers (0xf0)"
         )
     return Descriptor(
         lds_bytes=lds,
@@ -119,7 +129,8 @@ def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
 
 
 def kernarg_segment(values: Sequence[tuple[int, int, bytes]], size: int) -> bytes:
-    """A segment of `size` bytes from (offset, size, bytes) of every argument. Raises ValueError for overlaps and overruns."""
+    """A segment of `size` bytes from (offset, size, bytes) of every argument. Raises ValueError for overlaps
+    and overruns."""
     segment = bytearray(size)
     used = 0
     for offset, length, data in sorted(values):

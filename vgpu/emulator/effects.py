@@ -1,6 +1,7 @@
 """Effects of instructions on registers, memory and counters, for the checking interpreter.
 
-Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
+Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC
+last.
 """
 
 import re
@@ -85,7 +86,8 @@ def _operand(operand: native.Operand) -> Spans:
 
 
 def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
-    """Data of a store or atomic, and which half of a register it uses. Permutes are counted as LDS operations but touch none."""
+    """Data of a store or atomic, and which half of a register it uses. Permutes are counted as LDS operations
+    but touch none."""
     name = line.name
     if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
         return
@@ -107,7 +109,8 @@ def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:
 
 
 def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, int]:
-    """Halves of registers that these operands mean. Not for gfx9: with ECC its 16-bit loads write all of a register."""
+    """Halves of registers that these operands mean. Not for gfx9: with ECC its 16-bit loads write all of a
+    register."""
     found: dict[int, int] = {}
     for operand in operands if target.keeps_high_half else ():
         if operand.space == "vector":

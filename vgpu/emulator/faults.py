@@ -24,7 +24,8 @@ _WHAT = {
     6: "has executed {bytes} instructions in this workgroup without ending",
     7: "does an atomic operation on {address:#x}, which is not aligned to {bytes} bytes",
     8: "runs past the last instruction",
-    RACE: "has a data race in LDS: two waves touch the {bytes} bytes from {address:#x} on without a barrier between them",
+    RACE: "has a data race in LDS: two waves touch the {bytes} bytes from {address:#x} on without a barrier "
+    "between them",
     UNSET_STORE: "stores uninitialised data to {space} at {address:#x}",
     UNSET_ADDRESS: "uses uninitialised data as an address",
     UNSET_BRANCH: "branches on uninitialised data",
@@ -35,12 +36,14 @@ _WHAT = {
 _HINTS = {
     1: "look for a missing mask, or a stride that does not belong to this tensor",
     2: "look for a missing mask, a stride that does not belong to this tensor, or a buffer that is read-only",
-    3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`vgpu run --lds`), then the index",
+    3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`vgpu run --lds`), then the "
+    "index",
     6: "raise the limit when the kernel really needs that long",
     DESCRIPTOR: "its bits 12 to 31 differ between generations: see docs/virtual-gpu.md, buffer resources",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",
     RACE: "a barrier is missing between the two, or a wait before it",
-    BARRIER: "every wave of a workgroup has to reach the same barriers: look for one under a condition that differs between waves",
+    BARRIER: "every wave of a workgroup has to reach the same barriers: look for one under a condition that "
+    "differs between waves",
 }
 _UNSET_HINT = "the first instruction that read it shows what was never written: a register, LDS, or scratch"
 _BARRIERS = {
@@ -55,7 +58,8 @@ _SPACES = ("global memory", "LDS", "scratch")
 
 @dataclass(frozen=True, kw_only=True)
 class KernelNames:
-    """A kernel's name, its hidden arguments that the virtual GPU does not provide by their offset, and its last printed text."""
+    """A kernel's name, its hidden arguments that the virtual GPU does not provide by their offset, and its
+    last printed text."""
 
     kernel: str
     absent: Mapping[int, str]
@@ -69,9 +73,11 @@ def explain(
     buffers: Sequence[BufferSpan],
     source: SourceMap | None,
 ) -> ExecutionError | UnsupportedError:
-    """The error for a fault report. `lines` are the program's instructions, `buffers` have the kernel's addresses.
+    """The error for a fault report. `lines` are the program's instructions, `buffers` have the kernel's
+    addresses.
 
-    It names instruction, workgroup, wave, lane, the other party, the nearest buffer, and source lines if known.
+    It names instruction, workgroup, wave, lane, the other party, the nearest buffer, and source lines if
+    known.
     """
     kernel = names.kernel
     code = int(fault.code)
@@ -151,4 +157,5 @@ def _near(address: int, buffers: Sequence[BufferSpan]) -> str:
         return "the kernel was given no memory"
     name, low, high, writable = min(buffers, key=lambda s: min(abs(address - s[1]), abs(address - s[2])))
     kind = "" if writable else ", read-only"
-    return f"the address is {address - low:+d} bytes from the start of {name}, which has {high - low} bytes{kind}"
+    size = f"{high - low} bytes{kind}"
+    return f"the address is {address - low:+d} bytes from the start of {name}, which has {size}"

@@ -1,7 +1,7 @@
 """The C interpreter as texts: the hand-written parts of `native/`, and functions for table entries.
 
-A library is linked from the first and from the functions that its programs need (`interpreter_library`). Opcodes are places in the
-table; the handler of an entry that a library lacks is null.
+A library is linked from the first and from the functions that its programs need (`interpreter_library`).
+Opcodes are places in the table; the handler of an entry that a library lacks is null.
 """
 
 import re
@@ -20,7 +20,8 @@ _MEMORY = ("moves.h", "memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks", "measure"]
-"""What the interpreter checks or measures while it executes; each has headers in `native/` with the hooks that `plain.h` describes."""
+"""What the interpreter checks or measures while it executes; each has headers in `native/` with the hooks
+that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
     "checks": tuple(
@@ -36,7 +37,8 @@ OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in 
 
 @dataclass(frozen=True, kw_only=True)
 class _Type:
-    """How C handles a type. `load`: the value from raw bits {x}; `store`: raw bits from D; `sign`: the sign bit that neg changes."""
+    """How C handles a type. `load`: the value from raw bits {x}; `store`: raw bits from D; `sign`: the sign
+    bit that neg changes."""
 
     c: str
     load: str = "{x}"
@@ -94,7 +96,10 @@ def machine(variant: Variant) -> str:
         for name in INSTRUCTIONS
     ]
     table = ", ".join(f"op_{name}" for name in INSTRUCTIONS)
-    lookup = f"Handler const handlers[] = {{{table}}};\nHandler handler(u32 opcode) {{ return handlers[opcode]; }}\n"
+    lookup = (
+        f"Handler const handlers[] = {{{table}}};\n"
+        "Handler handler(u32 opcode) { return handlers[opcode]; }\n"
+    )
     after = [(NATIVE / name).read_text() for name in _AFTER]
     return "\n".join([headers(variant), *declared, lookup, *after])
 
@@ -104,13 +109,15 @@ def handler(name: str) -> str:
     entry = INSTRUCTIONS[name]
     body = _BODIES[entry.form](entry)
     return (
-        f'/* {name}: {entry.code} */\n__attribute__((weak, visibility("hidden"))) void op_{name}(Wave *w, const Instruction *I)\n'
+        f"/* {name}: {entry.code} */\n"
+        f'__attribute__((weak, visibility("hidden"))) void op_{name}(Wave *w, const Instruction *I)\n'
         f"{{\n    (void)I;\n{body}\n}}\n"
     )
 
 
 def touches_memory(name: str) -> bool:
-    """Whether an instruction's handler calls the variant's hooks; all others are the same in every variant."""
+    """Whether an instruction's handler calls the variant's hooks; all others are the same in every
+    variant."""
     return name.startswith(_MEMORY_NAMES)
 
 

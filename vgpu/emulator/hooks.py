@@ -1,7 +1,8 @@
 """Python functions called before chosen instructions of a launch; others run at full speed.
 
-An instruction is executed through the pointer to its handler. A launch with hooks gets a copy of the program in which the chosen
-instructions have a handler that calls Python and then the original handler: software breakpoints, as debuggers set them.
+An instruction is executed through the pointer to its handler. A launch with hooks gets a copy of the program
+in which the chosen instructions have a handler that calls Python and then the original handler: software
+breakpoints, as debuggers set them.
 """
 
 import ctypes
@@ -19,8 +20,8 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 class HookEvent:
     """A wave is about to execute the instruction at `index` of `Program.lines`.
 
-    `wave` is native.WAVES's structure, whose registers may be read and changed; `waves` are all of its workgroup, `group` is the
-    workgroup's (x, y, z).
+    `wave` is native.WAVES's structure, whose registers may be read and changed; `waves` are all of its
+    workgroup, `group` is the workgroup's (x, y, z).
     """
 
     index: int
@@ -30,7 +31,8 @@ class HookEvent:
 
 
 class InstructionHooks:
-    """Hooks of one launch, which then runs on one thread. `on_event` is called with every event; its exceptions end the launch."""
+    """Hooks of one launch, which then runs on one thread. `on_event` is called with every event; its
+    exceptions end the launch."""
 
     def __init__(self, on_event: Callable[[HookEvent], None]) -> None:
         self._on_event = on_event

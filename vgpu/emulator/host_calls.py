@@ -1,7 +1,7 @@
 """Host calls of a launch: texts of `tl.device_print`, messages of failed assertions.
 
-A kernel reaches the host through a buffer in memory and an interrupt; native/hostcall.h serves it. A launch with such a buffer
-runs on one thread, so that the order of texts does not depend on threads.
+A kernel reaches the host through a buffer in memory and an interrupt; native/hostcall.h serves it. A launch
+with such a buffer runs on one thread, so that the order of texts does not depend on threads.
 """
 
 import ctypes
@@ -20,7 +20,8 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedText:
-    """What a lane of a program has printed; `error`: to the standard error stream, as failed assertions do."""
+    """What a lane of a program has printed; `error`: to the standard error stream, as failed assertions
+    do."""
 
     group: tuple[int, int, int]
     wave: int
@@ -33,7 +34,8 @@ OnPrint = Callable[[PrintedText], None]
 
 
 class HostCalls:
-    """The buffer and the texts of one launch. `texts` are in the order in which lanes printed them, the first 64 MiB."""
+    """The buffer and the texts of one launch. `texts` are in the order in which lanes printed them, the first
+    64 MiB."""
 
     def __init__(self, library: ctypes.CDLL, on_print: OnPrint | None) -> None:
         library.host_buffer_bytes.restype = ctypes.c_uint64

@@ -1,7 +1,8 @@
 """The interpreter as a library: generated C text, compiled and loaded.
 
-Only the instructions that programs use are compiled, and only once per compiler, processor and wavefront width; those that access
-memory, and the rest of the interpreter, once per variant too. A cache folder may be shared between machines.
+Only the instructions that programs use are compiled, and only once per compiler, processor and wavefront
+width; those that access memory, and the rest of the interpreter, once per variant too. A cache folder may be
+shared between machines.
 """
 
 import ctypes
@@ -29,7 +30,8 @@ _FLAGS = (
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 """-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
 _SMALLEST = 40
-"""Handlers that are compiled by one compiler process rather than by two: its start takes as long as 20 handlers."""
+"""Handlers that are compiled by one compiler process rather than by two: its start takes as long as 20
+handlers."""
 _LIBRARY, _OBJECT, _NAMES = "interpreter.so", "handlers.o", "names"
 _loaded: dict[tuple[int, Path, Variant], list[tuple[frozenset[str], ctypes.CDLL]]] = {}
 
@@ -52,7 +54,8 @@ def load_library(
 
 
 def use_library(path: Path, lanes: int, folder: Path | None = None, variant: Variant = "plain") -> None:
-    """Loads a library of `build_library` for `load_library` to return: this process needs no compiler for its instructions.
+    """Loads a library of `build_library` for `load_library` to return: this process needs no compiler for its
+    instructions.
 
     Raises OSError.
     """
@@ -88,7 +91,8 @@ def build_library(
     names: Iterable[str] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> Path:
-    """Compile and link unless a library with these handlers is there. Files appear atomically, so several processes may do this.
+    """Compile and link unless a library with these handlers is there. Files appear atomically, so several
+    processes may do this.
 
     `on_stage` is called before something is compiled.
     """
@@ -135,7 +139,8 @@ def _digests(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Store:
-    """Folders in the cache, each made from handlers and listing them. `end` has the digest of all else that they depend on."""
+    """Folders in the cache, each made from handlers and listing them. `end` has the digest of all else that
+    they depend on."""
 
     folder: Path
     end: str

@@ -1,7 +1,7 @@
 """Source lines of instructions: the DWARF line table of a build whose machine code equals the image's.
 
-Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte: a probable line would
-mislead.
+Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte:
+a probable line would mislead.
 Format: DWARF 4 (dwarfstd.org), line number program and DW_TAG_inlined_subroutine.
 """
 
@@ -24,7 +24,8 @@ _BROKEN = (CodeObjectError, ELFError, DWARFError, KeyError, IndexError, ValueErr
 
 @dataclass(frozen=True, kw_only=True)
 class Inlined:
-    """A function's code inside another's: byte ranges from the kernel's first instruction, and the call's location."""
+    """A function's code inside another's: byte ranges from the kernel's first instruction, and the call's
+    location."""
 
     ranges: tuple[tuple[int, int], ...]
     called: str
@@ -32,7 +33,8 @@ class Inlined:
 
 @dataclass(frozen=True, kw_only=True)
 class LineMap:
-    """`places` begin at the byte of the same index in `starts` and hold until the next; empty where the compiler names no line.
+    """`places` begin at the byte of the same index in `starts` and hold until the next; empty where the
+    compiler names no line.
 
     `inlined` has outer functions before inner ones.
     """
@@ -42,7 +44,8 @@ class LineMap:
     inlined: tuple[Inlined, ...]
 
     def at(self, address: int) -> str | None:
-        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte; None when the compiler names no line."""
+        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte; None when the
+        compiler names no line."""
         index = bisect.bisect_right(self.starts, address) - 1
         if index < 0:
             return None
@@ -52,7 +55,8 @@ class LineMap:
 
 
 def read_lines(with_lines: bytes, hsaco: bytes, kernel: str, *, root: Path) -> LineMap:
-    """The map of an image from a build of the same kernel with line info; files below `root` are named relative to it.
+    """The map of an image from a build of the same kernel with line info; files below `root` are named
+    relative to it.
 
     Raises DecodeError when the two have different machine code, or when there is no readable line info.
     """

@@ -1,7 +1,7 @@
 """Triton's assembly text to a `Listing`: one kernel's instructions, labels and descriptor fields.
 
-The compiler's own printer made the text; `assembly` checks that it is the image's. Anything in it that is not a known directive,
-a label or an instruction is an error with its line.
+The compiler's own printer made the text; `assembly` checks that it is the image's. Anything in it that is not
+a known directive, a label or an instruction is an error with its line.
 """
 
 import re
@@ -21,7 +21,8 @@ _TARGET = re.compile(r'\s*\.amdgcn_target\s+"[^"]*-(gfx\w+?)(?::[^"]*)?"')
 _FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+([0-9]\S*)$")
 _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
-    r"\s*\.(p2align|globl|protected|hidden|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
+    r"\s*\.(p2align|globl|protected|hidden|type|size|set|weak|file|loc|cfi_\w+|ident|text|section"
+    r"|amdhsa_code_object_version|amdgcn_target)\b"
 )
 _WORD = re.compile(r"(?:[^\s\[(]|\[[^\]]*\]|\((?:[^()]|\([^()]*\))*\))+")
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")
@@ -31,7 +32,8 @@ _FUNCTION = re.compile(r"^[ \t]*\.type[ \t]+([\w.$]+),@function", re.MULTILINE)
 _PADDING = re.compile(r"\s*\.(p2alignl\s+\d+|fill\s+\d+,\s*4),\s*(3212836864|3214868480)$")
 """`s_code_end` behind a function, for the instruction prefetcher."""
 _INSTRUCTION_LIMIT = 100_000
-"""Of a kernel, for the memory that they take when they are bound (1.7 kB each); the largest of ours has 8,000."""
+"""Of a kernel, for the memory that they take when they are bound (1.7 kB each); the largest of ours has
+8,000."""
 _BRANCH = re.compile(r"s_c?branch(_|$)|s_call_b64$")
 
 
@@ -63,7 +65,8 @@ def parse_listing(text: str) -> Listing:
 
 
 def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of every label and instruction of a kernel and of the functions that it calls, in the text's order.
+    """Line number and text of every label and instruction of a kernel and of the functions that it calls, in
+    the text's order.
 
     Raises DecodeError for data among instructions.
     """

@@ -1,7 +1,7 @@
 """Modifiers of AMDGPU assembly, such as `offset:16`, `op_sel:[1,0]`, `clamp`, `row_mask:0xf`.
 
-Data-parallel primitives (DPP) select the lane that each lane reads. Rows have 16 lanes, banks 4. Source: the guides' chapters on
-DPP; gfx9 and older know row_bcast and wave shifts, later archs row_share and row_xmask.
+Data-parallel primitives (DPP) select the lane that each lane reads. Rows have 16 lanes, banks 4. Source: the
+guides' chapters on DPP; gfx9 and older know row_bcast and wave shifts, later archs row_share and row_xmask.
 """
 
 import re
@@ -41,7 +41,8 @@ _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     "dst_unused": _UNUSED.__getitem__,
     **dict.fromkeys(("scope", "th"), str),
 }
-"""From the text behind the colon; DecodeError, ValueError or KeyError when it is not a value of the modifier."""
+"""From the text behind the colon; DecodeError, ValueError or KeyError when it is not a value of the
+modifier."""
 _PIECE = re.compile(r"(\w+)(?::(\[[^\]]*\]|\S+))?$")
 
 
@@ -115,7 +116,8 @@ _PATTERNS: Mapping[str, Callable[[int, int, int], int]] = {
 
 
 def source_lanes(modifiers: Mapping[str, ModifierValue], lanes: int) -> list[int]:
-    """The lane that each lane reads, -1 for none. Raises DecodeError unless the modifiers have exactly one known pattern."""
+    """The lane that each lane reads, -1 for none. Raises DecodeError unless the modifiers have exactly one
+    known pattern."""
     named = [name for name in (*_PATTERNS, "quad_perm") if name in modifiers]
     if len(named) != 1:
         raise DecodeError("not exactly one DPP pattern")

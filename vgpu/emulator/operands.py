@@ -1,7 +1,8 @@
 """Operands of AMDGPU assembly: text to `Operand`, and the bits of constants.
 
-Source of constants: the guides' chapters on inline constants and literals. Integers from -16 to 64 and a few reals are inline and
-take the operand's type; all others are 32-bit literals. The assembler has already checked that the instruction can hold the constant.
+Source of constants: the guides' chapters on inline constants and literals. Integers from -16 to 64 and a few
+reals are inline and take the operand's type; all others are 32-bit literals. The assembler has already
+checked that the instruction can hold the constant.
 """
 
 import re
@@ -40,7 +41,8 @@ _BASE: dict[str, tuple[Space, int, int]] = {
 
 
 def integer(text: str) -> int:
-    """A number as LLVM prints it. Raises DecodeError for another: in others, such as 010, an assembler may see an octal number."""
+    """A number as LLVM prints it. Raises DecodeError for another: in others, such as 010, an assembler may
+    see an octal number."""
     if not _INTEGER.match(text):
         raise DecodeError(f"{text!r} is not a number as the compiler writes them")
     return int(text, 0)
@@ -114,7 +116,8 @@ def _hardware_register(text: str, name: str, offset: str | None, size: str | Non
 
 
 def constant_bits(operand: Operand, kind: str) -> int:
-    """The operand's bits as the instruction sees them: all 64 bits of 64-bit types, others in the low 32 bits. Raises DecodeError."""
+    """The operand's bits as the instruction sees them: all 64 bits of 64-bit types, others in the low 32
+    bits. Raises DecodeError."""
     if operand.real is not None:
         return _real_bits(operand, operand.real, kind)
     value = operand.integer

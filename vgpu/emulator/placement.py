@@ -1,6 +1,7 @@
 """A listing in the order of addresses, with the constants that the linker has set.
 
-A kernel may call functions of its image: they come before or after it, in the text and in the image, not always in one order.
+A kernel may call functions of its image: they come before or after it, in the text and in the image, not
+always in one order.
 """
 
 import itertools
@@ -17,7 +18,8 @@ _LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
 """Instructions that what is behind them does not follow."""
 _RETURNED_TO = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
 _RELATIVE = {"s_add_u32", "s_addc_u32", "s_add_co_u32", "s_add_co_ci_u32"}
-"""What compilers write behind s_getpc_b64 with constants of the linker: their encoding is one word, then the constant."""
+"""What compilers write behind s_getpc_b64 with constants of the linker: their encoding is one word, then the
+constant."""
 _LITERAL = 4
 
 
@@ -55,7 +57,8 @@ def _check_gap(line: Line, gap: bytes, size: int) -> None:
 
 
 def resolve(listing: Listing, memory: bytes, kernel: int) -> Listing:
-    """Constants that the linker has set, from the loaded image. `kernel`: the kernel's place in it. Raises DecodeError."""
+    """Constants that the linker has set, from the loaded image. `kernel`: the kernel's place in it. Raises
+    DecodeError."""
     if not any(operand.symbol for line in listing.lines for operand in line.operands):
         return listing
     return replace(listing, lines=tuple(_resolved(line, memory, kernel) for line in listing.lines))

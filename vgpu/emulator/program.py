@@ -32,7 +32,8 @@ _SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
 
 
 class Emulator:
-    """Virtual GPUs of one architecture. `cache`: folder for the compiled interpreter. Raises UnknownNameError."""
+    """Virtual GPUs of one architecture. `cache`: folder for the compiled interpreter. Raises
+    UnknownNameError."""
 
     def __init__(self, arch: str, *, cache: Path | None = None) -> None:
         self.target = emulated_target(arch)
@@ -41,8 +42,8 @@ class Emulator:
     def load(self, hsaco: bytes, asm: str) -> Program:
         """Decode a kernel's text, verify that it is the image's, bind it.
 
-        Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
-        ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
+        Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are
+        not modelled; ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
         """
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
@@ -54,10 +55,10 @@ class Emulator:
 class Program:
     """A kernel ready to launch. Made by `Emulator.load`.
 
-    `lines`: instructions as they are executed, in the text's order (a dual-issue pair is two or three with one address);
-    `instructions` the interpreter's structures for them, without handlers; `threads` of a workgroup; `registers`: VGPRs and
-    AGPRs per lane that the kernel may name; `image` is the loaded image, with the kernel at byte `kernel_at`, when the kernel computes
-    addresses in it.
+    `lines`: instructions as they are executed, in the text's order (a dual-issue pair is two or three with
+    one address); `instructions` the interpreter's structures for them, without handlers; `threads` of a
+    workgroup; `registers`: VGPRs and AGPRs per lane that the kernel may name; `image` is the loaded image,
+    with the kernel at byte `kernel_at`, when the kernel computes addresses in it.
     """
 
     def __init__(self, target: EmulatedTarget, listing: Listing, hsaco: bytes, cache: Path | None) -> None:
@@ -70,7 +71,8 @@ class Program:
             raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
         if descriptor.entry != elf.symbol(listing.kernel).value:
             raise DecodeError(
-                f"the descriptor of {listing.kernel} enters {descriptor.entry:#x}, where the kernel does not begin"
+                f"the descriptor of {listing.kernel} enters {descriptor.entry:#x}, where the kernel does not "
+                f"begin"
             )
         listing = resolve(listing, elf.memory, descriptor.entry)
         self.target, self.listing, self.descriptor = target, listing, descriptor
@@ -97,13 +99,14 @@ class Program:
     def launch(self, request: LaunchRequest) -> LaunchReport:
         """Execute a launch.
 
-        Raises ExecutionError for a fault of the kernel, after which results are undefined; DecodeError for an instruction whose
-        effects are unknown; ToolchainError without a C compiler.
+        Raises ExecutionError for a fault of the kernel, after which results are undefined; DecodeError for an
+        instruction whose effects are unknown; ToolchainError without a C compiler.
         """
         return execute(self, request)
 
     def code(self, variant: Variant) -> Code:
-        """The instructions for a variant of the interpreter, which is compiled at its first use. Raises DecodeError."""
+        """The instructions for a variant of the interpreter, which is compiled at its first use. Raises
+        DecodeError."""
         if variant not in self._codes:
             library = load_library(
                 self.target.lanes, self._cache, variant, {line.name for line in self.lines}
@@ -130,7 +133,8 @@ class Program:
         return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry, space.address)
 
     def template(self, grid: tuple[int, int, int], kernarg: Any, lds_bytes: int) -> native.Launch:
-        """A launch without memory, options and pointers. `kernarg`: an array of bytes. Raises ExecutionError."""
+        """A launch without memory, options and pointers. `kernarg`: an array of bytes. Raises
+        ExecutionError."""
         descriptor, target = self.descriptor, self.target
         total_lds = descriptor.lds_bytes + lds_bytes
         if total_lds > target.lds_bytes:
@@ -184,7 +188,8 @@ def _check_scalars(listing: Listing, descriptor: Descriptor, target: EmulatedTar
     count = ((descriptor.rsrc1 >> 6 & 15) + 1) * _SGPR_UNIT
     for line in listing.lines:
         for one in line.operands:
-            # VCC is the last of those that the kernel has; operands do not name flat_scratch and xnack_mask before it
+            # VCC is the last of those that the kernel has; operands do not name flat_scratch and xnack_mask
+            # before it
             if (
                 one.space == "scalar"
                 and one.index < _PLAIN_SGPRS

@@ -1,8 +1,8 @@
 """Wait counters: the counter of each instruction, and what `s_waitcnt` and similar ones wait for.
 
-Sources: the guides' chapters on data dependency resolution; LLVM's "User Guide for AMDGPU Backend" for the immediates.
-gfx9 has one counter for vector memory (vmcnt) and one for LDS and scalar loads (lgkmcnt); gfx10 and gfx11 count stores
-separately (vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt.
+Sources: the guides' chapters on data dependency resolution; LLVM's "User Guide for AMDGPU Backend" for the
+immediates. gfx9 has one counter for vector memory (vmcnt) and one for LDS and scalar loads (lgkmcnt); gfx10
+and gfx11 count stores separately (vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt.
 """
 
 import re
@@ -32,7 +32,8 @@ _CACHES = {"buffer_wbl2", "global_wb", "global_wbinv", "global_inv"}
 
 
 def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
-    """The kind of operation that an instruction adds to a counter. `returns`: an atomic that returns the old value."""
+    """The kind of operation that an instruction adds to a counter. `returns`: an atomic that returns the old
+    value."""
     stores = STORES if target.generation >= 10 else LOADS
     if name.startswith("ds_"):
         return LOCAL

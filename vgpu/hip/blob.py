@@ -1,8 +1,8 @@
 """Program file: a bound program without pointers, which the compiled interpreter opens.
 
-Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of constants, the
-kernarg parameters. Opening the file finds handlers by opcode and rows by number. It contains the sizes of all structures, so that
-no other interpreter opens it.
+Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of
+constants, the kernarg parameters. Opening the file finds handlers by opcode and rows by number. It contains
+the sizes of all structures, so that no other interpreter opens it.
 """
 
 import ctypes
@@ -100,7 +100,8 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
 
 
 def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
-    """The program's launch of one workgroup, without pointers and arguments: the same bytes in every process."""
+    """The program's launch of one workgroup, without pointers and arguments: the same bytes in every
+    process."""
     _check_pointers(native.Launch, _LAUNCH_POINTERS)
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
     launch = program.template((1, 1, 1), kernarg, 0)
@@ -119,7 +120,8 @@ def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
 
 
 def _user_registers(descriptor: Descriptor) -> dict[str, int]:
-    """Registers of the segment's address and preloaded dwords, found by calling the descriptor with distinctive values."""
+    """Registers of the segment's address and preloaded dwords, found by calling the descriptor with
+    distinctive values."""
     marks = np.arange(_MARK, _MARK + _PRELOADABLE, dtype="<u4").tobytes()
     values = descriptor.user_sgprs(_KERNARG, marks)
     address = [_KERNARG & 0xFFFFFFFF, _KERNARG >> 32]

@@ -19,15 +19,16 @@ _NATIVE = _HERE / "native"
 _EMULATOR = _HERE.parent / "emulator" / "native"
 _MAJORS = (5, 6, 7)
 _FLAGS = (
-    "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-static-libstdc++", "-Wl,--exclude-libs,ALL",
+    "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-static-libstdc++",
+    "-Wl,--exclude-libs,ALL",
 )  # fmt: skip
 _PREPARE = """#!/bin/sh
 # Run by libamdhip64.so in this folder: text, proof and binding of an image.
 python={python}
 root={root}
 if [ ! -x "$python" ] || [ ! -d "$root/vgpu" ]; then
-    printf '%s\\n' "the Python environment or checkout of this virtual HIP does not exist any more: $python, $root" >&2
-    echo "Next step: build the library again, by the command `vgpu hip`" >&2
+    printf '%s\\n' "the Python or the package of this virtual HIP does not exist any more: $python, $root" >&2
+    echo 'Next step: build the library again: vgpu hip' >&2
     exit 3
 fi
 # -I: no variable of Python's; PYTHONPATH cannot have a path with a colon
@@ -53,7 +54,8 @@ class VirtualHip:
 def build_virtual_hip(
     cache: Path, *, major: int = 7, environment: Mapping[str, str] | None = None
 ) -> VirtualHip:
-    """Compile the library of HIP release `major` (5, 6 or 7) into `cache`, or find it there. CXX names the compiler.
+    """Compile the library of HIP release `major` (5, 6 or 7) into `cache`, or find it there. CXX names the
+    compiler.
 
     Folders appear atomically, so processes may race. Raises ToolchainError, CacheError.
     """

@@ -1,7 +1,8 @@
 """Commands of the virtual HIP for its C++ part: `python -m vgpu.hip.prepare`.
 
-`prepare ARCH plain|checks` reads an image from standard input. It prints `ok` and the paths of program, interpreter and lines, a
-line each; or `error`, a hipError_t and a message. `explain LINES FAULT` reads allocations and prints a message.
+`prepare ARCH plain|checks` reads an image from standard input. It prints `ok` and the paths of program,
+interpreter and lines, a line each; or `error`, a hipError_t and a message. `explain LINES FAULT` reads
+allocations and prints a message.
 """
 
 import ctypes
@@ -32,7 +33,7 @@ from vgpu.native_code import is_intact
 Variant = Literal["plain", "checks"]
 
 _FOLDER = "virtual-hip-programs-1"
-_ASM_HINT = "AOTFORGE_ASM names asm archives of releases (aotriton-...-asm-<pack>.tar.gz) or folders, joined by colons"
+_ASM_HINT = "AOTFORGE_ASM names archives (aotriton-...-asm-<pack>.tar.gz) or folders, joined by colons"
 
 
 class WrongArchError(UnsupportedError):
@@ -45,7 +46,8 @@ class MissingAssemblyError(DecodeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Files for one image: its program, the interpreter that can open it, and the lines of its instructions (JSON)."""
+    """Files for one image: its program, the interpreter that can open it, and the lines of its instructions
+    (JSON)."""
 
     program: Path
     interpreter: Path
@@ -55,11 +57,12 @@ class Prepared:
 def prepare(
     hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
 ) -> Prepared:
-    """Find the image's text, verify and bind it, and keep the result in `cache`, by image, text and emulator sources.
+    """Find the image's text, verify and bind it, and keep the result in `cache`, by image, text and emulator
+    sources.
 
-    With `checks` the interpreter also finds missing waits and barriers, races and uninitialised data, at about half the
-    speed. Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the image, UnsupportedError,
-    UnknownNameError, ToolchainError, CacheError, OutputError.
+    With `checks` the interpreter also finds missing waits and barriers, races and uninitialised data, at
+    about half the speed. Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the
+    image, UnsupportedError, UnknownNameError, ToolchainError, CacheError, OutputError.
     """
     check_cache(cache)
     digest = hashlib.sha256(hsaco).hexdigest()
@@ -128,7 +131,8 @@ def _unreadable(path: object, error: Exception) -> OutputError:
 
 
 def _stored(stem: Path) -> Prepared | None:
-    """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process' time."""
+    """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process'
+    time."""
     program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     try:
         known = json.loads(lines.read_bytes())

@@ -11,8 +11,6 @@ from aotforge.conformance.matrix import pack_serves
 from aotforge.deliver.dropin.apply import DropInReport, drop_in
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease, read_prefix, read_torch_lib
 from aotforge.deliver.dropin.store import ORIGINALS, STORE
-from aotforge.deliver.extract import extract_release
-from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import PackError, UnsupportedError
 from aotforge.formats.api_level import library_level
 from aotforge.formats.untrusted_file import read_regular
@@ -45,16 +43,15 @@ def install_dropin(
     release, OutputError, OutputBusyError.
     """
     torch = read_torch_lib(folder)
-    check_finalized_release(release, None)
-    listing = list_release(release)
-    packs = [pack for pack, _ in listing.images]
+    opened = check_finalized_release(release, None)
+    images = opened.of("images")
     if archs:
         architectures = load_architectures(checkout / "manifests")
         packs = [select_archs(architectures, group)[0] for group in by_pack(architectures, archs)]
+        images = tuple(opened.archive("images", pack) for pack in packs)
     with tempfile.TemporaryDirectory(prefix="aotforge-drop-in-") as scratch:
-        extracted = extract_release(release, packs, Path(scratch))
-        source = read_prefix(extracted.prefix, release=listing.release)
-        return _drop_in(checkout, source, torch, dry_run=dry_run)
+        prefix = opened.unpack([opened.runtime, *images], Path(scratch))
+        return _drop_in(checkout, read_prefix(prefix, release=opened.name), torch, dry_run=dry_run)
 
 
 def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> DropInReport:

@@ -5,89 +5,59 @@ file.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.html import render
 from aotforge.conformance.matrix import levels_for, load_matrix
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.formats.api_level import level_of, version_key
-from aotforge.formats.artifact_names import parse_artifact_name
-from aotforge.formats.sums import SUMS, read_sums
+from aotforge.formats.sums import SUMS
 from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.release.release import Release
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _READS_BASE_URL = (2, 13)
 """The first PyTorch whose file reads PYTORCH_AOTRITON_BASE_URL (it pins 0.12b)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runtime:
-    """A runtime archive: its platform tag without the machine, the ROCm in its name (`rocm7.0`), its
-    SHA-256."""
-
-    tag: str
-    rocm: str
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """A release's runtimes by ROCm, oldest first, and image packs as (name, SHA-256), by name."""
-
-    release: str
-    runtimes: tuple[Runtime, ...]
-    images: tuple[tuple[str, str], ...]
-
-
-def list_release(folder: Path) -> Listing:
-    """Reads SHA256SUMS in `folder`. Raises ReleaseError when it is missing or names no runtime or no
-    images."""
-    sums = read_sums(folder / SUMS)
-    names = [(name, digest) for file, digest in sums.items() if (name := parse_artifact_name(file))]
-    runtimes = [
-        (name.rocm_version, Runtime(tag=platform.policy, rocm=f"rocm{name.rocm}", sha256=digest))
-        for name, digest in names
-        if (platform := name.manylinux)
-    ]
-    images = [(name.pack, digest) for name, digest in names if name.kind == "images"]
-    releases = {name.release for name, _ in names if name.manylinux or name.kind == "images"}
-    if not runtimes or not images or len(releases) != 1:
-        raise ReleaseError(
-            f"{folder} is not a release for PyTorch",
-            cause=f"{SUMS} names no runtime, no images, or archives of several releases",
-            hint="./dev build --arch gfx908 makes one",
-        )
-    return Listing(
-        release=releases.pop(),
-        runtimes=tuple(runtime for _, runtime in sorted(runtimes, key=lambda one: one[0])),
-        images=tuple(sorted(images)),
-    )
-
-
-def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: bool) -> str:
+def pins_text(release: Release, *, base_url: str, commit: str, environment_url: bool) -> str:
     """The lines for a release at `base_url`/<release>/. `commit` is that of our sources, "" when unknown.
 
     `environment_url`: that PyTorch reads PYTORCH_AOTRITON_BASE_URL, so the file need not contain the address.
+    Raises ReleaseError for a release without images or without a runtime for manylinux.
     """
+    runtimes = [(name, platform.policy) for name in release.of("runtime") if (platform := name.manylinux)]
+    images = release.of("images")
+    if not runtimes or not images:
+        raise ReleaseError(
+            f"{release.folder} is not a release for PyTorch",
+            cause=f"{SUMS} names no runtime or no images",
+            hint="./dev build --arch gfx908 makes one",
+        )
     return render(
         "pytorch_pins.cmake.jinja",
-        listing=listing,
-        level=level_of(listing.release),
+        release=release.name,
+        level=level_of(release.name),
+        runtimes=[(f"rocm{name.rocm}", policy, release.sums[str(name)]) for name, policy in runtimes],
+        images=[(name.pack, release.sums[str(name)]) for name in images],
         base_url=base_url.rstrip("/") + "/",
         commit=commit,
         environment_url=environment_url,
     )
 
 
-def prefix_text(listing: Listing, base_url: str) -> str:
-    """The commands that need no edit of PyTorch: they install a prefix that its build takes."""
-    prefix = f"/opt/aotriton-{listing.release}"
-    packs = ", ".join(pack.removeprefix("amd-") for pack, _ in listing.images)
+def prefix_text(folder: Path, base_url: str) -> str:
+    """The commands that need no edit of PyTorch: they install a prefix that its build takes.
+
+    Raises ReleaseError.
+    """
+    release = Release.open(folder)
+    prefix = f"/opt/aotriton-{release.name}"
+    packs = ", ".join(name.pack.removeprefix("amd-") for name in release.of("images"))
     return (
         f"# image packs of the release: {packs}\n"
         f"# {base_url} must have a signed index; root.json comes from the publisher\n"
-        f"./dev install --version {listing.release} --prefix {prefix} --arch <arch> --from {base_url} "
+        f"./dev install --version {release.name} --prefix {prefix} --arch <arch> --from {base_url} "
         "--root root.json\n"
         f"export AOTRITON_INSTALLED_PREFIX={prefix}   # in the shell that builds PyTorch\n"
     )
@@ -98,17 +68,17 @@ def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, 
 
     Raises UnsupportedError when that PyTorch cannot be built with it, UnknownNameError, ReleaseError.
     """
-    listing = list_release(folder)
+    release = Release.open(folder)
     levels = levels_for(checkout, pytorch, fork=fork)
-    if level_of(listing.release) not in levels:
+    if level_of(release.name) not in levels:
         raise UnsupportedError(
-            f"PyTorch {pytorch} cannot be built with {listing.release}",
+            f"PyTorch {pytorch} cannot be built with {release.name}",
             cause=f"it takes API level {' or '.join(levels)}",
             hint=f"./dev build --version {levels[0]} makes such a release",
         )
     row = load_matrix(checkout).find(pytorch, fork=fork)
     late = row.pytorch == "main" or version_key(row.pytorch) >= _READS_BASE_URL
-    return pins_text(listing, base_url=url, commit=_commit(folder), environment_url=late)
+    return pins_text(release, base_url=url, commit=_commit(folder), environment_url=late)
 
 
 def _commit(folder: Path) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotforge.base.source_groups import group_digest
-from aotforge.rules import Target, ValueType, Vendor
-from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy, kernarg_layout
+from aotforge.rules import Target, ValueType
+from aotforge.targets.backend import Backend, CodeObject, CodeObjectStats, kernarg_layout
 from aotforge.targets.cpu.image import imported, read_description
 from aotforge.toolchain.backend_options import BackendOptions
 from ttcpu import levels
@@ -26,8 +25,10 @@ _PRINTS = frozenset({"printf"})
 _COMPILERS = re.compile(r"mem(cpy|move|set)|__(trunc|extend)[a-z]{2}f[a-z]{2}f2|__gnu_[fh]2[fh]_ieee")
 """Functions that LLVM itself calls: of memory, and conversions of float16 and bfloat16."""
 _MATHEMATICS = re.compile(
-    r"(acosh?|asinh?|atan[2h]?|cbrt|ceil|copysign|cosh?|erfc?|exp2?|exp10|expm1|fabs|fdim|floor|fma|fmax|fmin|fmod|frexp|hypot|ilogb"
-    r"|j[01n]|ldexp|lgamma|ll?rint|ll?round|log(10|1p|2|b)?|modf|nearbyint|nextafter|pow|remainder|rint|round(even)?|scalbn|sinh?|sqrt"
+    r"(acosh?|asinh?|atan[2h]?|cbrt|ceil|copysign|cosh?|erfc?|exp2?|exp10|expm1|fabs|fdim|floor|fma|fmax"
+    r"|fmin|fmod|frexp|hypot|ilogb"
+    r"|j[01n]|ldexp|lgamma|ll?rint|ll?round|log(10|1p|2|b)?|modf|nearbyint|nextafter|pow|remainder|rint"
+    r"|round(even)?|scalbn|sinh?|sqrt"
     r"|tanh?|tgamma|trunc|y[01n])f?"
 )
 """Functions of libm, for float64 and float32."""
@@ -67,17 +68,16 @@ OPTIONS = BackendOptions(
 )
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """`Backend` of x86-64's levels."""
 
-    vendor: Vendor = "cpu"
-    executed_by: ExecutedBy = "processor"
+    vendor = "cpu"
+    executed_by = "processor"
     triton_name = "cpu"
     archs = re.compile(r"cpu-x86-64-v[234](-[a-z0-9]+)?")
     text_stage = "asm"
     options = OPTIONS
     framework = "cpu"
-    cuts_sums_off = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -88,19 +88,13 @@ class CpuBackend:
         return group_digest("CPU compiler")
 
     def check_toolchain(self, target: Target) -> None:
-        """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler does not know."""
+        """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler
+        does not know."""
         level_named(target.arch.removeprefix(PREFIX))
 
-    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
-        """No pass has an alias."""
-        return nullcontext()
-
-    def cured(self, assembly: str, hazards: Collection[str]) -> str:
-        """No hazard is known."""
-        return assembly
-
     def read(self, binary: bytes) -> CodeObject:
-        """What the image's description states; the runtime library takes arguments one by one, as in its packs."""
+        """What the image's description states; the runtime library takes arguments one by one, as in its
+        packs."""
         found = read_description(binary)
         arguments = kernarg_layout(parameter.kind for parameter in found.parameters)
         return CodeObject(symbol=found.symbol, arguments=arguments, threads=1)
@@ -145,17 +139,9 @@ class CpuBackend:
         except CodeObjectError:
             return False  # another vendor's
 
-    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
         """One."""
         return ("cpu",)
-
-    def framework_arch(self, arch: str) -> str:
-        """None."""
-        return ""
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """A processor executes one program at a time."""

@@ -1,4 +1,5 @@
-"""Features of the Triton language (tests/integration/vgpu/coverage) on the CPU: compiled by the back end's stages, run in this process."""
+"""Features of the Triton language (tests/integration/vgpu/coverage) on the CPU: compiled by the back end's
+stages, run in this process."""
 
 from __future__ import annotations
 

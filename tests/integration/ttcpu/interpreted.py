@@ -1,4 +1,5 @@
-"""Triton's own interpreter in a process of its own: reads features from stdin, writes the tensors that they leave to stdout."""
+"""Triton's own interpreter in a process of its own: reads features from stdin, writes the tensors that they
+leave to stdout."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ ROOT = Path(__file__).parents[3]
 
 
 class Interpreter:
-    """A client of that process. The interpreter is chosen when `triton` is imported, so it cannot be in this one."""
+    """A client of that process. The interpreter is chosen when `triton` is imported, so it cannot be in this
+    one."""
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+            [sys.executable, "-m", __name__, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                cwd=ROOT,
             env={**os.environ, "TRITON_INTERPRET": "1"},
         )  # fmt: skip
 
@@ -29,7 +32,8 @@ class Interpreter:
         """The written tensors, or what failed."""
         assert self.process.stdin
         assert self.process.stdout
-        # Triton 3.9's interpreter multiplies the bits of bfloat16; both types hold the small integers of these kernels exactly
+        # Triton 3.9's interpreter multiplies the bits of bfloat16; both types hold the small integers of
+        # these kernels exactly
         body = feature.body.replace("tl.bfloat16", "tl.float16")
         parts = (
             feature.helpers,

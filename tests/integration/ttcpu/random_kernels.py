@@ -1,7 +1,7 @@
 """Random Triton kernels whose results are exact: executors of the language must agree on every bit.
 
-Floats hold integers, whose bound is tracked, so that no order of additions and no fused product changes a result. 32-bit integers
-overflow as they like, except where they are indices.
+Floats hold integers, whose bound is tracked, so that no order of additions and no fused product changes a
+result. 32-bit integers overflow as they like, except where they are indices.
 """
 
 from __future__ import annotations
@@ -116,12 +116,15 @@ class _Writer:
     def shape(self) -> tuple[int, ...]:
         return self.draw(st.sampled_from([(self.rows, self.columns), (self.rows,), (self.columns,)]))
 
-    # -- statements ------------------------------------------------------------------------------------------------
+    # -- statements
+    # ------------------------------------------------------------------------------------------------
 
     def statement(self, depth: int = 0) -> None:
         simple = [
-            self.float_binary, self.float_unary, self.float_through, self.int_binary, self.int_division, self.int_shift, self.int_through,
-            self.select, self.reduce, self.reduce_pairs, self.scan, self.transpose, self.reshape, self.gathered_load, self.helper,
+            self.float_binary, self.float_unary, self.float_through, self.int_binary, self.int_division,
+                self.int_shift, self.int_through,
+            self.select, self.reduce, self.reduce_pairs, self.scan, self.transpose, self.reshape,
+                self.gathered_load, self.helper,
             self.product, self.flipped, self.joined, self.gather, self.histogram, self.atomic, self.sort,
         ]  # fmt: skip
         nested = [self.loop, self.branch, self.while_loop]
@@ -187,8 +190,10 @@ class _Writer:
     def int_through(self) -> None:
         a = self.value("i32")
         text = self.pick(
-            "{}.to(tl.int8).to(tl.int32)", "{}.to(tl.int16).to(tl.int32)", "({}.to(tl.int64) * 1000003 >> 7).to(tl.int32)", "~{}",
-            "({}.to(tl.uint32) >> 3).to(tl.int32)", "{}.to(tl.uint8).to(tl.int32)", "tl.abs({} >> 1)", "({}.to(tl.uint32) % 1009).to(tl.int32)",
+            "{}.to(tl.int8).to(tl.int32)", "{}.to(tl.int16).to(tl.int32)",
+            "({}.to(tl.int64) * 1000003 >> 7).to(tl.int32)", "~{}",
+            "({}.to(tl.uint32) >> 3).to(tl.int32)", "{}.to(tl.uint8).to(tl.int32)", "tl.abs({} >> 1)",
+            "({}.to(tl.uint32) % 1009).to(tl.int32)",
             "tl.umulhi({}.to(tl.uint32), 2654435769).to(tl.int32)", "-{}",
         )  # fmt: skip
         self.new(text.format(a.name), a.shape, "i32")
@@ -318,12 +323,14 @@ class _Writer:
         a = self.value(shape=self.draw(st.sampled_from([(self.rows,), (self.columns,)])))
         self.new(f"tl.sort({a.name}, descending={bool(self.number(0, 1))})", a.shape, a.kind, a.bound)
 
-    # -- control flow ----------------------------------------------------------------------------------------------
+    # -- control flow
+    # ----------------------------------------------------------------------------------------------
 
     def carried(self, depth: int, header: str, tail: str = "") -> None:
         """Statements that assign to two variables of the enclosing block, which may change places.
 
-        They begin with different values: Triton 3.9's passes take `b` for constant in `b = a; for ...: a, b = f(a), a`.
+        They begin with different values: Triton 3.9's passes take `b` for constant in `b = a; for ...: a, b =
+        f(a), a`.
         """
         shape = self.shape()
         kind = self.pick("i32", "fp32")
@@ -339,7 +346,8 @@ class _Writer:
         for _ in range(self.number(1, 3)):
             self.statement(depth + 1)
             made = self.values[-1]
-            text = f"{one.name} + {self.shaped(made, shape).name}.to(tl.{'int32' if kind == 'i32' else 'float32'})"
+            to = "int32" if kind == "i32" else "float32"
+            text = f"{one.name} + {self.shaped(made, shape).name}.to(tl.{to})"
             self.new(text, shape, kind, _LIMIT + 1)
         first = self.fitted(self.values[-1], _SMALL)
         second = self.draw(st.sampled_from([one, two]))
@@ -404,5 +412,6 @@ def kernels(draw: st.DrawFn) -> Feature:
     } | outputs
     return Feature(
         name="random", group="random", body="\n".join(writer.lines), tensors=tensors, helpers=_HELPERS,
-        reference=lambda *_: None, values={"n": ("i32", draw(st.integers(0, 6)))}, constants={"R": rows, "C": columns},
+        reference=lambda *_: None, values={"n": ("i32", draw(st.integers(0, 6)))},
+            constants={"R": rows, "C": columns},
     )  # fmt: skip

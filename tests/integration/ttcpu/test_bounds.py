@@ -46,7 +46,8 @@ def reverse(x, out, n, BLOCK: tl.constexpr):
 def transposed(x, out, n, BLOCK: tl.constexpr):
     i, j = tl.arange(0, BLOCK)[:, None], tl.arange(0, 32)[None, :]
     inside = i * 32 + j < n
-    tl.store(out + i * 32 + j, tl.trans(tl.load(x + tl.trans(i * 32 + j), mask=tl.trans(inside), other=0)), mask=inside)
+    turned = tl.load(x + tl.trans(i * 32 + j), mask=tl.trans(inside), other=0)
+    tl.store(out + i * 32 + j, tl.trans(turned), mask=inside)
 """
 
 

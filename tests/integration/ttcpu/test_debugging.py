@@ -38,7 +38,8 @@ SIGNATURE = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
 COMPILE = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "import debugged\nfrom tests.integration.ttcpu.features import compile_kernel\n"
-    "compile_kernel(debugged.kernel, {'x': '*fp32', 'out': '*fp32', 'n': 'i32', 'BLOCK': 'constexpr'}, {'BLOCK': 64}, sys.argv[2])\n"
+    "compile_kernel(debugged.kernel, {'x': '*fp32', 'out': '*fp32', 'n': 'i32', 'BLOCK': 'constexpr'}, "
+    "{'BLOCK': 64}, sys.argv[2])\n"
 )
 
 

@@ -1,4 +1,5 @@
-"""Loads that wait for their store, and masks that are true everywhere: the same results, also where memory overlaps."""
+"""Loads that wait for their store, and masks that are true everywhere: the same results, also where memory
+overlaps."""
 
 from __future__ import annotations
 

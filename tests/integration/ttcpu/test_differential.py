@@ -47,7 +47,8 @@ def _difference(feature: Feature, found: dict[str, Array], expected: dict[str, A
         if wrong.size:
             return (
                 f"{name}[{wrong[0]}] is {got[wrong[0]]} {who}, {want[wrong[0]]} in the interpreter "
-                f"({wrong.size} of {got.size} differ); n = {feature.values['n'][1]}, constants {feature.constants}\n{feature.source}"
+                f"({wrong.size} of {got.size} differ); "
+                f"n = {feature.values['n'][1]}, constants {feature.constants}\n{feature.source}"
             )
     return ""
 
@@ -70,7 +71,8 @@ def _compare(feature: Feature, interpreter: Interpreter, folder: Path, gpu: str 
 
 
 def _on_virtual_gpu(feature: Feature, gpu: str, folder: Path) -> dict[str, Array] | str | None:
-    """The written tensors; what failed; None where Triton's compiler for AMD does not end or the virtual GPU lacks an instruction."""
+    """The written tensors; what failed; None where Triton's compiler for AMD does not end or the virtual GPU
+    lacks an instruction."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_gpu_process, args=(feature, gpu, folder, sender))
@@ -109,7 +111,8 @@ def test_a_sample_of_random_kernels(tmp_path: Path, interpreter: Interpreter, fe
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("number", range(_CHUNKS))
 def test_two_thousand_random_kernels(tmp_path: Path, interpreter: Interpreter, number: int) -> None:
-    """50 different ones each, on the virtual GPUs of several archs in turn. All differences of a chunk are found before it fails."""
+    """50 different ones each, on the virtual GPUs of several archs in turn. All differences of a chunk are
+    found before it fails."""
     gpu = _ARCHS[number % len(_ARCHS)]
     load_library(emulated_target(gpu).lanes, variant="checks")  # once, not the handlers of each kernel
     agreed: set[str] = set()

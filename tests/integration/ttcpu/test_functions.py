@@ -1,4 +1,5 @@
-"""Accuracy of the elementary functions that the CPU back end writes itself: within 2 units in the last place of float32."""
+"""Accuracy of the elementary functions that the CPU back end writes itself: within 2 units in the last place
+of float32."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def _run(function: str, x: Any, folder: Path) -> Any:
 
 
 def _units(found: Any, wanted: Any) -> Any:
-    """Distances from float64 results in units in the last place of the type; 0 for the nearest number and where both are NaN."""
+    """Distances from float64 results in units in the last place of the type; 0 for the nearest number and
+    where both are NaN."""
     with np.errstate(all="ignore"):
         rounded = wanted.astype(found.dtype)
         units = np.abs(found - wanted) / np.spacing(np.abs(rounded)).astype(np.float64)

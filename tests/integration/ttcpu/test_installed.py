@@ -1,4 +1,5 @@
-"""The back end as an installed package: Triton finds it by its entry point, and it does nothing until it is enabled."""
+"""The back end as an installed package: Triton finds it by its entry point, and it does nothing until it is
+enabled."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ try:
 except RuntimeError as error:
     print(error)
 memory = bytearray(12003)
-parts = [torch.frombuffer(memory, dtype=torch.float32, offset=4000 * number + 1 + number, count=1000) for number in range(3)]
+places = [4000 * number + 1 + number for number in range(3)]
+parts = [torch.frombuffer(memory, dtype=torch.float32, offset=place, count=1000) for place in places]
 parts[0].copy_(x), parts[1].copy_(y)
 add.fn.fn[(8,)](*parts, 1000, BLOCK=128, EVEN=False)
 print([part.data_ptr() % 2 for part in parts], torch.equal(parts[2], x + y))
@@ -120,7 +121,8 @@ def test_a_script_with_autotuning_descriptors_assertions_and_bad_input(threads: 
     assert lines[3:6] == [
         "ran False",
         "y: a null pointer that the kernel uses, as an empty tensor has False",
-        "the grid (2147483648, 1, 1) is not possible: each size is 0 to 2^31 - 1, their product below 2^63 False",
+        "the grid (2147483648, 1, 1) is not possible: each size is 0 to 2^31 - 1, their product below 2^63 "
+        "False",
     ]
     assert lines[6:] == ["True", "['--size', '7']"]
 
@@ -171,7 +173,8 @@ def test_two_compilations_give_the_same_bytes(tmp_path: Path) -> None:
     program = (
         "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"
         "import kernel\nfrom tests.integration.ttcpu.features import compile_kernel\n"
-        "made = compile_kernel(kernel.kernel, {'x': '*fp32', 'BLOCK': 'constexpr'}, {'BLOCK': 64}, sys.argv[2])\n"
+        "made = compile_kernel(kernel.kernel, {'x': '*fp32', 'BLOCK': 'constexpr'}, {'BLOCK': 64}, "
+        "sys.argv[2])\n"
         "print(hashlib.sha256(made.code).hexdigest())\n"
     )
     digests = set()
@@ -181,7 +184,8 @@ def test_two_compilations_give_the_same_bytes(tmp_path: Path) -> None:
         (folder / "kernel.py").write_text(source)
         done = subprocess.run(
             [sys.executable, "-c", program, str(folder), host_level()],
-            capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed, "TRITON_DISABLE_LINE_INFO": "1"},
+            capture_output=True, text=True, check=True, cwd=ROOT,
+                env={**os.environ, "PYTHONHASHSEED": seed, "TRITON_DISABLE_LINE_INFO": "1"},
         )  # fmt: skip
         digests.add(done.stdout)
     assert len(digests) == 1

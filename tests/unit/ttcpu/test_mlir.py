@@ -16,7 +16,8 @@ MODULE = """#loc1 = loc("unused")
       "scf.yield"(%c, %c) : (i1, i1) -> () loc("/k.py":4:1)
     }, {
     }) {note = {inner = "}"}} : (i1) -> (i1, tensor<4x!tt.ptr<f32>>) loc(callsite("/k.py":3:5 at "/m.py":9:9))
-    "cf.cond_br"(%0#0, %x)[^bb1, ^bb2] <{operandSegmentSizes = array<i32: 1, 1, 0>}> : (i1, !tt.ptr<f32>) -> ()
+    "cf.cond_br"(%0#0, %x)[^bb1, ^bb2] <{operandSegmentSizes = array<i32: 1, 1, 0>}>
+      : (i1, !tt.ptr<f32>) -> ()
   ^bb1(%y: !tt.ptr<f32>):  // pred: ^bb0
     "tt.return"() : () -> ()
   ^bb2:  // 2 preds: ^bb0, ^bb1

@@ -13,7 +13,8 @@ _HEADER, _SEGMENT, _SECTION = 64, 56, 64
 
 
 def elf(*segments: tuple[int, int, int, int]) -> bytes:
-    """A file of loadable segments (offset, address, bytes in the file, bytes in memory) and a section of names."""
+    """A file of loadable segments (offset, address, bytes in the file, bytes in memory) and a section of
+    names."""
     at = _HEADER + _SEGMENT * len(segments)
     ident, form = b"\x7fELF\x02\x01\x01", "<16sHHIQQQIHHHHHH"
     header = struct.pack(

@@ -1,4 +1,5 @@
-"""Native code in the cache is used with the bytes that were made, from folders that only this user can write."""
+"""Native code in the cache is used with the bytes that were made, from folders that only this user can
+write."""
 
 from __future__ import annotations
 

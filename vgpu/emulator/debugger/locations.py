@@ -79,7 +79,8 @@ class DebugInfo:
 def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = None) -> Breakpoint:
     """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`; `default` has conditions that the text does not name.
 
-    Raises UnknownNameError for a location that the kernel does not have, UnsupportedError for anything else in the text.
+    Raises UnknownNameError for a location that the kernel does not have, UnsupportedError for anything else
+    in the text.
     """
     location, _, rest = text.strip().partition(" ")
     words = rest.split()

@@ -42,7 +42,8 @@ def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str]
 
 
 class Shell(cmd.Cmd):
-    """Commands at stops; `on_stop` is the session's. `views` are shown at every stop; `session` is set by its creator."""
+    """Commands at stops; `on_stop` is the session's. `views` are shown at every stop; `session` is set by its
+    creator."""
 
     prompt = "(vgpu) "
 
@@ -145,9 +146,10 @@ class Shell(cmd.Cmd):
 
     @_guarded
     def do_print(self, text: str) -> None:
-        """print WHAT,...: v0-v7, v[0:7], a0, s[0:3], vcc, exec, m0, scc, lds[0:256], scratch[0:16], NAME[0:64] (an argument's
-        buffer), memory[0x..:0x..], each with :FORMAT behind it if wanted. Registers: both ends included. Bytes: end excluded.
-        ~ marks inactive lanes. Short: p."""
+        """print WHAT,...: v0-v7, v[0:7], a0, s[0:3], vcc, exec, m0, scc, lds[0:256], scratch[0:16],
+        NAME[0:64] (an argument's buffer), memory[0x..:0x..], each with :FORMAT behind it if wanted.
+        Registers: both ends included. Bytes: end excluded. ~ marks inactive lanes. Short: p.
+        """
         context = replace(self._context, wave=self._stop.event.waves[self._shown_wave])
         for view in parse_views(text, self._format):
             for line in format_view(view, context):
@@ -171,7 +173,8 @@ class Shell(cmd.Cmd):
 
     @_guarded
     def do_memory(self, text: str) -> None:
-        """memory WHERE FROM END [FORMAT]: WHERE is an argument (arg0 or its name), or absent for addresses."""
+        """memory WHERE FROM END [FORMAT]: WHERE is an argument (arg0 or its name), or absent for
+        addresses."""
         space, _, rest = text.partition(" ")
         named = bool(text) and not text[0].isdigit()
         self.do_print(_range(space, rest) if named else _range("memory", text))
@@ -193,7 +196,8 @@ class Shell(cmd.Cmd):
 
     @_guarded
     def do_waves(self, text: str) -> None:
-        """waves: state and next instruction of each wave of the workgroup; * marks the one that print shows."""
+        """waves: state and next instruction of each wave of the workgroup; * marks the one that print
+        shows."""
         for number, wave in enumerate(self._stop.event.waves):
             line = self.session.info.program.lines[self._next_of(number)]
             ended = STATES[int(wave.state)] == "ended"

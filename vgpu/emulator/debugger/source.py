@@ -1,7 +1,7 @@
 """Source lines of instructions from `.file` and `.loc` in the assembly text.
 
-Format: LLVM's assembly (`.file number "folder" "name"`, `.loc number line column`). A text that was compiled without line numbers
-can be given another one that was compiled with them: the instructions must be the same.
+Format: LLVM's assembly (`.file number "folder" "name"`, `.loc number line column`). A text that was compiled
+without line numbers can be given another one that was compiled with them: the instructions must be the same.
 """
 
 import re
@@ -39,7 +39,8 @@ def source_lines(text: str, listing: Listing, *, lines_from: str | None = None) 
     for (number, own), (other, its) in zip(ours, theirs, strict=False):
         if own != its:
             raise DecodeError(
-                f"the text with line numbers is another kernel: its line {other} is {its}, line {number} here is {own}",
+                f"the text with line numbers is another kernel: its line {other} is {its}, line {number} "
+                f"here is {own}",
                 hint="compile both from the same source with the same options",
             )
     if len(ours) != len(theirs):

@@ -1,8 +1,8 @@
 """Registers and memory as text.
 
 Views: `v0-v3`, `s[0:3]`, `vcc`, `lds[0:256]`, `scratch[0:16]`, `arg0[0:64]`, `memory[0x..:0x..]`.
-A format may follow a colon, such as `v0:f32`. Ranges of registers include both ends, as in assembly; ranges of bytes exclude the
-end, as in Python.
+A format may follow a colon, such as `v0:f32`. Ranges of registers include both ends, as in assembly; ranges
+of bytes exclude the end, as in Python.
 """
 
 import ctypes
@@ -24,7 +24,10 @@ _REGISTERS = re.compile(r"([vas])(\d+)(?:-\1?(\d+))?$")
 _BYTES = re.compile(r"([A-Za-z_]\w*)\[(0x[0-9a-fA-F]+|\d+):(0x[0-9a-fA-F]+|\d+)\]$")
 _MOST_BYTES = 1 << 16
 _MASKS = {"vcc", "exec"}  # one bit per lane
-_HINT = "v0, v0-v7, v[0:7], a0, s[0:3], vcc, exec, m0, scc, lds[0:256], scratch[0:16], arg0[0:64], memory[0x1000:0x1040]"
+_HINT = (
+    "v0, v0-v7, v[0:7], a0, s[0:3], vcc, exec, m0, scc, "
+    "lds[0:256], scratch[0:16], arg0[0:64], memory[0x1000:0x1040]"
+)
 
 
 def _halves(words: Words) -> npt.NDArray[np.uint16]:
@@ -68,7 +71,8 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewContext:
-    """State that views show. `arguments` by name (`arg0` and the kernel's own names) to their values; `lanes` are those shown.
+    """State that views show. `arguments` by name (`arg0` and the kernel's own names) to their values; `lanes`
+    are those shown.
 
     `registers`: VGPRs and AGPRs that the kernel has; `width`: lanes of the wave.
     """

@@ -29,7 +29,8 @@ _ROOTS = {
 }
 
 _DIVISION = {
-    "v_div_scale_f64": "u32 scaled; D.f64 = division_scale_f64(S0.f64, S1.f64, S2.f64, &scaled); SD.mask = scaled",
+    "v_div_scale_f64": "u32 scaled; D.f64 = division_scale_f64(S0.f64, S1.f64, S2.f64, &scaled); "
+    "SD.mask = scaled",
     "v_div_fixup_f64": "D.f64 = division_fixup_f64(S0.f64, S1.f64, S2.f64)",
 }
 

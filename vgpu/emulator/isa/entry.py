@@ -1,9 +1,10 @@
 """Entries of the instruction table and the functions that build them.
 
-A statement is the ISA guides' pseudo-code, which is C once operands are replaced: `S0.u32` is source 0 read as an unsigned word,
-`D.f32` the destination, `SD.mask` the scalar destination of a comparison or carry. `b32` is a word whose sign bit takes float
-modifiers. `D.f16` and other 16-bit types are computed as float or word. The statement is executed for every lane (vector),
-once (scalar), for both halves (packed) or for all lanes at once (wave: it calls a C function by name).
+A statement is the ISA guides' pseudo-code, which is C once operands are replaced: `S0.u32` is source 0 read
+as an unsigned word, `D.f32` the destination, `SD.mask` the scalar destination of a comparison or carry. `b32`
+is a word whose sign bit takes float modifiers. `D.f16` and other 16-bit types are computed as float or word.
+The statement is executed for every lane (vector), once (scalar), for both halves (packed) or for all lanes at
+once (wave: it calls a C function by name).
 """
 
 import re
@@ -21,7 +22,8 @@ HALVES = frozenset({"f16", "u16", "i16"})
 FLOAT_OUT = frozenset({"clamp"})  # GPUs ignore scales of outputs in the modes that kernels have
 LAST_PLACE, SUM_ORDER = "last place", "order of sums"
 Approximation = Literal["", "last place", "order of sums"]
-"""Why hardware's result may differ from the emulator's in the last bits: an inexact function, or sums in an order that is not published."""
+"""Why hardware's result may differ from the emulator's in the last bits: an inexact function, or sums in an
+order that is not published."""
 _DPP = (
     "quad_perm row_shl row_shr row_ror row_mirror row_half_mirror row_bcast row_newbcast row_share row_xmask "
     "wave_shl wave_rol wave_shr wave_ror row_mask bank_mask bound_ctrl fi"
@@ -38,10 +40,11 @@ _WRITES_D = re.compile(r"\bD\.\w+\s*=(?!=)([^;]*)")
 class Slot:
     """One operand in text order. `name`: D, SD, or S0 to S4.
 
-    `kind`: "any", or for wave instructions v (vector registers), s (scalar ones), i (a number), o (nothing: `off`), c (a label);
-    several letters are alternatives, `?` is present only where an atomic returns the old value. `words` 0: by the type.
-    `implied`: the register that an omitted operand means, vcc or exec. Of wave instructions, type `offset` is a number that is
-    added to the offset, `barrier` the number of the workgroup's barrier.
+    `kind`: "any", or for wave instructions v (vector registers), s (scalar ones), i (a number), o (nothing:
+    `off`), c (a label); several letters are alternatives, `?` is present only where an atomic returns the old
+    value. `words` 0: by the type. `implied`: the register that an omitted operand means, vcc or exec. Of wave
+    instructions, type `offset` is a number that is added to the offset, `barrier` the number of the
+    workgroup's barrier.
     """
 
     name: str
@@ -60,11 +63,12 @@ class Slot:
 class Entry:
     """One instruction. `code` is C with types still on the operands; `slots` are its operands in text order.
 
-    `reads_d`: the old destination is a source. `modifiers`: those allowed in the text. `archs`: prefixes of the archs that have
-    it; empty: every one. `immediate`: type of a 16-bit immediate. `half`: which half of the destination is written; None: by
-    op_sel or the register's suffix. `keeps_half`: the other half is kept on every arch. `blocks`: independent products of a
-    matrix instruction. `rules`: checks and fields that depend on several operands, by their names in binding.py. `approximated`: why
-    its result may differ from hardware's; empty: it does not. `rows`: a C function for a common case of a vector instruction; it gets
+    `reads_d`: the old destination is a source. `modifiers`: those allowed in the text. `archs`: prefixes of
+    the archs that have it; empty: every one. `immediate`: type of a 16-bit immediate. `half`: which half of
+    the destination is written; None: by op_sel or the register's suffix. `keeps_half`: the other half is kept
+    on every arch. `blocks`: independent products of a matrix instruction. `rules`: checks and fields that
+    depend on several operands, by their names in binding.py. `approximated`: why its result may differ from
+    hardware's; empty: it does not. `rows`: a C function for a common case of a vector instruction; it gets
     the rows of sources and result, and returns whether it has computed all lanes.
     """
 
@@ -142,7 +146,8 @@ def table(
 ) -> dict[str, Entry]:
     """Entries from names (several where archs name the same operation differently) and statements.
 
-    `sources`: the kind of the source slots; `implied`: registers of omitted operands by slot; `columns`: fields of every `Entry`.
+    `sources`: the kind of the source slots; `implied`: registers of omitted operands by slot; `columns`:
+    fields of every `Entry`.
     """
     parts = []
     for names, code in (line for lines in groups for line in lines.items()):
@@ -156,7 +161,8 @@ def table(
 def wave(
     names: str, code: str, operands: str, *, modifiers: Iterable[str] = (), **columns: Any
 ) -> dict[str, Entry]:
-    """Entries of instructions that a C function executes. `operands`: `name:kind:words[:type]` in text order."""
+    """Entries of instructions that a C function executes. `operands`: `name:kind:words[:type]` in text
+    order."""
     slots = []
     for word in operands.split():
         name, kind, words, type_ = [*word.split(":"), "u32"][:4]

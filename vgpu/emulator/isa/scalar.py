@@ -6,7 +6,8 @@ _ADDITION = {
     "s_add_u32 s_add_co_u32": "D.u32 = S0.u32 + S1.u32; SCC = D.u32 < S0.u32",
     "s_sub_u32 s_sub_co_u32": "D.u32 = S0.u32 - S1.u32; SCC = S1.u32 > S0.u32",
     "s_addc_u32 s_add_co_ci_u32": "u64 t = (u64)S0.u32 + S1.u32 + SCC; D.u32 = (u32)t; SCC = (u32)(t >> 32)",
-    "s_subb_u32 s_sub_co_ci_u32": "u64 t = (u64)S0.u32 - S1.u32 - SCC; D.u32 = (u32)t; SCC = (u32)(t >> 32) & 1",
+    "s_subb_u32 s_sub_co_ci_u32": "u64 t = (u64)S0.u32 - S1.u32 - SCC; D.u32 = (u32)t; "
+    "SCC = (u32)(t >> 32) & 1",
     "s_add_i32 s_add_co_i32": "D.u32 = S0.u32 + S1.u32; SCC = (~(S0.u32 ^ S1.u32) & (S0.u32 ^ D.u32)) >> 31",
     "s_sub_i32 s_sub_co_i32": "D.u32 = S0.u32 - S1.u32; SCC = ((S0.u32 ^ S1.u32) & (S0.u32 ^ D.u32)) >> 31",
     "s_add_nc_u64 s_add_u64": "D.u64 = S0.u64 + S1.u64",
@@ -75,7 +76,8 @@ _LOGIC = {
 }
 
 _EXEC = {
-    f"s_{name}_saveexec_{bits}": f"u64 before = EXEC; EXEC = ({t})({_BITWISE[name].format(a=f'S0.{t}', b='before')}); "
+    f"s_{name}_saveexec_{bits}": f"u64 before = EXEC; "
+    f"EXEC = ({t})({_BITWISE[name].format(a=f'S0.{t}', b='before')}); "
     f"D.{t} = ({t})before; SCC = EXEC != 0"
     for name in _SAVE_EXEC
     for bits, t in _WIDTHS
@@ -107,7 +109,8 @@ _COMPARISONS = {
 
 _SIGNED_IMMEDIATES = {
     "s_movk_i32": "D.u32 = S0.u32",
-    "s_addk_i32 s_addk_co_i32": "u32 a = D.u32; D.u32 = a + S0.u32; SCC = (~(a ^ S0.u32) & (a ^ D.u32)) >> 31",
+    "s_addk_i32 s_addk_co_i32": "u32 a = D.u32; D.u32 = a + S0.u32; "
+    "SCC = (~(a ^ S0.u32) & (a ^ D.u32)) >> 31",
     "s_mulk_i32": "D.u32 = D.u32 * S0.u32",
     **{f"s_cmpk_{name}_i32": f"SCC = S0.i32 {operator} S1.i32" for name, operator in _RELATIONS.items()},
 }

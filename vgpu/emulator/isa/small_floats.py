@@ -24,11 +24,13 @@ _PAIRS = {"f16": ("f16_of_f32", "f32_of_f16"), "bf16": ("bf16_of_f32", "f32_of_b
 """Of halves: from and to float32."""
 _SCALED = {
     **{
-        f"v_cvt_scalef32_pk_f32_{name}": f"D.u64 = pair(bits_f32({x.format('& 255')}), bits_f32({x.format('>> 8')}))"
+        f"v_cvt_scalef32_pk_f32_{name}": f"D.u64 = pair(bits_f32({x.format('& 255')}), "
+        f"bits_f32({x.format('>> 8')}))"
         for name, x in _WIDE.items()
     },
     **{
-        f"v_cvt_scalef32_pk_{kind}_{name}": f"D.u32 = {narrow}({x.format('& 255')}) | {narrow}({x.format('>> 8')}) << 16"
+        f"v_cvt_scalef32_pk_{kind}_{name}": f"D.u32 = {narrow}({x.format('& 255')}) | "
+        f"{narrow}({x.format('>> 8')}) << 16"
         for name, x in _WIDE.items()
         for kind, (narrow, _) in _PAIRS.items()
     },
@@ -38,18 +40,21 @@ _FP4 = "f32_of_bits(S0.u32 >> (8 * (I->op_sel & 3) + {}) & 15, 2, 1) * scale_of(
 _SCALED_FP4 = {
     "v_cvt_scalef32_pk_f32_fp4": f"D.u64 = pair(bits_f32({_FP4.format(0)}), bits_f32({_FP4.format(4)}))",
     **{
-        f"v_cvt_scalef32_pk_{kind}_fp4": f"D.u32 = {narrow}({_FP4.format(0)}) | {narrow}({_FP4.format(4)}) << 16"
+        f"v_cvt_scalef32_pk_{kind}_fp4": f"D.u32 = {narrow}({_FP4.format(0)}) | {narrow}({_FP4.format(4)}) "
+        f"<< 16"
         for kind, (narrow, _) in _PAIRS.items()
     },
 }
 _SCALED_TO_SMALL = {
     **{
-        f"v_cvt_scalef32_pk_{name}_f32": f"D.u16 = {name}_of_f32(S0.f32 / scale_of(S2.f32), 0, SATURATES(w)) | "
+        f"v_cvt_scalef32_pk_{name}_f32": f"D.u16 = {name}_of_f32(S0.f32 / scale_of(S2.f32), 0, SATURATES(w)) "
+        f"| "
         f"{name}_of_f32(S1.f32 / scale_of(S2.f32), 0, SATURATES(w)) << 8"
         for name in ("fp8", "bf8")
     },
     **{
-        f"v_cvt_scalef32_pk_{name}_{kind}": f"D.u16 = {name}_of_f32({wide}(S0.u32 & 0xffff) / scale_of(S1.f32), 0, SATURATES(w)) | "
+        f"v_cvt_scalef32_pk_{name}_{kind}": f"D.u16 = {name}_of_f32({wide}(S0.u32 & 0xffff) / "
+        f"scale_of(S1.f32), 0, SATURATES(w)) | "
         f"{name}_of_f32({wide}(S0.u32 >> 16) / scale_of(S1.f32), 0, SATURATES(w)) << 8"
         for name in ("fp8", "bf8")
         for kind, (_, wide) in _PAIRS.items()

@@ -1,9 +1,10 @@
 """Vector instructions, lane by lane: integers, floating point, comparisons, and packed halves.
 
-Rounding is to nearest even and denormal numbers are kept, as in every accepted kernel descriptor; the transcendental unit
-flushes them. Vector halves are computed in float32 and rounded once. Packed statements are executed for the low and the high half:
-op_sel and op_sel_hi select the half of a source that each of the two reads, neg_lo and neg_hi negate it. Halves of packed float32
-operands are registers. Comparisons put one bit per lane into a scalar mask, `v_cmpx` also into EXEC.
+Rounding is to nearest even and denormal numbers are kept, as in every accepted kernel descriptor; the
+transcendental unit flushes them. Vector halves are computed in float32 and rounded once. Packed statements
+are executed for the low and the high half: op_sel and op_sel_hi select the half of a source that each of the
+two reads, neg_lo and neg_hi negate it. Halves of packed float32 operands are registers. Comparisons put one
+bit per lane into a scalar mask, `v_cmpx` also into EXEC.
 """
 
 from collections.abc import Mapping
@@ -21,9 +22,12 @@ _ADDITION = {
     "v_add_co_u32": "D.u32 = S0.u32 + S1.u32; SD.mask = D.u32 < S0.u32",
     "v_sub_co_u32": "D.u32 = S0.u32 - S1.u32; SD.mask = S1.u32 > S0.u32",
     "v_subrev_co_u32": "D.u32 = S1.u32 - S0.u32; SD.mask = S0.u32 > S1.u32",
-    "v_addc_co_u32 v_add_co_ci_u32": "u64 t = (u64)S0.u32 + S1.u32 + S2.mask; D.u32 = (u32)t; SD.mask = (u32)(t >> 32)",
-    "v_subb_co_u32 v_sub_co_ci_u32": "u64 t = (u64)S0.u32 - S1.u32 - S2.mask; D.u32 = (u32)t; SD.mask = (u32)(t >> 32) & 1",
-    "v_subbrev_co_u32 v_subrev_co_ci_u32": "u64 t = (u64)S1.u32 - S0.u32 - S2.mask; D.u32 = (u32)t; SD.mask = (u32)(t >> 32) & 1",
+    "v_addc_co_u32 v_add_co_ci_u32": "u64 t = (u64)S0.u32 + S1.u32 + S2.mask; D.u32 = (u32)t; "
+    "SD.mask = (u32)(t >> 32)",
+    "v_subb_co_u32 v_sub_co_ci_u32": "u64 t = (u64)S0.u32 - S1.u32 - S2.mask; D.u32 = (u32)t; "
+    "SD.mask = (u32)(t >> 32) & 1",
+    "v_subbrev_co_u32 v_subrev_co_ci_u32": "u64 t = (u64)S1.u32 - S0.u32 - S2.mask; D.u32 = (u32)t; "
+    "SD.mask = (u32)(t >> 32) & 1",
     "v_add3_u32": "D.u32 = S0.u32 + S1.u32 + S2.u32",
     "v_lshl_add_u32": "D.u32 = (S0.u32 << (S1.u32 & 31)) + S2.u32",
     "v_add_lshl_u32": "D.u32 = (S0.u32 + S1.u32) << (S2.u32 & 31)",
@@ -41,7 +45,8 @@ _PRODUCTS = {
     "v_mad_i32_i24": "D.u32 = (u32)((i32)(S0.u32 << 8) >> 8) * (u32)((i32)(S1.u32 << 8) >> 8) + S2.u32",
     "v_mad_u64_u32 v_mad_co_u64_u32": "u64 p = (u64)S0.u32 * S1.u32; D.u64 = p + S2.u64; SD.mask = D.u64 < p",
     # the carry is the sign of the sum of 65 bits
-    "v_mad_i64_i32 v_mad_co_i64_i32": "__int128 t = (__int128)((i64)S0.i32 * S1.i32) + (i64)S2.u64; D.u64 = (u64)t; SD.mask = t < 0",
+    "v_mad_i64_i32 v_mad_co_i64_i32": "__int128 t = (__int128)((i64)S0.i32 * S1.i32) + (i64)S2.u64; "
+    "D.u64 = (u64)t; SD.mask = t < 0",
     "v_mul_hi_u32_u24": "D.u32 = (u32)((u64)(S0.u32 & 0xffffff) * (S1.u32 & 0xffffff) >> 32)",
     "v_mul_hi_i32_i24": "D.u32 = (u32)((i64)((i32)(S0.u32 << 8) >> 8) * ((i32)(S1.u32 << 8) >> 8) >> 32)",
     "v_mad_i32_i16": "D.u32 = (u32)(S0.i16 * S1.i16) + S2.u32",
@@ -79,7 +84,8 @@ _BITS = {
     "v_ffbh_i32 v_cls_i32": "u32 x = S0.u32 ^ (u32)((i32)S0.u32 >> 31); D.i32 = x ? __builtin_clz(x) : -1",
     # bits set below this lane; l is its number
     "v_mbcnt_lo_u32_b32": "D.u32 = S1.u32 + (u32)__builtin_popcount(S0.u32 & (l < 32 ? (1u << l) - 1 : ~0u))",
-    "v_mbcnt_hi_u32_b32": "D.u32 = S1.u32 + (u32)__builtin_popcount(S0.u32 & (l < 32 ? 0 : (1u << (l & 31)) - 1))",
+    "v_mbcnt_hi_u32_b32": "D.u32 = S1.u32 + (u32)__builtin_popcount(S0.u32 & (l < 32 ? 0 : (1u << (l & 31)) "
+    "- 1))",
     "v_ffbl_b32 v_ctz_i32_b32": "D.i32 = S0.u32 ? __builtin_ctz(S0.u32) : -1",
 }
 
@@ -159,7 +165,8 @@ _SINGLE = {
 }
 
 _DIVISION = {
-    "v_div_scale_f32": "u32 scaled; D.f32 = division_scale(S0.f32, S1.f32, S2.f32, &scaled); SD.mask = scaled",
+    "v_div_scale_f32": "u32 scaled; D.f32 = division_scale(S0.f32, S1.f32, S2.f32, &scaled); "
+    "SD.mask = scaled",
     "v_div_fixup_f32": "D.f32 = division_fixup(S0.f32, S1.f32, S2.f32)",
     "v_div_fmas_f32": "D.f32 = division_fmas(S0.f32, S1.f32, S2.f32, S3.mask)",
 }
@@ -213,10 +220,12 @@ _CONVERSIONS = {
     "v_cvt_f32_ubyte1": "D.f32 = (float)(S0.u32 >> 8 & 255)",
     "v_cvt_f32_ubyte2": "D.f32 = (float)(S0.u32 >> 16 & 255)",
     "v_cvt_f32_ubyte3": "D.f32 = (float)(S0.u32 >> 24)",
-    "v_cvt_pkrtz_f16_f32 v_cvt_pk_rtz_f16_f32": "D.u32 = f16_of_f32_rtz(S0.f32) | f16_of_f32_rtz(S1.f32) << 16",
+    "v_cvt_pkrtz_f16_f32 v_cvt_pk_rtz_f16_f32": "D.u32 = f16_of_f32_rtz(S0.f32) | f16_of_f32_rtz(S1.f32) << "
+    "16",
     "v_cvt_pk_f16_f32": "D.u32 = f16_of_f32(S0.f32) | f16_of_f32(S1.f32) << 16",
     "v_cvt_pk_bf16_f32": "D.u32 = bf16_of_f32(S0.f32) | bf16_of_f32(S1.f32) << 16",
-    "v_cvt_pk_i16_f32": "D.u32 = ((u32)i16_saturated(i32_of_f32(S0.f32)) & 0xffff) | (u32)i16_saturated(i32_of_f32(S1.f32)) << 16",
+    "v_cvt_pk_i16_f32": "D.u32 = ((u32)i16_saturated(i32_of_f32(S0.f32)) & 0xffff) | "
+    "(u32)i16_saturated(i32_of_f32(S1.f32)) << 16",
     "v_cvt_pk_i16_i32": "D.u32 = ((u32)i16_saturated(S0.i32) & 0xffff) | (u32)i16_saturated(S1.i32) << 16",
     "v_cvt_pk_u16_f32": "D.u32 = u16_saturated(u32_of_f32(S0.f32)) | u16_saturated(u32_of_f32(S1.f32)) << 16",
     "v_cvt_pk_u16_u32": "D.u32 = u16_saturated(S0.u32) | u16_saturated(S1.u32) << 16",
@@ -224,7 +233,10 @@ _CONVERSIONS = {
 }
 
 # the low product is added first, then the high one, each with one rounding: the order is not published
-_DOT = "D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), {sum}))"
+_DOT = (
+    "D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), "
+    "fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), {sum}))"
+)
 _PRODUCTS_OF_PAIRS = {
     "v_dot2c_f32_f16": _DOT.format(f="f32_of_f16", sum="D.f32"),
     "v_dot2c_f32_bf16": _DOT.format(f="f32_of_bf16", sum="D.f32"),

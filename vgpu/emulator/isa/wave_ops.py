@@ -1,7 +1,8 @@
 """Instructions executed once for all lanes: control, lane moves, matrix products, and no-ops.
 
-Matrix shapes are in LLVM's spelling, rows x columns x k; several blocks are that many independent products. cbsz and abid (broadcast
-of blocks of A) are for instructions of several blocks; no entry allows blgp (permutation of B).
+Matrix shapes are in LLVM's spelling, rows x columns x k; several blocks are that many independent products.
+cbsz and abid (broadcast of blocks of A) are for instructions of several blocks; no entry allows blgp
+(permutation of B).
 """
 
 from typing import Any
@@ -33,10 +34,12 @@ CONTROL = merged(
 
 # loads complete at once, so waits wait for nothing; caches, priorities and instruction fetch are not modelled
 NO_OPS = wave(
-    "s_nop s_waitcnt s_waitcnt_vscnt s_waitcnt_depctr s_wait_alu s_wait_kmcnt s_wait_loadcnt s_wait_storecnt s_wait_dscnt "
+    "s_nop s_waitcnt s_waitcnt_vscnt s_waitcnt_depctr s_wait_alu s_wait_kmcnt s_wait_loadcnt s_wait_storecnt "
+    "s_wait_dscnt "
     "s_wait_loadcnt_dscnt s_wait_storecnt_dscnt s_wait_expcnt s_wait_samplecnt s_wait_bvhcnt s_wait_idle "
     "s_delay_alu s_clause s_sleep s_setprio s_inst_prefetch "
-    "s_set_inst_prefetch_distance s_icache_inv s_dcache_wb v_nop buffer_wbinvl1 buffer_wbinvl1_vol buffer_inv buffer_invl2 buffer_wbl2 "
+    "s_set_inst_prefetch_distance s_icache_inv s_dcache_wb v_nop buffer_wbinvl1 buffer_wbinvl1_vol "
+    "buffer_inv buffer_invl2 buffer_wbl2 "
     "buffer_gl0_inv buffer_gl1_inv global_inv global_wb global_wbinv",
     ";",
     "",
@@ -44,7 +47,8 @@ NO_OPS = wave(
 """Their operands are not parsed."""
 INTERRUPT = "sendmsg(MSG_INTERRUPT)"
 MESSAGES = frozenset({"sendmsg(MSG_DEALLOC_VGPRS)", INTERRUPT})
-"""Messages of s_sendmsg: giving registers back has no effect; an interrupt is a host call. Any other one is refused."""
+"""Messages of s_sendmsg: giving registers back has no effect; an interrupt is a host call. Any other one is
+refused."""
 MESSAGE = wave("s_sendmsg", "if (I->flags) host_call(w);", "")
 UNPARSED = NO_OPS.keys() | MESSAGE.keys()
 
@@ -91,7 +95,8 @@ _BITS = {"f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8":
 def _mfma(
     shape: _Shape, kind: str, names: str, *, second: str = "", archs: tuple[str, ...] = _CDNA
 ) -> dict[str, Entry]:
-    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and later write it.
+    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and
+    later write it.
 
     `kind` of A's elements, `second` of B's where it differs.
     """
@@ -115,9 +120,11 @@ def _mfma(
 
 
 def _mfma_of_formats(m: int) -> dict[str, Entry]:
-    """The formats of A's and B's elements are modifiers. With scales: S3 and S4 have powers of two for blocks of 32 along k.
+    """The formats of A's and B's elements are modifiers. With scales: S3 and S4 have powers of two for blocks
+    of 32 along k.
 
-    Only vector registers hold scales: of constants and scalars hardware uses other bits (LLVM's VOP3PInstructions.td, MAIInst).
+    Only vector registers hold scales: of constants and scalars hardware uses other bits (LLVM's
+    VOP3PInstructions.td, MAIInst).
     """
     registers = m * m // 64
     shape, slots = f"{m}x{m}x{2048 // m}", f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}"

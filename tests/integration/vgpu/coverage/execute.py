@@ -1,6 +1,7 @@
 """Compiles features with the pinned Triton and executes them on the virtual GPU with every check on.
 
-Processes of a few features each: a compiler that aborts ends one of them, and the rest of its features get another one.
+Processes of a few features each: a compiler that aborts ends one of them, and the rest of its features get
+another one.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def buffers_of(feature: Feature) -> dict[str, Array]:
 
 
 def execute(feature: Feature, program: Program, image: Image) -> dict[str, Array]:
-    """Launch with every check on; the tensors afterwards. Raises ExecutionError, UnsupportedError, DecodeError."""
+    """Launch with every check on; the tensors afterwards. Raises ExecutionError, UnsupportedError,
+    DecodeError."""
     buffers = buffers_of(feature)
     unset = frozenset(name for name, tensor in feature.tensors.items() if tensor.stored is None)
     arguments = [*(b.ctypes.data for b in buffers.values()), *(value for _, value in feature.values.values())]
@@ -268,7 +270,7 @@ def _child(run_one: Run, batch: list[Task], folder: Path, sender: Connection) ->
         for feature, arch in batch:
             try:
                 sender.send(run_one(feature, arch, folder))
-            except Exception as error:  # noqa: BLE001 - a defect of the list of features, which the page shows
+            except Exception as error:  # noqa: BLE001 - a defect that the page shows
                 reason = f"the feature's own code failed: {error!r}"
                 sender.send(Outcome(feature=feature.name, arch=arch, verdict=WRONG, reason=reason))
     sender.close()

@@ -18,7 +18,8 @@ N = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A buffer: its type and its bits. `written`: the kernel writes it, and it is compared; without `stored` it starts as garbage."""
+    """A buffer: its type and its bits. `written`: the kernel writes it, and it is compared; without `stored`
+    it starts as garbage."""
 
     kind: str
     size: int
@@ -30,9 +31,9 @@ class Tensor:
 class Feature:
     """One kernel. Its parameters are `tensors`, `values` (type and number), `constants`, in this order.
 
-    `reference` takes the numbers of all tensors that are given and returns those of the written ones, in order. `tolerance` is
-    relative to max(1, |expected|); 0: equal. `helpers`: functions before the kernel. `options` of the compiler; `expects` is a part
-    of the fault that the launch must end with.
+    `reference` takes the numbers of all tensors that are given and returns those of the written ones, in
+    order. `tolerance` is relative to max(1, |expected|); 0: equal. `helpers`: functions before the kernel.
+    `options` of the compiler; `expects` is a part of the fault that the launch must end with.
     """
 
     name: str

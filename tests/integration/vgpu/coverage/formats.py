@@ -17,8 +17,10 @@ INTEGERS = tuple(name for name in get_args(number_formats.ExactType) if name != 
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
 FP8 = ("fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16")
 LANGUAGE = {
-    "i1": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
-    "u64": "uint64", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "fp8e5": "float8e5",
+    "i1": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
+        "u16": "uint16", "u32": "uint32",
+    "u64": "uint64", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64",
+        "fp8e5": "float8e5",
     "fp8e4nv": "float8e4nv", "fp8e4b8": "float8e4b8", "fp8e5b16": "float8e5b16",
 }  # fmt: skip
 """Names in `triton.language` by their names in signatures."""

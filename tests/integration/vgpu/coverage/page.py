@@ -1,8 +1,10 @@
-"""docs/virtual-gpu-coverage.md: what the virtual GPU executes of the Triton language, from the outcomes of every feature.
+"""docs/virtual-gpu-coverage.md: what the virtual GPU executes of the Triton language, from the outcomes of
+every feature.
 
     python -m tests.integration.vgpu.coverage.page [--arch ARCH ...] [--only WORDS] [--write]
 
-Without --write the counts and every feature that did not pass are printed. `AOTFORGE_CACHE` names a folder for compiled images.
+Without --write the counts and every feature that did not pass are printed. `AOTFORGE_CACHE` names a folder
+for compiled images.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ DEFECTS = {
     (f"loop {kind}, 2 stages", arch): (_RACE, "LLVM drops a wait before s_barrier: see virtual-gpu.md")
     for kind, arch in (("fp32", "gfx1030"), ("fp32", "gfx1100"), ("fp8e5", "gfx1100"))
 }
-"""Compilers' defects that the virtual GPU reports: the beginning of its message, and what the page shows instead."""
+"""Compilers' defects that the virtual GPU reports: the beginning of its message, and what the page shows
+instead."""
 _HEAD = """# Coverage of the virtual GPU
 
 This page is generated: `python -m tests.integration.vgpu.coverage.page --write`.

@@ -1,4 +1,5 @@
-"""Features of the Triton language on the virtual GPU: a sample by default, all of them and the page among the slow tests."""
+"""Features of the Triton language on the virtual GPU: a sample by default, all of them and the page among the
+slow tests."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
         second = disassemble(image.binary, listing.kernel, arch, functions(image.asm))
         different += [(feature.name, one) for one in disagreements(listing, second)]
         images, instructions = images + 1, instructions + len(listing.lines)
-    print(f"{arch}: {images} images, {instructions} instructions, {len(different)} decoded differently")  # noqa: T201 - shown with -s
+    counts = f"{images} images, {instructions} instructions, {len(different)} decoded differently"
+    print(f"{arch}: {counts}")  # noqa: T201 - shown with -s
     assert images > 600
     assert different == []
 
@@ -84,7 +86,8 @@ def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "arch"), [("fp8e5", "gfx1100"), ("fp32", "gfx1100"), ("fp32", "gfx1030")])
 def test_the_missing_wait_is_all_that_a_race_needs(kind: str, arch: str, tmp_path: Path) -> None:
-    """docs/virtual-gpu.md: a wait that the compiler drops. The kernel is run as it is, and with the wait put back."""
+    """docs/virtual-gpu.md: a wait that the compiler drops. The kernel is run as it is, and with the wait put
+    back."""
     feature = FEATURES[f"loop {kind}, 2 stages"]
     image = compiled(feature, arch, tmp_path)
     with pytest.raises(ExecutionError, match="data race in LDS") as found:

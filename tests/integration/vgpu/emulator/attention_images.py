@@ -1,4 +1,5 @@
-"""Attention calls executed by the emulator on real images, on the guarded buffers of the interpreter's tests."""
+"""Attention calls executed by the emulator on real images, on the guarded buffers of the interpreter's
+tests."""
 
 from __future__ import annotations
 

@@ -25,8 +25,10 @@ RUNNING, AT_BARRIER, ENDED, FAULT = range(4)
 
 @cache
 def _interpreter(lanes: int, name: str) -> ctypes.CDLL:
-    """An interpreter that has this instruction: with 64 lanes the one of all, with 32 that of all which do not touch memory. Compiling
-    one takes 20 s, so that of two test processes the second waits for the first; and nothing is compiled while tests are collected."""
+    """An interpreter that has this instruction: with 64 lanes the one of all, with 32 that of all which do
+    not touch memory. Compiling one takes 20 s, so that of two test processes the second waits for the first;
+    and nothing is compiled while tests are collected.
+    """
     few = {n for n in INSTRUCTIONS if not touches_memory(n) or n.startswith(name[:6])}
     folder = default_cache()
     folder.mkdir(parents=True, exist_ok=True)

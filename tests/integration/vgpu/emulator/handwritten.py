@@ -1,4 +1,5 @@
-"""Kernels written in assembly for one purpose: assembled and linked by Triton's tools, loaded with the check of their text."""
+"""Kernels written in assembly for one purpose: assembled and linked by Triton's tools, loaded with the check
+of their text."""
 
 from __future__ import annotations
 
@@ -76,8 +77,9 @@ amdhsa.version:
 def kernel(
     body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scratch: int = 0, user: int = 2
 ) -> Program:
-    """A kernel of two pointers, s[0:1] being the kernarg segment, v0 the work-item, s2 the workgroup where it is passed there, or the one behind
-    `user` SGPRs."""
+    """A kernel of two pointers, s[0:1] being the kernarg segment, v0 the work-item, s2 the workgroup where it
+    is passed there, or the one behind `user` SGPRs.
+    """
     text = assembly_text(body, arch, threads=threads, lds=lds, scratch=scratch, user=user)
     return Emulator(arch).load(link(assemble(text, arch)), text)
 
@@ -112,7 +114,8 @@ def assembly_text(
 def run(
     body: str, arch: str = "gfx908", *, threads: int = 128, checks: bool | Checks = True, **options: Any
 ) -> Words:
-    """Launch a kernel on x, the numbers from 0, and y, zeros; y afterwards. Both have 256 words. Raises ExecutionError."""
+    """Launch a kernel on x, the numbers from 0, and y, zeros; y afterwards. Both have 256 words. Raises
+    ExecutionError."""
     launch = {name: options.pop(name) for name in ("schedule", "seed", "grid") if name in options}
     program = kernel(body, arch, threads=threads, **options)
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, dtype=np.uint32)

@@ -1,4 +1,5 @@
-"""Addresses that kernels see: pointers in tensors, accesses beyond a tensor, the same numbers in every launch."""
+"""Addresses that kernels see: pointers in tensors, accesses beyond a tensor, the same numbers in every
+launch."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_pointers_in_tensors_and_accesses_beyond_one(arch: str) -> None:
 
 
 def test_lanes_4_gib_apart(tmp_path: Path) -> None:
-    """Offsets of 32 bits from the lowest address: those of lanes 0 and 1 seem to be neighbours, and the ones behind are not in the buffer."""
+    """Offsets of 32 bits from the lowest address: those of lanes 0 and 1 seem to be neighbours, and the ones
+    behind are not in the buffer."""
     apart = (1 << 32) - 4
     memory = np.memmap(tmp_path / "sparse", dtype=np.uint32, mode="w+", shape=(apart + 4096) // 4)
     memory[:64] = np.arange(64) + 1

@@ -1,4 +1,5 @@
-"""Buffer resources are read bit by bit, by the rules of the arch's generation: word 3 differs between them."""
+"""Buffer resources are read bit by bit, by the rules of the arch's generation: word 3 differs between
+them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from aotforge.errors import ExecutionError
 from tests.integration.vgpu.emulator.handwritten import Words, run
 
 TRITON_GFX9, TRITON_RDNA = 0x27000, 0x31027000
-"""What Triton writes: a format that untyped accesses ignore; on RDNA RESOURCE_LEVEL and OOB_SELECT "raw" as well."""
+"""What Triton writes: a format that untyped accesses ignore; on RDNA RESOURCE_LEVEL and OOB_SELECT "raw" as
+well."""
 _STORE = """
 s_load_dwordx4 s[4:7], s[0:1], 0x0
 s_waitcnt lgkmcnt(0)

@@ -1,4 +1,5 @@
-"""Functions that a kernel calls (`noinline`): in the image before and after it, nested, with a stack in scratch."""
+"""Functions that a kernel calls (`noinline`): in the image before and after it, nested, with a stack in
+scratch."""
 
 from __future__ import annotations
 

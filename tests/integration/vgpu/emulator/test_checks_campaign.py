@@ -1,4 +1,5 @@
-"""Waits of a real attention kernel altered one at a time: each is caught, or a second model agrees that it is not needed."""
+"""Waits of a real attention kernel altered one at a time: each is caught, or a second model agrees that it is
+not needed."""
 
 from __future__ import annotations
 
@@ -71,8 +72,9 @@ def test_waits_of_other_counters(arch: str) -> None:
 
 
 def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program]) -> None:
-    """Every eighth alteration on one call: what the checks stop, the second model objects to, and every register that it objects to
-    stops the checks. An LDS access outstanding at a barrier is only a fault when another wave touches the same bytes.
+    """Every eighth alteration on one call: what the checks stop, the second model objects to, and every
+    register that it objects to stops the checks. An LDS access outstanding at a barrier is only a fault when
+    another wave touches the same bytes.
     """
     subject, program = forward
     calls, _ = calls_of(subject, program, (None,))

@@ -1,4 +1,5 @@
-"""Stores of 8 and 16 bits read one half of a register. From gfx11 on loads fill the halves separately, so that the other half may be pending."""
+"""Stores of 8 and 16 bits read one half of a register. From gfx11 on loads fill the halves separately, so
+that the other half may be pending."""
 
 from __future__ import annotations
 

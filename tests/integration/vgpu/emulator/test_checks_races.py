@@ -1,4 +1,5 @@
-"""LDS between barriers: two waves do not touch the same bytes unless both only read, both use atomics, or store what is there already."""
+"""LDS between barriers: two waves do not touch the same bytes unless both only read, both use atomics, or
+store what is there already."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def test_so_does_a_load() -> None:
 
 @pytest.mark.parametrize("loads", [1, 700])
 def test_a_store_meets_every_load_before_it(loads: int) -> None:
-    """Loads are recorded when a store comes near, or when too many have been kept; wave 0 loads, then wave 1 stores there."""
+    """Loads are recorded when a store comes near, or when too many have been kept; wave 0 loads, then wave 1
+    stores there."""
     body = "\n".join(
         [
             "v_lshlrev_b32_e32 v1, 2, v0",
@@ -87,7 +89,8 @@ def test_what_one_wave_does_alone_is_no_race() -> None:
 
 
 def test_neighbouring_bytes_are_not_the_same_bytes() -> None:
-    """Two waves share every dword, each stores its own half; then a dword access meets the other wave's half."""
+    """Two waves share every dword, each stores its own half; then a dword access meets the other wave's
+    half."""
     halves = """
     v_and_b32_e32 v1, 63, v0
     v_lshlrev_b32_e32 v1, 2, v1

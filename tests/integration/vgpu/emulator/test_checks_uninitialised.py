@@ -1,5 +1,5 @@
-"""Garbage that reaches global memory, an address, a branch or EXEC is a fault that names the first instruction that read it; garbage
-that does not is none.
+"""Garbage that reaches global memory, an address, a branch or EXEC is a fault that names the first
+instruction that read it; garbage that does not is none.
 """
 
 from __future__ import annotations
@@ -128,13 +128,15 @@ def test_scratch_that_was_never_stored() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("v_and_b32_e32 v5, 12, v9\nglobal_load_dword v2, v5, s[4:5]", "uses uninitialised data as an address"),
+        ("v_and_b32_e32 v5, 12, v9\nglobal_load_dword v2, v5, s[4:5]",
+            "uses uninitialised data as an address"),
         ("global_load_dword v2, v9, s[4:5]", "uses uninitialised data as an address"),
         ("v_and_b32_e32 v5, 12, v9\nds_read_b32 v2, v5", "uses uninitialised data as an address"),
         ("s_and_b32 s8, s20, 4\ns_load_dword s9, s[4:5], s8", "uses uninitialised data as an address"),
         ("s_cbranch_scc1 end", "branches on uninitialised data"),
         ("s_bitcmp1_b32 s20, 3\ns_cbranch_scc0 end", "branches on uninitialised data"),
-        ("v_cmp_gt_i32_e32 vcc, 0, v9\ns_and_b64 vcc, vcc, 1\ns_cbranch_vccz end", "branches on uninitialised data"),
+        ("v_cmp_gt_i32_e32 vcc, 0, v9\ns_and_b64 vcc, vcc, 1\ns_cbranch_vccz end",
+            "branches on uninitialised data"),
         ("v_cmp_gt_i32_e32 vcc, 0, v9\ns_and_saveexec_b64 s[8:9], vcc", "decide which lanes are on"),
         ("global_atomic_add v1, v9, s[6:7]", "stores uninitialised data to global memory"),
     ],

@@ -1,5 +1,5 @@
-"""Wait counters: a register that a load has not delivered yet is neither read nor overwritten. Each wait of small kernels is removed and
-weakened in turn, on archs of each generation of counters.
+"""Wait counters: a register that a load has not delivered yet is neither read nor overwritten. Each wait of
+small kernels is removed and weakened in turn, on archs of each generation of counters.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def test_scalar_loads_come_back_in_any_order() -> None:
 
 
 def test_an_lds_load_is_complete_when_fewer_operations_than_its_successors_are_outstanding() -> None:
-    """Whichever of the scalar loads are back: with one operation outstanding, the older of two LDS loads is not."""
+    """Whichever of the scalar loads are back: with one operation outstanding, the older of two LDS loads is
+    not."""
     body = """
     v_lshlrev_b32_e32 v1, 2, v0
     ds_write_b32 v1, v0

@@ -1,4 +1,5 @@
-"""Hidden kernel arguments: grid sizes for `tl.num_programs`, all others by the code object's metadata, absent ones when they are used."""
+"""Hidden kernel arguments: grid sizes for `tl.num_programs`, all others by the code object's metadata, absent
+ones when they are used."""
 
 from __future__ import annotations
 
@@ -55,9 +56,12 @@ def test_grid_sizes_of_all_axes(arch: str) -> None:
 
 
 HIDDEN = {
-    "hidden_block_count_x": (4, 5), "hidden_block_count_y": (4, 6), "hidden_block_count_z": (4, 7), "hidden_group_size_x": (2, 64),
-    "hidden_group_size_y": (2, 1), "hidden_group_size_z": (2, 1), "hidden_remainder_x": (2, 0), "hidden_remainder_y": (2, 0),
-    "hidden_remainder_z": (2, 0), "hidden_global_offset_x": (8, 0), "hidden_global_offset_y": (8, 0), "hidden_global_offset_z": (8, 0),
+    "hidden_block_count_x": (4, 5), "hidden_block_count_y": (4, 6), "hidden_block_count_z": (4, 7),
+        "hidden_group_size_x": (2, 64),
+    "hidden_group_size_y": (2, 1), "hidden_group_size_z": (2, 1), "hidden_remainder_x": (2, 0),
+        "hidden_remainder_y": (2, 0),
+    "hidden_remainder_z": (2, 0), "hidden_global_offset_x": (8, 0), "hidden_global_offset_y": (8, 0),
+        "hidden_global_offset_z": (8, 0),
     "hidden_grid_dims": (2, 3), "hidden_dynamic_lds_size": (4, 512), "hidden_none": (8, 0),
 }  # fmt: skip
 """Sizes and values on a grid of 5 x 6 x 7 workgroups of 64 threads with 512 bytes of dynamic LDS."""

@@ -115,7 +115,8 @@ def test_conversions(conversion: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     "conversion",
-    ["%Sld", "%S", "%C", "%lc", "%Lf", "%llf", "%9$lx", "%1$d", "%m", "%n", "%*d", "%hn", "%'d", "%Id", "%.2000f", "%2000d", "%.", "%l", "%"],
+    ["%Sld", "%S", "%C", "%lc", "%Lf", "%llf", "%9$lx", "%1$d", "%m", "%n", "%*d", "%hn", "%'d", "%Id",
+        "%.2000f", "%2000d", "%.", "%l", "%"],
 )  # fmt: skip
 def test_conversions_that_the_c_library_takes_for_others_end_the_text(conversion: str) -> None:
     """Letters before the conversion's own were taken over: `%Sld` reads where the argument points to."""

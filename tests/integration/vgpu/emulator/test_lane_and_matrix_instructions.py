@@ -18,13 +18,16 @@ MATRICES = re.compile(
 )
 DOUBLES = {"v_mfma_f64_16x16x4f64", "v_mfma_f64_16x16x4_f64"}
 LANE_TESTS = {
-    "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "ds_bpermute_b32", "ds_permute_b32", "v_permlane16_b32",
-    "v_permlanex16_b32", "v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "ds_read_b64_tr_b16", "ds_read_b64_tr_b8", "v_pk_mov_b32",
+    "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "ds_bpermute_b32", "ds_permute_b32",
+    "v_permlane16_b32",
+    "v_permlanex16_b32", "v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "ds_read_b64_tr_b16",
+    "ds_read_b64_tr_b8", "v_pk_mov_b32",
 }  # fmt: skip
 
 
 def test_every_part_of_the_table_has_its_tests() -> None:
-    """Scalar, vector, packed and memory instructions are compared with their models' names where those are tested."""
+    """Scalar, vector, packed and memory instructions are compared with their models' names where those are
+    tested."""
     assert set(wave_ops.LANES) == LANE_TESTS
     tested = {*DOUBLES, *WMMA, *FORMATS}
     assert all(MATRICES.match(name) or name in tested for name in wave_ops.MATRIX)
@@ -341,7 +344,8 @@ def _span(file: str, index: int, words: int) -> str:
 
 
 def test_matrix_products_round_once_per_addition(bench: Bench) -> None:
-    # 1 + 2^-24 is a tie; products enter one by one, so two of them stay lost, where one exact sum would not lose them
+    # 1 + 2^-24 is a tie; products enter one by one, so two of them stay lost, where one exact sum would not
+    # lose them
     bench.v[0], bench.v[16] = np.float32(2.0**-12).view(np.uint32), np.float32(2.0**-12).view(np.uint32)
     bench.run("v_mfma_f32_32x32x2_f32 v[64:79], v0, v16, 1.0")
     assert set(bench.v[64].view(np.float32)) == {1.0}

@@ -1,4 +1,5 @@
-"""Loads from global memory to LDS: what they move, and what a wave has to wait for before it or another one uses the data."""
+"""Loads from global memory to LDS: what they move, and what a wave has to wait for before it or another one
+uses the data."""
 
 from __future__ import annotations
 

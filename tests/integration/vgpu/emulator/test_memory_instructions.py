@@ -1,4 +1,5 @@
-"""Every load, store and atomic of the table: what it moves, by its name, and that it never leaves its memory."""
+"""Every load, store and atomic of the table: what it moves, by its name, and that it never leaves its
+memory."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.memory import TABLE
 
 SIZES = {
-    "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16, "ushort": 2, "u16": 2,
+    "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16,
+        "ushort": 2, "u16": 2,
     "ubyte": 1, "u8": 1, "sshort": 2, "i16": 2, "sbyte": 1, "i8": 1, "short": 2, "b16": 2, "byte": 1, "b8": 1,
-    "short_d16": 2, "d16_b16": 2, "short_d16_hi": 2, "d16_hi_b16": 2, "u16_d16": 2, "u16_d16_hi": 2, "b16_d16_hi": 2,
+    "short_d16": 2, "d16_b16": 2, "short_d16_hi": 2, "d16_hi_b16": 2, "u16_d16": 2, "u16_d16_hi": 2,
+        "b16_d16_hi": 2,
     "ubyte_d16": 1, "d16_u8": 1, "ubyte_d16_hi": 1, "d16_hi_u8": 1, "u8_d16": 1, "u8_d16_hi": 1,
     "byte_d16_hi": 1, "d16_hi_b8": 1, "b8_d16_hi": 1,
     "sbyte_d16": 1, "d16_i8": 1, "i8_d16": 1, "sbyte_d16_hi": 1, "d16_hi_i8": 1, "i8_d16_hi": 1,
@@ -62,7 +65,8 @@ def _registers(file: str, index: int, size: int) -> str:
 @pytest.mark.parametrize("order", ["some lanes", "scattered", "neighbours", "one broken run"])
 @pytest.mark.parametrize("name", _plain)
 def test_plain_accesses_move_the_bytes_of_their_name(bench: Bench, name: str, order: str) -> None:
-    """Of some lanes or all; all lanes with neighbouring elements are moved together, unless one of them is elsewhere."""
+    """Of some lanes or all; all lanes with neighbouring elements are moved together, unless one of them is
+    elsewhere."""
     match = PLAIN.match(name)
     assert match
     space, verb, kind = match.groups()

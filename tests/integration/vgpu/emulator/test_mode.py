@@ -1,4 +1,5 @@
-"""MODE.FP16_OVFL, which Triton sets before it converts to 8-bit floats: half results that overflow become the largest number."""
+"""MODE.FP16_OVFL, which Triton sets before it converts to 8-bit floats: half results that overflow become the
+largest number."""
 
 from __future__ import annotations
 

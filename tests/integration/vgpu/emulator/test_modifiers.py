@@ -159,7 +159,8 @@ def test_dpp_of_instructions_with_a_mask_as_their_result() -> None:
 
 
 SELECTED = {
-    "DWORD": 0x84838281, "BYTE_0": 0x81, "BYTE_1": 0x82, "BYTE_2": 0x83, "BYTE_3": 0x84, "WORD_0": 0x8281, "WORD_1": 0x8483,
+    "DWORD": 0x84838281, "BYTE_0": 0x81, "BYTE_1": 0x82, "BYTE_2": 0x83, "BYTE_3": 0x84, "WORD_0": 0x8281,
+        "WORD_1": 0x8483,
 }  # fmt: skip
 
 
@@ -338,7 +339,8 @@ def test_small_constants_of_compilers_are_read(line: str, arch: str) -> None:
 
 @pytest.mark.parametrize("modifiers", ["cbsz:-1 blgp:4", "blgp:-1", "cbsz:4 blgp:-5"])
 def test_formats_below_zero_are_refused(modifiers: str) -> None:
-    """They would be taken from the end of the list of formats, and be places behind its end in the interpreter."""
+    """They would be taken from the end of the list of formats, and be places behind its end in the
+    interpreter."""
     a, b = "v[0:3]" if "cbsz" in modifiers else "v[0:7]", "v[8:11]"
     with pytest.raises(DecodeError, match="unknown value"):
         Bench("gfx950").run(f"v_mfma_f32_32x32x64_f8f6f4 v[16:31], {a}, {b}, v[16:31] {modifiers}")

@@ -1,4 +1,5 @@
-"""Complete kernels beside attention: spills, atomics, float32 products, loops; the check of the text; the command line."""
+"""Complete kernels beside attention: spills, atomics, float32 products, loops; the check of the text; the
+command line."""
 
 from __future__ import annotations
 
@@ -368,7 +369,8 @@ def test_a_text_with_the_section_of_addresses_is_refused() -> None:
     ["\t.p2align\t8, 0x7e", "\t.p2align\t6, 1", "\t.fill 48, 4, 3214868480", "\t.p2alignl 6, 3214868480"],
 )
 def test_padding_that_a_gpu_would_execute_is_refused(padding: str) -> None:
-    """`\\t.p2align\\t8, 0x7e` between instructions is vector instructions; the emulator executes those of the text alone."""
+    """`\\t.p2align\\t8, 0x7e` between instructions is vector instructions; the emulator executes those of the
+    text alone."""
     with pytest.raises(DecodeError, match=r"unknown directive|are no instruction of the text"):
         _loaded(assembly_text(f"s_nop 0\n{padding}\ns_nop 0", "gfx908", threads=64))
     _loaded(assembly_text("s_nop 0\n\t.p2align\t6\ns_nop 0", "gfx908", threads=64))
@@ -376,7 +378,10 @@ def test_padding_that_a_gpu_would_execute_is_refused(padding: str) -> None:
 
 def test_a_branch_goes_to_the_address_of_its_label() -> None:
     """A label behind a function is in front of padding, not of the next function of the text."""
-    other = '\t.section\t.text.other,"ax",@progbits\n\t.p2align\t8\n\t.type\tother,@function\nother:\n\ts_nop 0\n\ts_setpc_b64 s[30:31]\n'
+    other = (
+        '\t.section\t.text.other,"ax",@progbits\n\t.p2align\t8\n\t.type\tother,@function\n'
+        "other:\n\ts_nop 0\n\ts_setpc_b64 s[30:31]\n"
+    )
     text = assembly_text("s_cbranch_scc0 behind\ns_endpgm\n\nbehind:", "gfx908", threads=64)
     first, end = text.split("\ts_endpgm\n\t.section", 1)
     text = f"{first}{other}\t.section{end}".replace("next_free_sgpr 32", "next_free_sgpr 48")

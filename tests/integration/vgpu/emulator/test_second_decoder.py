@@ -1,4 +1,5 @@
-"""llvm-objdump 22 decodes every image to the same instructions as the text: two decoders by different people agree."""
+"""llvm-objdump 22 decodes every image to the same instructions as the text: two decoders by different people
+agree."""
 
 from __future__ import annotations
 
@@ -147,4 +148,5 @@ def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
             first, second = both(program, image)
             assert disagreements(first, second) == [], job.label
             instructions += len(first.lines)
-    print(f"{arch}: {len(jobs)} images, {instructions} instructions decoded alike")  # noqa: T201 - shown with -s
+    counts = f"{len(jobs)} images, {instructions} instructions"
+    print(f"{arch}: {counts} decoded alike")  # noqa: T201 - shown with -s

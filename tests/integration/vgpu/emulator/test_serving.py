@@ -1,4 +1,5 @@
-"""Program files in processes that are not Python's: whatever the process has, and whatever is wrong with the file."""
+"""Program files in processes that are not Python's: whatever the process has, and whatever is wrong with the
+file."""
 
 from __future__ import annotations
 
@@ -60,12 +61,15 @@ def test_a_program_with_functions_of_the_same_names(file: bytes, interpreter: Pa
 
 
 DAMAGE = [
-    ("kernarg_sgpr", 31), ("kernarg_sgpr", 0xFFFFFFF0), ("preload_sgpr", 32), ("kernel", b"x" * 256), ("digest", b"x" * 72),
-    ("arch", b"x" * 32), ("launch_at", 2**64 - 8), ("rows_at", 2**64 - 1), ("row_count", 0xFFFFFFFF), ("parameters_at", 2**63),
+    ("kernarg_sgpr", 31), ("kernarg_sgpr", 0xFFFFFFF0), ("preload_sgpr", 32), ("kernel", b"x" * 256),
+        ("digest", b"x" * 72),
+    ("arch", b"x" * 32), ("launch_at", 2**64 - 8), ("rows_at", 2**64 - 1), ("row_count", 0xFFFFFFFF),
+        ("parameters_at", 2**63),
     ("effects_at", 2**64 - 64), ("program_at", 2**64 - 64), ("bytes", 0),
 ]  # fmt: skip
 DAMAGED_LAUNCH = [
-    ("waves", 0), ("waves", 33), ("vgprs", 257), ("user_sgprs", 33), ("item_ids", 4), ("entry", 0xFFFFFFFF), ("length", 0xFFFFFFFF),
+    ("waves", 0), ("waves", 33), ("vgprs", 257), ("user_sgprs", 33), ("item_ids", 4), ("entry", 0xFFFFFFFF),
+        ("length", 0xFFFFFFFF),
 ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Measured traffic: LDS bank conflicts against hand-computed ones and a second model, bytes and FLOPs of real kernels, comparisons."""
+"""Measured traffic: LDS bank conflicts against hand-computed ones and a second model, bytes and FLOPs of real
+kernels, comparisons."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def test_bank_conflicts_by_hand(
 
 
 def test_cdna_reads_of_16_bytes_go_in_another_order() -> None:
-    """Lanes 0 to 3 with 20 to 23, and so on: rows of 64 bytes that eight neighbouring lanes would conflict in pairs."""
+    """Lanes 0 to 3 with 20 to 23, and so on: rows of 64 bytes that eight neighbouring lanes would conflict in
+    pairs."""
     groups = [(0, 20), (4, 16), (8, 28), (12, 24)]
     addresses = [0] * 64
     for phase, (first, second) in enumerate(groups):

@@ -1,4 +1,5 @@
-"""The transcendental unit's functions: the nearest floats, the same bits from every compiler and processor, no library behind them."""
+"""The transcendental unit's functions: the nearest floats, the same bits from every compiler and processor,
+no library behind them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ WAYS = {
     "clang": ["clang", "-O2", "-march=x86-64-v3"],
 }
 EXACT = {
-    "ceilf", "floorf", "fma", "fmaf", "ldexpf", "rint", "rintf", "sqrt", "sqrtf", "trunc", "truncf", "floor", "ceil",
+    "ceilf", "floorf", "fma", "fmaf", "ldexpf", "rint", "rintf", "sqrt", "sqrtf", "trunc", "truncf", "floor",
+    "ceil",
     "frexp", "ldexp", "snprintf", "strchr", "strcspn", "strlen", "strncmp", "strnlen", "strpbrk", "strspn",
     "aligned_alloc",
     "calloc", "free", "malloc", "memcpy", "memset", "memmove", "memchr",
@@ -59,7 +61,8 @@ def _compile(folder: Path, way: str) -> ctypes.CDLL:
         *((NATIVE / f"{name}.h").read_text() for name in ("machine", "arithmetic", "transcendental")),
     ]
     parts += [
-        f"void many_{name}(const float *a, float *r, long n) {{ for (long i = 0; i < n; i++) r[i] = {name}(a[i]); }}"
+        f"void many_{name}(const float *a, float *r, long n) {{ for (long i = 0; i < n; "
+        f"i++) r[i] = {name}(a[i]); }}"
         for name in NAMES
     ]
     source.write_text("\n".join(parts))

@@ -108,7 +108,8 @@ def test_instruction_equals_its_model(bench: Bench, name: str) -> None:
 def _at_ties(
     entry: Entry, rng: np.random.Generator, slot: Slot, values: Array, sources: Sequence[Array]
 ) -> Array:
-    """The source's values, in some lanes equal to the first source's; third ones of integer sums make the sum zero."""
+    """The source's values, in some lanes equal to the first source's; third ones of integer sums make the sum
+    zero."""
     lanes = rng.integers(0, 8, len(values)) == 0
     if entry.name.startswith("v_mad_") and entry.type_of("D") == "u64" and slot.name == "S2":
         product = sources[0].astype(np.int64) * sources[1].astype(np.int64)

@@ -12,7 +12,8 @@ from kernels.flash.sequences import Varlen
 LEVELS = ("0.11.2b", "0.12.1b", "0.13b", "0.14.2b")
 COMPACT, PADDED, STRIDED, USED_KEYS = 0x0B0B, 0x0202, 0x1313, 0x150B
 _LAYOUTS = (
-    Layout(), Layout(order=(0, 2, 1)), Layout(order=(1, 0, 2), row_padding=8), Layout(order=(2, 0, 1), row_padding=3, offset=37),
+    Layout(), Layout(order=(0, 2, 1)), Layout(order=(1, 0, 2), row_padding=8),
+        Layout(order=(2, 0, 1), row_padding=3, offset=37),
 )  # fmt: skip
 _WORK = 3_000_000
 """Products of a call at most: a virtual GPU computes them one after another."""

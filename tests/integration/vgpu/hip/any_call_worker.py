@@ -1,8 +1,11 @@
-"""A process that makes drawn calls through PyTorch's adapter on a virtual GPU and compares the results with float64.
+"""A process that makes drawn calls through PyTorch's adapter on a virtual GPU and compares the results with
+float64.
 
-A call is a forward pass, and a backward pass that takes the forward's own results. Bounds are those of kernels/flash.
+A call is a forward pass, and a backward pass that takes the forward's own results. Bounds are those of
+kernels/flash.
 
-python -m tests.integration.vgpu.hip.any_call_worker DEVICE LEVEL=CALLS ... < numbers of calls (libraries of tests/fixtures/pytorch)
+python -m tests.integration.vgpu.hip.any_call_worker DEVICE LEVEL=CALLS ... < numbers of calls (libraries of
+tests/fixtures/pytorch)
 """
 
 from __future__ import annotations
@@ -64,11 +67,13 @@ class Caller:
 
 
 _FIELDS = {
-    "seqinfo_q0": "lengths_q", "seqinfo_k0": "lengths_k", "seqinfo_q1": "positions_q", "seqinfo_k1": "positions_k",
+    "seqinfo_q0": "lengths_q", "seqinfo_k0": "lengths_k", "seqinfo_q1": "positions_q",
+        "seqinfo_k1": "positions_k",
     "philox_seed": "seed", "philox_offset1": "offset1",
 }  # fmt: skip
 _TORCH = {
-    "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "i32": torch.int32, "u64": torch.int64,
+    "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "i32": torch.int32,
+        "u64": torch.int64,
 }  # fmt: skip
 
 
@@ -90,7 +95,8 @@ def _numbers(call: Call) -> dict[str, float]:
 
 
 def _view(case: Case, name: str, tensor: Guarded) -> torch.Tensor:
-    """As PyTorch has it, in the same memory: L with two dimensions, strides of 0 where a bias is broadcast."""
+    """As PyTorch has it, in the same memory: L with two dimensions, strides of 0 where a bias is
+    broadcast."""
     sizes, strides = list(tensor.shape), list(tensor.strides)
     if name == "B":
         strides = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]

@@ -1,8 +1,11 @@
-"""A process that probes flash attention on every virtual device as ComfyUI does, and prints what it finds as JSON, a line per device.
+"""A process that probes flash attention on every virtual device as ComfyUI does, and prints what it finds as
+JSON, a line per device.
 
-The probe: PyTorch's gate, one fp16 call of shape (1, 1, 8, 64), synchronisation, and the pending error, which is read twice.
+The probe: PyTorch's gate, one fp16 call of shape (1, 1, 8, 64), synchronisation, and the pending error, which
+is read twice.
 
-python -m tests.integration.vgpu.hip.probe_worker DEVICE CALLS NAME (libraries of tests/fixtures/pytorch, and the name of its operators)
+python -m tests.integration.vgpu.hip.probe_worker DEVICE CALLS NAME (libraries of tests/fixtures/pytorch, and
+the name of its operators)
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ class Probe:
         return int(self._calls.forward(self._tensors, {}, PROBE.sm_scale, 0.0))
 
     def found(self) -> dict[str, Any]:
-        """Results of the gate and of both kinds of callers: one drops the call's result, the other throws after clearing the error."""
+        """Results of the gate and of both kinds of callers: one drops the call's result, the other throws
+        after clearing the error."""
         checked = self._calls.check_gpu()
         after_check = self._hip.hipGetLastError()
         dropped = self._forward()

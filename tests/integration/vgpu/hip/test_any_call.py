@@ -1,4 +1,5 @@
-"""Calls of everything that PyTorch's gates let through, with the default pack, which must serve all: the public interface on virtual GPUs."""
+"""Calls of everything that PyTorch's gates let through, with the default pack, which must serve all: the
+public interface on virtual GPUs."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def launched(plan: Plan, numbers: Iterable[int]) -> set[JobKey]:
 
 
 def compiled(plan: Plan, wanted: set[JobKey]) -> list[KernelImage]:
-    """An image for every job: its own for those `wanted`, else another of its kernel, which no call reaches."""
+    """An image for every job: its own for those `wanted`, else another of its kernel, which no call
+    reaches."""
     kernel_of = {job.key: job.kernel for job in plan.jobs}
     first = {job.kernel: job.key for job in reversed(plan.jobs)}
     own = wanted | {key for kernel, key in first.items() if kernel not in {kernel_of[key] for key in wanted}}

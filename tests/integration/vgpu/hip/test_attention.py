@@ -1,4 +1,5 @@
-"""The complete stack on virtual devices: a program, libaotriton_v2.so, image packs, code objects; numbers against float64."""
+"""The complete stack on virtual devices: a program, libaotriton_v2.so, image packs, code objects; numbers
+against float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The virtual HIP fills hidden kernel arguments as HIP does: by metadata, for both ways of passing the explicit ones."""
+"""The virtual HIP fills hidden kernel arguments as HIP does: by metadata, for both ways of passing the
+explicit ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The provider of InfiniOps against its real headers: the cases of its test of add, called through InfiniOps, on a virtual
-MI100 and on this processor.
+"""The provider of InfiniOps against its real headers: the cases of its test of add, called through InfiniOps,
+on a virtual MI100 and on this processor.
 
 Checkouts of InfiniTensor/InfiniOps and InfiniTensor/InfiniRT are in AOTFORGE_INFINIOPS and AOTFORGE_INFINIRT.
 """
@@ -121,7 +121,9 @@ def test_infiniops_generator_finds_the_implementations() -> None:
     for folder, device in (("cuda/nvidia", "kNvidia"), ("cpu", "kCpu")):
         header = PROVIDER / "src" / "native" / folder / "ops" / "add" / "aotforge.h"
         found = subprocess.run(
-            [sys.executable, "-c", "import sys, ops_config; print(ops_config._OPERATOR_SPECIALIZATION_RE.findall(sys.stdin.read()))"],
+            [sys.executable, "-c",
+                "import sys, ops_config; "
+                "print(ops_config._OPERATOR_SPECIALIZATION_RE.findall(sys.stdin.read()))"],
             cwd=scripts, input=header.read_text(), capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert found.stdout == "['8']\n"

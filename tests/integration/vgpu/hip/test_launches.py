@@ -1,4 +1,5 @@
-"""Kernels launched through HIP's module interface compute, in streams, threads and several devices; faults are errors that stay."""
+"""Kernels launched through HIP's module interface compute, in streams, threads and several devices; faults
+are errors that stay."""
 
 from __future__ import annotations
 

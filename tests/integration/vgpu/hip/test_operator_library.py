@@ -1,4 +1,5 @@
-"""Functions of the operator library on virtual GPUs and this processor against numpy, through C and through TVM-FFI."""
+"""Functions of the operator library on virtual GPUs and this processor against numpy, through C and through
+TVM-FFI."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from vgpu.hip.build_hip import VirtualHip, environment
 pytestmark = pytest.mark.compiler
 PROCESSOR = "cpu-x86-64-v3"
 FEW = ("bf16", "fp32", "u16", "i64")
-"""Of every size, with and without sign; fp16 is in profile `smoke`, whose images other tests verify. Six images each to compile."""
+"""Of every size, with and without sign; fp16 is in profile `smoke`, whose images other tests verify. Six
+images each to compile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,8 @@ def test_the_calls_of_infiniops_on_a_virtual_mi100(stack: Make) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(bool(unexecutable(PROCESSOR)), reason=unexecutable(PROCESSOR))
 @pytest.mark.parametrize(
-    ("calls", "family", "count"), [("add", "elementwise", 276), ("rows", "rms_norm", 111), ("rows", "softmax", 126), ("gemm", "gemm", 81)]
+    ("calls", "family", "count"), [("add", "elementwise", 276), ("rows", "rms_norm", 111),
+        ("rows", "softmax", 126), ("gemm", "gemm", 81)]
 )  # fmt: skip
 def test_every_call_and_type_on_this_processor(stack: Make, calls: str, family: str, count: int) -> None:
     made = stack(PROCESSOR, family=family)
@@ -212,7 +215,8 @@ for arguments in (
 @pytest.mark.skipif(importlib.util.find_spec("tvm_ffi") is None, reason="needs apache-tvm-ffi")
 def test_tvm_ffi_loads_the_library_and_calls_add(stack: Make) -> None:
     made = stack("gfx908", "fp16")
-    path = str(Path(importlib.util.find_spec("tvm_ffi").origin).parents[1])  # type: ignore[union-attr, arg-type]
+    found = importlib.util.find_spec("tvm_ffi")
+    path = str(Path(found.origin).parents[1])  # type: ignore[union-attr, arg-type]
     printed = made.run("-c", _TVM, str(made.prefix), PYTHONPATH=f"{ROOT}:{path}")
     right, no_pack, *refused = printed.splitlines()
     assert right == "True"

@@ -1,7 +1,8 @@
-"""ComfyUI's probe for flash attention: program, library, pack, code object and virtual device, on every AMD arch that has kernels.
+"""ComfyUI's probe for flash attention: program, library, pack, code object and virtual device, on every AMD
+arch that has kernels.
 
-It answers yes when the gate and one call succeed and no error is pending after synchronisation. A pack whose image is missing must
-answer no, as must one that serves less than the gate.
+It answers yes when the gate and one call succeed and no error is pending after synchronisation. A pack whose
+image is missing must answer no, as must one that serves less than the gate.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ NOT_SUPPORTED, FILE_NOT_FOUND, NO_ERROR, INVALID_VALUE = 801, 301, 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
-    """A stack for devices of some archs, and its images: as they are, without their bytes, and without a gate."""
+    """A stack for devices of some archs, and its images: as they are, without their bytes, and without a
+    gate."""
 
     archs: tuple[str, ...]
     stack: Stack
@@ -53,7 +55,8 @@ class Probes:
         """What the probe finds, by arch."""
         settings = {"AOTRITON_IMAGES_DIR": str(images), "AOTFORGE_PARTIAL_PACK": "", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            [*WORKER, str(self.stack.device), str(self.stack.calls[DEFAULT_LEVEL]), f"aotforge_{minor_of(DEFAULT_LEVEL)}"],
+            [*WORKER, str(self.stack.device), str(self.stack.calls[DEFAULT_LEVEL]),
+                f"aotforge_{minor_of(DEFAULT_LEVEL)}"],
             env={**self.stack.environment, **settings}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
@@ -123,7 +126,8 @@ def check_served(probes: Probes) -> None:
 
 
 def check_missing(probes: Probes) -> None:
-    """The image is missing: a caller that drops the result finds the error once, one that throws does not find it again."""
+    """The image is missing: a caller that drops the result finds the error once, one that throws does not
+    find it again."""
     for arch, found in probes.run(probes.damaged).items():
         assert found["check"] == [0, NO_ERROR], arch
         assert found["dropped"] == [FILE_NOT_FOUND, 0, INVALID_VALUE, NO_ERROR], arch

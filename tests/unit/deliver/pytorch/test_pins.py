@@ -6,30 +6,31 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aotforge.conformance.candidate import newest_release
 from aotforge.deliver.page import make_site
-from aotforge.deliver.pytorch.pins import _commit, list_release, pins_text, prefix_text
+from aotforge.deliver.pytorch.pins import _commit, pins_text, prefix_text
 from aotforge.errors import ReleaseError
+from aotforge.release.release import Release
+from tests.support.publishing import make_release
 
 ROOT = Path(__file__).parents[4]
 
-NAMES = [
-    "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz",
-    "aotriton-0.11.2b-r1-images-amd-gfx11xx.tar.gz",
-    "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz",
-    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm10.0-shared.tar.gz",
-    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm6.4-shared.tar.gz",
-    "MANIFEST.json",
-]
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Release:
+    folder = make_release(tmp_path / "r1", rocm=("10.0", "6.4"), packs=("amd-gfx908", "amd-gfx11xx"))
+    return Release.open(folder)
 
 
-def release(folder: Path, names: list[str]) -> Path:
+def listed(folder: Path) -> Path:
+    """A folder with a list of files."""
     folder.mkdir(exist_ok=True)
-    (folder / "SHA256SUMS").write_text("".join(f"{at:064x}  {name}\n" for at, name in enumerate(names)))
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  MANIFEST.json\n")
     return folder
 
 
@@ -39,18 +40,22 @@ def values(text: str, name: str) -> list[str]:
     return re.findall(r'"([^"]*)"', body)
 
 
-def test_lists_run_in_step(tmp_path: Path) -> None:
-    listing = list_release(release(tmp_path, NAMES))
-    text = pins_text(listing, base_url="https://example.org/a", commit="c" * 40, environment_url=False)
+def test_lists_run_in_step(opened: Release) -> None:
+    sums = {name.partition("-r1-")[2]: digest for name, digest in opened.sums.items()}
+    text = pins_text(opened, base_url="https://example.org/a", commit="c" * 40, environment_url=False)
     assert values(text, "__AOTRITON_VER") == ["0.11.2b-r1"]
     assert values(text, "__AOTRITON_ROCM_LIST") == ["rocm6.4", "rocm10.0"]
     assert values(text, "__AOTRITON_MANYLINUX_LIST") == ["manylinux_2_28"] * 2
-    assert values(text, "__AOTRITON_SHA256_LIST") == [f"{at:064x}" for at in (4, 3)]
+    assert values(text, "__AOTRITON_SHA256_LIST") == [
+        sums[f"manylinux_2_28_x86_64-rocm{rocm}-shared.tar.gz"] for rocm in ("6.4", "10.0")
+    ]
     assert values(text, "__AOTRITON_IMAGE_LIST") == ["amd-gfx11xx", "amd-gfx908"]
-    assert values(text, "__AOTRITON_IMAGE_SHA256_LIST") == [f"{at:064x}" for at in (1, 0)]
+    assert values(text, "__AOTRITON_IMAGE_SHA256_LIST") == [
+        sums[f"images-{pack}.tar.gz"] for pack in ("amd-gfx11xx", "amd-gfx908")
+    ]
     assert values(text, "__AOTRITON_CI_COMMIT") == ["c" * 40]
     assert values(text, "__AOTRITON_BASE_URL") == ["https://example.org/a/"]
-    later = pins_text(listing, base_url="https://example.org/a/", commit="", environment_url=True)
+    later = pins_text(opened, base_url="https://example.org/a/", commit="", environment_url=True)
     assert "__AOTRITON_BASE_URL" not in later and "__AOTRITON_CI_COMMIT" not in later
     assert "PYTORCH_AOTRITON_BASE_URL=https://example.org/a/" in later
 
@@ -75,9 +80,8 @@ def test_documents_that_are_too_deep(tmp_path: Path) -> None:
     assert _commit(tmp_path) == ""
 
 
-def test_the_way_without_an_edit(tmp_path: Path) -> None:
-    listing = list_release(release(tmp_path, NAMES))
-    text = prefix_text(listing, "s3://bucket/aot")
+def test_the_way_without_an_edit(opened: Release) -> None:
+    text = prefix_text(opened.folder, "s3://bucket/aot")
     (install,) = (line for line in text.splitlines() if "install" in line and line.startswith("./dev"))
     words = install.split()
     prefix = words[words.index("--prefix") + 1]
@@ -92,7 +96,7 @@ def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
     for at, name in enumerate(("finished/a", "finished/b", "c")):
         (tmp_path / name).mkdir(parents=True)
         os.utime(
-            release(tmp_path / name, NAMES) / "SHA256SUMS",
+            listed(tmp_path / name) / "SHA256SUMS",
             (1000 - at, 1000 - at if "c" not in name else 9000),
         )
     assert newest_release(tmp_path / "finished", tmp_path) == tmp_path / "finished/a"
@@ -101,10 +105,11 @@ def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
     assert newest_release(tmp_path / "finished", tmp_path) == tmp_path / "c"
 
 
-@pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
-def test_a_folder_that_is_not_a_release(names: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["images", "manylinux"])
+def test_a_release_that_is_not_for_pytorch(opened: Release, kind: str) -> None:
+    sums = {name: digest for name, digest in opened.sums.items() if kind not in name}
     with pytest.raises(ReleaseError, match="is not a release for PyTorch"):
-        list_release(release(tmp_path, names))
+        pins_text(replace(opened, sums=sums), base_url="", commit="", environment_url=True)
 
 
 def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
@@ -121,6 +126,6 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     for look in looks:
         with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
             look()
-    done = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
+    done = listed(tmp_path / "finished" / "0.11.2b-r1")
     os.utime(done / "SHA256SUMS", (1, 1))
     assert newest_release(tmp_path / "finished", tmp_path) == done

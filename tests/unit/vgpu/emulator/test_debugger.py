@@ -175,7 +175,8 @@ ESCAPES = "\x1b[2J"
 def test_no_escapes_of_a_text_reach_the_terminal(
     context: ViewContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The text of a release may be a stranger's: its lines, file names and labels in output, errors, stops and traces."""
+    """The text of a release may be a stranger's: its lines, file names and labels in output, errors, stops
+    and traces."""
     (text := tmp_path / "k.s").write_text(TEXT.replace("s_nop 1", f"{ESCAPES}"))
     assert main(["show", str(text)]) != 0
     line = Line(number=1, name="s_nop", encoding="", operands=(), text=f"s_nop {ESCAPES}")

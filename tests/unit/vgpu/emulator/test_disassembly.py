@@ -13,7 +13,8 @@ HEAD = "\nx.hsaco:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n\
 LINES = (
     "\ts_load_dwordx2 s[10:11], s[4:5], 0x94                      // 000000001A00: C0060282 00000094\n",
     "\ts_cbranch_scc1 65533                                       // 000000001A08: BF85FFFD <k>\n",
-    "\tv_dual_mov_b32 v32, 0xff800000 :: v_dual_lshlrev_b32 v3, 2, v2// 000000001A0C: CA2200FF 20020482 FF800000\n",
+    "\tv_dual_mov_b32 v32, 0xff800000 :: v_dual_lshlrev_b32 v3, 2, v2// 000000001A0C: CA2200FF 20020482 "
+    "FF800000\n",
     "\ts_endpgm                                                   // 000000001A18: BF810000\n",
 )
 SYMBOL = Symbol(name="k", value=0x1A00, size=0x1C)

@@ -69,16 +69,22 @@ def _integer(kind: str) -> tuple[Feature, ...]:
     return (
         _several(f"{kind} + - * -x", _GROUP, kind, "r0 = a + b\nr1 = a - b\nr2 = a * b\nr3 = -a", pair,
                  lambda a, b: np.concatenate([a + b, a - b, a * b, (0 - a).astype(a.dtype)])),
-        _several(f"{kind} // %", _GROUP, kind, "r0 = a // b\nr1 = a % b", division, lambda a, b: np.concatenate(_truncated(a, b))),
-        _several(f"{kind} by constants", _GROUP, kind, "r0 = a // 7\nr1 = a % 10\nr2 = a // 16\nr3 = a * 5", {"a_": pair["a_"]},
-                 lambda a: np.concatenate([_truncated(a, a.dtype.type(7))[0], _truncated(a, a.dtype.type(10))[1],
+        _several(f"{kind} // %", _GROUP, kind, "r0 = a // b\nr1 = a % b", division, lambda a,
+            b: np.concatenate(_truncated(a, b))),
+        _several(f"{kind} by constants", _GROUP, kind, "r0 = a // 7\nr1 = a % 10\nr2 = a // 16\nr3 = a * 5",
+            {"a_": pair["a_"]},
+                 lambda a: np.concatenate([_truncated(a, a.dtype.type(7))[0],
+                     _truncated(a, a.dtype.type(10))[1],
                                            _truncated(a, a.dtype.type(16))[0], a * a.dtype.type(5)])),
-        _several(f"{kind} << >>", _GROUP, kind, "r0 = a << b\nr1 = a >> b", shifts, lambda a, b: np.concatenate([a << b, a >> b])),
+        _several(f"{kind} << >>", _GROUP, kind, "r0 = a << b\nr1 = a >> b", shifts, lambda a,
+            b: np.concatenate([a << b, a >> b])),
         _several(f"{kind} & | ^ ~", _GROUP, kind, "r0 = a & b\nr1 = a | b\nr2 = a ^ b\nr3 = ~a", pair,
                  lambda a, b: np.concatenate([a & b, a | b, a ^ b, ~a])),
         _several(f"{kind} comparisons, where, minimum, maximum", _GROUP, kind,
-                 "r0 = tl.where(a < b, a, b)\nr1 = tl.minimum(a, b)\nr2 = tl.maximum(a, b)\nr3 = ((a >= b) | (a == 0)).to(a.dtype)", pair,
-                 lambda a, b: np.concatenate([np.minimum(a, b), np.minimum(a, b), np.maximum(a, b), ((a >= b) | (a == 0)).astype(a.dtype)])),
+                 "r0 = tl.where(a < b, a, b)\nr1 = tl.minimum(a, b)\nr2 = tl.maximum(a, b)\n"
+                 "r3 = ((a >= b) | (a == 0)).to(a.dtype)", pair,
+                 lambda a, b: np.concatenate([np.minimum(a, b), np.minimum(a, b), np.maximum(a, b),
+                     ((a >= b) | (a == 0)).astype(a.dtype)])),
     )  # fmt: skip
 
 
@@ -121,7 +127,8 @@ def _float(kind: str) -> tuple[Feature, ...]:
         one("tl.maximum(a, b)", np.fmax, odd, 0.0),
         one("tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)", np.maximum, odd, 0.0),
         one("tl.clamp(a, -1.0, 1.5)", lambda a: np.clip(a, -1.0, 1.5), {"a": pair["a"]}, 0.0),
-        one("tl.where((a < b) & (a != 0) | (b >= 1), a, b)", lambda a, b: np.where((a < b) & (a != 0) | (b >= 1), a, b), odd, 0.0),
+        one("tl.where((a < b) & (a != 0) | (b >= 1), a, b)", lambda a,
+            b: np.where((a < b) & (a != 0) | (b >= 1), a, b), odd, 0.0),
     )  # fmt: skip
 
 
@@ -142,15 +149,19 @@ FEATURES = (
                     {"a": _wild(f"{kind} high a", kind), "b": _wild(f"{kind} high b", kind)}, _high)
         for kind in ("u32", "u64")
     ),
-    elementwise("abs i32", _GROUP, "tl.abs(a)", "i32", {"a": given("i32", generator("abs").integers(-999, 999, N))}, np.abs),
-    elementwise("cdiv i32", _GROUP, "tl.cdiv(a, 7)", "i32", {"a": given("i32", generator("cdiv").integers(0, 9999, N))}, lambda a: -(-a // 7)),
+    elementwise("abs i32", _GROUP, "tl.abs(a)", "i32", {"a": given("i32", generator("abs").integers(-999, 999,
+        N))}, np.abs),
+    elementwise("cdiv i32", _GROUP, "tl.cdiv(a, 7)", "i32",
+        {"a": given("i32", generator("cdiv").integers(0, 9999, N))}, lambda a: -(-a // 7)),
     elementwise("i32 index times i32 stride as i64", _GROUP, "a.to(tl.int64) * b", "i64",
-                {"a": _wild("mad a", "i32"), "b": _wild("mad b", "i32")}, lambda a, b: a.astype(np.int64) * b),
+                {"a": _wild("mad a", "i32"), "b": _wild("mad b", "i32")}, lambda a,
+                    b: a.astype(np.int64) * b),
     elementwise("i32 times i32 plus i64", _GROUP, "a.to(tl.int64) * b.to(tl.int64) + c", "i64",
                 {"a": _wild("mac a", "i32"), "b": _wild("mac b", "i32"), "c": _wild("mac c", "i64")},
                 lambda a, b, c: a.astype(np.int64) * b + c),
     elementwise("i1 logic", _GROUP, "(a & b) | ((a ^ b) & (a == b))", "i1",
-                {"a": given("i1", generator("i1a").integers(0, 2, N)), "b": given("i1", generator("i1b").integers(0, 2, N))},
+                {"a": given("i1", generator("i1a").integers(0, 2, N)),
+                    "b": given("i1", generator("i1b").integers(0, 2, N))},
                 lambda a, b: a & b),
     *(feature for kind in FLOATS for feature in _float(kind)),
     _single("a % b", np.fmod, 1e-5),

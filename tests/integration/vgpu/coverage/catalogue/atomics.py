@@ -21,7 +21,8 @@ _OPERATIONS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
 
 
 def _read_modify_write(operation: str, kind: str, more: str = "") -> Feature:
-    """Several lanes and both programs hit each of seven places; every lane also has one of its own, whose old value it stores."""
+    """Several lanes and both programs hit each of seven places; every lane also has one of its own, whose old
+    value it stores."""
     function, _ = _OPERATIONS[operation]
     name = f"atomic_{operation} {kind}{more.replace(', ', ' ')}"
     body = f"""
@@ -91,9 +92,12 @@ FEATURES = (
     *(_exchange(kind) for kind in ("i32", "i64", "fp32")),
     *(_compare(kind) for kind in ("i32", "i64", "u32")),
     Feature(name="atomic_add of a scalar", group=_GROUP, body="tl.store(o + tl.atomic_add(p, 1), 1)",
-            tensors={"p": given("i32", [0], written=True), "o": out("i32", 5)}, reference=lambda p: (p + 5, np.ones(5)), grid=(5, 1, 1)),
-    Feature(name="atomic_add with a mask", group=_GROUP, body="i = tl.arange(0, 64)\ntl.atomic_add(p + i, i, mask=i % 3 == 0)",
-            tensors={"p": given("i32", range(64), written=True)}, reference=lambda p: np.where(p % 3 == 0, 2 * p, p)),
+            tensors={"p": given("i32", [0], written=True), "o": out("i32", 5)},
+                reference=lambda p: (p + 5, np.ones(5)), grid=(5, 1, 1)),
+    Feature(name="atomic_add with a mask", group=_GROUP,
+        body="i = tl.arange(0, 64)\ntl.atomic_add(p + i, i, mask=i % 3 == 0)",
+            tensors={"p": given("i32", range(64), written=True)},
+                reference=lambda p: np.where(p % 3 == 0, 2 * p, p)),
     Feature(name="lock between programs", group=_GROUP, body=_LOCK,
             tensors={"lock": given("i32", [0], written=True), "p": given("i32", [0] * 64, written=True)},
             reference=lambda lock, p: (lock, p + 15), grid=(4, 1, 1)),

@@ -26,7 +26,8 @@ from tests.integration.vgpu.coverage.formats import (
 
 
 def _source(name: str, kind: str, to: str) -> Tensor:
-    """Numbers that the cast has a defined result for: any integers, floats within the range of an integer type."""
+    """Numbers that the cast has a defined result for: any integers, floats within the range of an integer
+    type."""
     rng = generator(name)
     if kind == "i1":
         return given(kind, rng.integers(0, 2, 256))

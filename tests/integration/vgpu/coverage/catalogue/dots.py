@@ -89,8 +89,10 @@ tl.store(o + m[:, None] * 64 + n[None, :], c)
         "y": _operand("loop b", kind, 128 * 64),
         "o": out("fp32", 4096),
     }
-    return Feature(name=f"loop {kind}, {name}", group=_GROUP, body=body, tensors=tensors, values={"size": ("i32", 128)},
-                   reference=lambda x, y: x.reshape(64, 128) @ y.reshape(128, 64), options=options)  # fmt: skip
+    return Feature(name=f"loop {kind}, {name}", group=_GROUP, body=body, tensors=tensors,
+        values={"size": ("i32", 128)},
+                   reference=lambda x, y: x.reshape(64, 128) @ y.reshape(128, 64),
+                       options=options)  # fmt: skip
 
 
 def _chained(kind: str) -> Feature:
@@ -115,7 +117,8 @@ tl.store(o + i, tl.dot((s * 0.125).to(tl.{kind}), tl.load(x + i)))
 
 
 def _scaled(a: str, b: str) -> Feature:
-    """Blocks of 32 elements along k have a power of two each (OCP's microscaling formats); e2m1 has two elements in a byte."""
+    """Blocks of 32 elements along k have a power of two each (OCP's microscaling formats); e2m1 has two
+    elements in a byte."""
     pack = {"e2m1": 2}
     factors = [scale if kind in {"e4m3", "e5m2", "e2m1"} else "None" for kind, scale in ((a, "p"), (b, "q"))]
     body = f"""
@@ -127,7 +130,8 @@ left = tl.load(x + r[:, None] * {128 // pack.get(a, 1)} + ka[None, :])
 right = tl.load(y + kb[:, None] * 32 + r[None, :])
 p = tl.load(xs + r[:, None] * 4 + s[None, :])
 q = tl.load(ys + r[:, None] * 4 + s[None, :])
-tl.store(o + r[:, None] * 32 + r[None, :], tl.dot_scaled(left, {factors[0]}, "{a}", right, {factors[1]}, "{b}"))
+d = tl.dot_scaled(left, {factors[0]}, "{a}", right, {factors[1]}, "{b}")
+tl.store(o + r[:, None] * 32 + r[None, :], d)
 """
     rng = generator(f"scaled {a} {b}")
 
@@ -170,20 +174,31 @@ def _kinds() -> tuple[tuple[str, str], ...]:
 
 FEATURES = (
     *(dot(f"dot {kind}, 32x32x32", kind, kind, result) for kind, result in _kinds()),
-    *(dot(f"dot {kind}, 16x64x32", kind, kind, result, shape=(16, 64, 32), num_warps=1) for kind, result in _kinds()),
-    *(dot(f"dot {kind}, 64x128x64, 8 warps", kind, kind, result, shape=(64, 128, 64), num_warps=8) for kind, result in _kinds()),
-    *(dot(f"dot {kind}, instructions of 16 rows", kind, kind, result, shape=(64, 32, 64), matrix_instr_nonkdim=16) for kind, result in _kinds()),
-    *(dot(f"dot {a} by {b}", a, b, "fp32", shape=(32, 64, 64)) for a, b in (("fp8e5", "fp8e4nv"), ("fp8e4nv", "fp8e5"), ("fp8e4b8", "fp8e5b16"))),
-    *(dot(f"dot {kind}, kpack 2", kind, kind, result, shape=(32, 32, 64), kpack=2) for kind, result in (("fp16", "fp32"), ("i8", "i32"))),
+    *(dot(f"dot {kind}, 16x64x32", kind, kind, result, shape=(16, 64, 32), num_warps=1) for kind,
+        result in _kinds()),
+    *(dot(f"dot {kind}, 64x128x64, 8 warps", kind, kind, result, shape=(64, 128, 64), num_warps=8) for kind,
+        result in _kinds()),
+    *(dot(f"dot {kind}, instructions of 16 rows", kind, kind, result, shape=(64, 32, 64),
+        matrix_instr_nonkdim=16) for kind, result in _kinds()),
+    *(dot(f"dot {a} by {b}", a, b, "fp32", shape=(32, 64, 64)) for a,
+        b in (("fp8e5", "fp8e4nv"), ("fp8e4nv", "fp8e5"), ("fp8e4b8", "fp8e5b16"))),
+    *(dot(f"dot {kind}, kpack 2", kind, kind, result, shape=(32, 32, 64), kpack=2) for kind,
+        result in (("fp16", "fp32"), ("i8", "i32"))),
     *(dot(f"dot {kind}, {m}x{n}x{k}", kind, kind, "fp32", shape=(m, n, k), num_warps=1)
-      for kind in ("fp16", "bf16", "fp32") for m, n, k in ((4, 64, 64), (64, 4, 64), (8, 8, 16), (16, 16, 16), (1, 32, 32))),
-    *(dot(f"dot {kind}, input_precision={precision}", kind, kind, "fp32", call=f'tl.dot(a, b, input_precision="{precision}")')
+      for kind in ("fp16", "bf16", "fp32") for m, n, k in ((4, 64, 64), (64, 4, 64), (8, 8, 16), (16, 16, 16),
+          (1, 32, 32))),
+    *(dot(f"dot {kind}, input_precision={precision}", kind, kind, "fp32",
+        call=f'tl.dot(a, b, input_precision="{precision}")')
       for kind in ("fp32",) for precision in ("ieee", "tf32", "bf16x3", "bf16x6")),
     dot("dot fp16, fp16 result", "fp16", "fp16", "fp16", call="tl.dot(a, b, out_dtype=tl.float16)"),
-    dot("dot fp16, with an accumulator", "fp16", "fp16", "fp32", call="tl.dot(a, b, tl.full((32, 32), 1.0, tl.float32)) - 1"),
-    dot("dot i8, with an accumulator", "i8", "i8", "i32", call="tl.dot(a, b, tl.full((32, 32), 9, tl.int32)) - 9"),
-    dot("dot of a transposed operand fp16", "fp16", "fp16", "fp32", call="tl.trans(tl.dot(tl.trans(b), tl.trans(a)))"),
-    dot("dot of a transposed operand i8", "i8", "i8", "i32", call="tl.trans(tl.dot(tl.trans(b), tl.trans(a)))"),
+    dot("dot fp16, with an accumulator", "fp16", "fp16", "fp32",
+        call="tl.dot(a, b, tl.full((32, 32), 1.0, tl.float32)) - 1"),
+    dot("dot i8, with an accumulator", "i8", "i8", "i32",
+        call="tl.dot(a, b, tl.full((32, 32), 9, tl.int32)) - 9"),
+    dot("dot of a transposed operand fp16", "fp16", "fp16", "fp32",
+        call="tl.trans(tl.dot(tl.trans(b), tl.trans(a)))"),
+    dot("dot of a transposed operand i8", "i8", "i8", "i32",
+        call="tl.trans(tl.dot(tl.trans(b), tl.trans(a)))"),
     dot("dot of i8 converted to fp16", "i8", "fp16", "fp32", call="tl.dot(a.to(tl.float16), b)"),
     *(_batched(kind) for kind in ("fp16", "fp32")),
     *(_accumulated("fp16", {"num_stages": stages, "num_warps": warps}, f"{stages} stages, {warps} warps")
@@ -191,5 +206,6 @@ FEATURES = (
     *(_accumulated(kind, {"num_stages": 2}, "2 stages") for kind in ("bf16", "fp32", "fp8e5")),
     _accumulated("fp16", {"num_stages": 2, "schedule_hint": "attention"}, "attention's schedule"),
     *(_chained(kind) for kind in ("float16", "bfloat16")),
-    *(_scaled(a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e2m1", "e2m1"), ("e4m3", "e2m1"), ("bf16", "e4m3"), ("fp16", "e2m1"))),
+    *(_scaled(a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e2m1", "e2m1"), ("e4m3", "e2m1"),
+        ("bf16", "e4m3"), ("fp16", "e2m1"))),
 )  # fmt: skip

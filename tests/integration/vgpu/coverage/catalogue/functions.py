@@ -33,7 +33,8 @@ def _integral(integrand: Callable[[Array, Array], Array], low: float, high: floa
 
 
 def _bessel_y(order: int) -> Function:
-    """By Gauss-Legendre quadrature: over half a turn, and over pieces of the part that decreases like exp(-x sinh t)."""
+    """By Gauss-Legendre quadrature: over half a turn, and over pieces of the part that decreases like exp(-x
+    sinh t)."""
     sign = -1 if order % 2 else 1
     nodes, weights = np.polynomial.legendre.leggauss(80)
     theta, turn = (nodes + 1) * np.pi / 2, weights * np.pi / 2
@@ -58,28 +59,36 @@ def _erfinv(x: float) -> float:
 
 # name: reference, range of the input
 _MATH: dict[str, tuple[Function, str]] = {
-    "exp": (np.exp, "all"), "exp2": (np.exp2, "all"), "log": (np.log, "positive"), "log2": (np.log2, "positive"),
-    "sin": (np.sin, "all"), "cos": (np.cos, "all"), "sqrt": (np.sqrt, "positive"), "rsqrt": (lambda x: 1 / np.sqrt(x), "positive"),
-    "erf": (_each(math.erf), "all"), "floor": (np.floor, "all"), "ceil": (np.ceil, "all"), "abs": (np.abs, "all"),
+    "exp": (np.exp, "all"), "exp2": (np.exp2, "all"), "log": (np.log, "positive"),
+        "log2": (np.log2, "positive"),
+    "sin": (np.sin, "all"), "cos": (np.cos, "all"), "sqrt": (np.sqrt, "positive"),
+        "rsqrt": (lambda x: 1 / np.sqrt(x), "positive"),
+    "erf": (_each(math.erf), "all"), "floor": (np.floor, "all"), "ceil": (np.ceil, "all"),
+        "abs": (np.abs, "all"),
 }  # fmt: skip
 _UNARY: dict[str, tuple[Function, str]] = {
     **_MATH,
     "trunc": (np.trunc, "all"), "rint": (np.rint, "all"), "nearbyint": (np.rint, "all"),
     "round": (lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), "all"),
-    "tan": (np.tan, "unit"), "cosh": (np.cosh, "all"), "sinh": (np.sinh, "all"), "tanh": (np.tanh, "all"), "atan": (np.arctan, "all"),
-    "asin": (np.arcsin, "unit"), "acos": (np.arccos, "unit"), "log10": (np.log10, "positive"), "log1p": (np.log1p, "positive"),
-    "acosh": (np.arccosh, "above one"), "asinh": (np.arcsinh, "all"), "atanh": (np.arctanh, "unit"), "expm1": (np.expm1, "all"),
+    "tan": (np.tan, "unit"), "cosh": (np.cosh, "all"), "sinh": (np.sinh, "all"), "tanh": (np.tanh, "all"),
+        "atan": (np.arctan, "all"),
+    "asin": (np.arcsin, "unit"), "acos": (np.arccos, "unit"), "log10": (np.log10, "positive"),
+        "log1p": (np.log1p, "positive"),
+    "acosh": (np.arccosh, "above one"), "asinh": (np.arcsinh, "all"), "atanh": (np.arctanh, "unit"),
+        "expm1": (np.expm1, "all"),
     "j0": (_integral(lambda x, t: np.cos(x * np.sin(t)) / np.pi, 0, np.pi, 60), "all"),
     "j1": (_integral(lambda x, t: np.cos(t - x * np.sin(t)) / np.pi, 0, np.pi, 60), "all"),
     "y0": (_bessel_y(0), "positive"), "y1": (_bessel_y(1), "positive"),
     "cyl_bessel_i0": (_integral(lambda x, t: np.exp(x * np.cos(t)) / np.pi, 0, np.pi, 60), "all"),
     "cyl_bessel_i1": (_integral(lambda x, t: np.exp(x * np.cos(t)) * np.cos(t) / np.pi, 0, np.pi, 60), "all"),
     "erfinv": (_each(_erfinv), "unit"), "erfc": (_each(math.erfc), "all"),
-    "erfcx": (_each(lambda x: math.exp(x * x) * math.erfc(x)), "positive"), "lgamma": (_each(math.lgamma), "positive"),
+    "erfcx": (_each(lambda x: math.exp(x * x) * math.erfc(x)), "positive"),
+        "lgamma": (_each(math.lgamma), "positive"),
 }  # fmt: skip
 _FAST: dict[str, tuple[Function, str]] = {"fast_expf": (np.exp, "all"), "fast_tanhf": (np.tanh, "all")}
 _BINARY: dict[str, tuple[Function, str, str]] = {
-    "atan2": (np.arctan2, "all", "all"), "hypot": (np.hypot, "all", "all"), "fmod": (np.fmod, "all", "positive"),
+    "atan2": (np.arctan2, "all", "all"), "hypot": (np.hypot, "all", "all"),
+        "fmod": (np.fmod, "all", "positive"),
     "pow": (np.power, "positive", "all"), "copysign": (np.copysign, "all", "all"),
 }  # fmt: skip
 _TO_INTEGER: dict[str, Function] = {
@@ -178,7 +187,8 @@ FEATURES = (
     *(_unary("tl", name, kind, *line) for name, line in _MATH.items() for kind in ("fp32", "fp64")),
     _unary("tl", "sigmoid", "fp32", _sigmoid, "all"),
     elementwise("tl.softmax fp32", "functions of tl", "tl.softmax(x)", "fp32",
-                {"x": given("fp32", _numbers("softmax", "fp32", "all"))}, lambda x: np.exp(x) / np.exp(x).sum(), tolerance=1e-6),
+                {"x": given("fp32", _numbers("softmax", "fp32", "all"))},
+                    lambda x: np.exp(x) / np.exp(x).sum(), tolerance=1e-6),
     elementwise("tl.sin fp32 of large numbers", "functions of tl", "tl.sin(x)", "fp32",
                 {"x": given("fp32", generator("large").uniform(1e4, 1e6, N))}, np.sin, tolerance=1e-6),
     *(_unary("libdevice", name, kind, *line) for name, line in _UNARY.items() for kind in ("fp32", "fp64")),
@@ -189,12 +199,14 @@ FEATURES = (
     *(_with_integer("pow", kind, lambda x, n: x ** n.astype(np.float64)) for kind in ("fp32", "fp64")),
     *(
         elementwise(f"libdevice.ilogb {kind}", _group("libdevice"), "libdevice.ilogb(x)", "i32",
-                    {"x": given(kind, _numbers("ilogb", kind, "positive"))}, lambda x: np.floor(np.log2(x)).astype(np.int32))
+                    {"x": given(kind, _numbers("ilogb", kind, "positive"))},
+                        lambda x: np.floor(np.log2(x)).astype(np.int32))
         for kind in ("fp32", "fp64")
     ),
     *(
         elementwise(f"libdevice.llrint {kind}", _group("libdevice"), "libdevice.llrint(x)", "i64",
-                    {"x": given(kind, _numbers("llrint", kind, "all") * 1000)}, lambda x: np.rint(x).astype(np.int64))
+                    {"x": given(kind, _numbers("llrint", kind, "all") * 1000)},
+                        lambda x: np.rint(x).astype(np.int64))
         for kind in ("fp32", "fp64")
     ),
     *(
@@ -205,18 +217,24 @@ FEATURES = (
     ),
     *(
         elementwise(f"libdevice.fma {kind}", _group("libdevice"), "libdevice.fma(x, x, x)", kind,
-                    {"x": given(kind, _numbers("fma", kind, "all"))}, lambda x: x * x + x, tolerance=_TOLERANCE[kind])
+                    {"x": given(kind, _numbers("fma", kind, "all"))}, lambda x: x * x + x,
+                        tolerance=_TOLERANCE[kind])
         for kind in ("fp32", "fp64")
     ),
     elementwise("libdevice.fast_dividef fp32", _group("libdevice"), "libdevice.fast_dividef(x, y)", "fp32",
-                {"x": given("fp32", _numbers("divide", "fp32", "all")), "y": given("fp32", _numbers("by", "fp32", "positive"))},
+                {"x": given("fp32", _numbers("divide", "fp32", "all")),
+                    "y": given("fp32", _numbers("by", "fp32", "positive"))},
                 lambda x, y: x / y, tolerance=1e-5),
     _bits("clz", "i32", "i32", lambda n: 32 - n.bit_length()),
     _bits("clz", "i64", "i64", lambda n: 64 - n.bit_length()),
     *(_bits("popc", kind, "i32", lambda n: n.bit_count()) for kind in ("i32", "i64")),
     *(_bits("abs", kind, kind, abs) for kind in ("i32", "i64")),
-    elementwise("libdevice.finitef fp32", _group("libdevice"), "(libdevice.finitef(x) != 0).to(tl.int32)", "i32",
-                {"x": given("fp32", np.tile([1.0, np.inf, np.nan, -np.inf], N // 4))}, lambda x: np.isfinite(x).astype(np.int32)),
-    elementwise("libdevice.isfinited fp64", _group("libdevice"), "(libdevice.isfinited(x) != 0).to(tl.int32)", "i32",
-                {"x": given("fp64", np.tile([1.0, np.inf, np.nan, -np.inf], N // 4))}, lambda x: np.isfinite(x).astype(np.int32)),
+    elementwise("libdevice.finitef fp32", _group("libdevice"), "(libdevice.finitef(x) != 0).to(tl.int32)",
+        "i32",
+                {"x": given("fp32", np.tile([1.0, np.inf, np.nan, -np.inf], N // 4))},
+                    lambda x: np.isfinite(x).astype(np.int32)),
+    elementwise("libdevice.isfinited fp64", _group("libdevice"), "(libdevice.isfinited(x) != 0).to(tl.int32)",
+        "i32",
+                {"x": given("fp64", np.tile([1.0, np.inf, np.nan, -np.inf], N // 4))},
+                    lambda x: np.isfinite(x).astype(np.int32)),
 )  # fmt: skip

@@ -110,9 +110,11 @@ FEATURES = (
     *(_trans(kind) for kind in ("i8", "i16", "i32", "i64", "fp16", "bf16", "fp32", "fp64", "fp8e5")),
     *(_modified(f', cache_modifier="{one}"', "") for one in (".ca", ".cg", ".cv")),
     *(_modified("", f', cache_modifier="{one}"') for one in (".wb", ".cg", ".cs", ".wt")),
-    *(_modified(f', eviction_policy="{one}"', f', eviction_policy="{one}"') for one in ("evict_first", "evict_last")),
+    *(_modified(f', eviction_policy="{one}"', f', eviction_policy="{one}"') for one in ("evict_first",
+        "evict_last")),
     _modified(", volatile=True", ""),
-    *(memory(f"tensor descriptor {kind}", _DESCRIPTOR, _table(kind), lambda x: x * 2, values=_SHAPE, grid=(3, 1, 1))
+    *(memory(f"tensor descriptor {kind}", _DESCRIPTOR, _table(kind), lambda x: x * 2, values=_SHAPE,
+        grid=(3, 1, 1))
       for kind in ("fp16", "fp32", "i8")),
     memory("tensor descriptor added to", """
 b = tl.make_tensor_descriptor(o, shape=[16, 32], strides=[32, 1], block_shape=[16, 32])
@@ -123,14 +125,19 @@ d = tl.make_tensor_descriptor(x, shape=[64, 32], strides=[32, 1], block_shape=[1
 r = tl.arange(0, 16)
 t = d.gather(r * 3 % 64, 0)
 tl.store(o + r[:, None] * 32 + tl.arange(0, 32)[None, :], t)
-""", {"x": given("fp16", range(2048)), "o": out("fp16", 512)}, lambda x: x.reshape(64, 32)[np.arange(16) * 3 % 64]),
-    memory("scalar load and store", "tl.store(o, tl.load(x) + tl.load(x + 3))", {"x": given("fp32", [1, 2, 3, 4]), "o": out("fp32", 1)},
+""", {"x": given("fp16", range(2048)), "o": out("fp16", 512)},
+    lambda x: x.reshape(64, 32)[np.arange(16) * 3 % 64]),
+    memory("scalar load and store", "tl.store(o, tl.load(x) + tl.load(x + 3))",
+        {"x": given("fp32", [1, 2, 3, 4]), "o": out("fp32", 1)},
            lambda x: x[:1] + x[3:4]),
-    *(memory(f"scalar load {kind}", f"i = tl.arange(0, {N})\ntl.store(o + i, tl.load(x + n).to(tl.int32) + i)",
-             {"x": given(kind, range(100)), "o": out("i32")}, lambda x: np.arange(N) + 41, values={"n": ("i32", 41)})
+    *(memory(f"scalar load {kind}",
+        f"i = tl.arange(0, {N})\ntl.store(o + i, tl.load(x + n).to(tl.int32) + i)",
+             {"x": given(kind, range(100)), "o": out("i32")}, lambda x: np.arange(N) + 41,
+                 values={"n": ("i32", 41)})
       for kind in ("i8", "u8", "i16", "u16", "i32", "i64", "fp16", "bf16", "fp32", "fp64")),
     memory("indirect load", f"i = tl.arange(0, {N})\ntl.store(o + i, tl.load(x + tl.load(p + i)))",
-           {"x": given("fp32", range(1000)), "p": given("i64", integers("indirect", 0, 1000)), "o": out("fp32")}, lambda x, p: x[p]),
+           {"x": given("fp32", range(1000)), "p": given("i64", integers("indirect", 0, 1000)),
+               "o": out("fp32")}, lambda x, p: x[p]),
     memory("strided 3D with i64 strides", """
 a = tl.arange(0, 4)[:, None, None] * sa
 b = tl.arange(0, 8)[None, :, None] * sb
@@ -145,12 +152,14 @@ i = tl.arange(0, {N})
 p = (x.to(tl.int64) + 4 * i.to(tl.int64)).to(tl.pointer_type(tl.float32))
 tl.store(o + i, tl.load(p))
 """, {"x": given("fp32", range(N)), "o": out("fp32")}, lambda x: x),
-    memory("pointer of another type", f"i = tl.arange(0, {N})\ntl.store(o + i, tl.load(x.to(tl.pointer_type(tl.uint8), bitcast=True) + i))",
+    memory("pointer of another type",
+        f"i = tl.arange(0, {N})\ntl.store(o + i, tl.load(x.to(tl.pointer_type(tl.uint8), bitcast=True) + i))",
            {"x": given("fp32", range(64)), "o": out("u8")}, lambda x: x.astype(np.float32).view(np.uint8)),
     memory("multiple_of, max_contiguous, assume", f"""
 tl.assume(n > 0)
 s = tl.multiple_of(n, 16)
 i = tl.max_contiguous(tl.multiple_of(tl.arange(0, {N}), {N}), {N})
 tl.store(o + i, tl.load(x + i, mask=i < s, other=0.0))
-""", {"x": given("fp16", range(N)), "o": out("fp16")}, lambda x: np.where(np.arange(N) < 192, x, 0), values={"n": ("i32", 192)}),
+""", {"x": given("fp16", range(N)), "o": out("fp16")}, lambda x: np.where(np.arange(N) < 192, x, 0),
+    values={"n": ("i32", 192)}),
 )  # fmt: skip

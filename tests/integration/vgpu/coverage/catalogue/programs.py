@@ -1,4 +1,5 @@
-"""Complete small kernels of the kinds that are written most: softmax, products, normalisation, dropout, attention, quantisation."""
+"""Complete small kernels of the kinds that are written most: softmax, products, normalisation, dropout,
+attention, quantisation."""
 
 from __future__ import annotations
 
@@ -57,8 +58,9 @@ rn = pn * 32 + tl.arange(0, 32)
 rk = tl.arange(0, 32)
 c = tl.zeros((32, 32), tl.float32)
 for at in range(0, k, 32):
-    a = tl.load(x + rm[:, None] * k + (at + rk)[None, :], mask=(rm[:, None] < m) & ((at + rk)[None, :] < k), other=0.0)
-    b = tl.load(y + (at + rk)[:, None] * n + rn[None, :], mask=((at + rk)[:, None] < k) & (rn[None, :] < n), other=0.0)
+    at_k = at + rk
+    a = tl.load(x + rm[:, None] * k + at_k[None, :], mask=(rm[:, None] < m) & (at_k[None, :] < k), other=0.0)
+    b = tl.load(y + at_k[:, None] * n + rn[None, :], mask=(at_k[:, None] < k) & (rn[None, :] < n), other=0.0)
     c += tl.dot(a, b)
 c = tl.where(c > 0, c, c * 0.01)
 tl.store(o + rm[:, None] * n + rn[None, :], c, mask=(rm[:, None] < m) & (rn[None, :] < n))
@@ -221,8 +223,10 @@ def _attention(kind: str, causal: bool) -> Feature:
         s = q @ k.T * 0.25 * np.log(2)
         return _softmax(np.where(np.tril(np.ones((96, 96))) > 0, s, -np.inf) if causal else s) @ v
 
-    return _program(f"attention {kind}{', causal' if causal else ''}", _ATTENTION, {**tensors, "o": out(kind, 96 * 32)}, reference,
-                    constants={"CAUSAL": causal}, grid=(3, 1, 1), tolerance=max(6 * EPSILON[kind], _XF32))  # fmt: skip
+    return _program(f"attention {kind}{', causal' if causal else ''}", _ATTENTION,
+        {**tensors, "o": out(kind, 96 * 32)}, reference,
+                    constants={"CAUSAL": causal}, grid=(3, 1, 1),
+                        tolerance=max(6 * EPSILON[kind], _XF32))  # fmt: skip
 
 
 def _matmul(
@@ -240,54 +244,80 @@ def _matmul(
         "y": given(kind, rng.integers(-4, 5, k * n)),
         "o": out("fp32", m * n),
     }
-    return _program(f"{name} {kind}", body, tensors, lambda x, y: reference(x.reshape(m, k) @ y.reshape(k, n)), grid=(programs, 1, 1),
+    return _program(f"{name} {kind}", body, tensors, lambda x,
+        y: reference(x.reshape(m, k) @ y.reshape(k, n)), grid=(programs, 1, 1),
                     values={"m": ("i32", m), "n": ("i32", n), "k": ("i32", k)}, tolerance=1e-6)  # fmt: skip
 
 
 _SEED, _P = 1234, 0.4
 FEATURES = (
-    *(_program(f"vector add {kind}", _ADD, {"x": given(kind, integers("add x", 0, 50, 300)), "y": given(kind, integers("add y", 0, 50, 300)),
-               "o": out(kind, 300)}, lambda x, y: x + y, values={"n": ("i32", 300)}, grid=(3, 1, 1)) for kind in ("fp32", "fp16", "i64")),
-    *(_program(f"softmax of rows, persistent {kind}", _ROWS, {"x": given(kind, normal("rows", 700)), "o": out("fp32", 700)},
-               lambda x: _softmax(x.reshape(7, 100)), values={"rows": ("i32", 7), "columns": ("i32", 100)}, grid=(3, 1, 1), tolerance=1e-6)
+    *(_program(f"vector add {kind}", _ADD, {"x": given(kind, integers("add x", 0, 50, 300)), "y": given(kind,
+        integers("add y", 0, 50, 300)),
+               "o": out(kind, 300)}, lambda x, y: x + y, values={"n": ("i32", 300)},
+                   grid=(3, 1, 1)) for kind in ("fp32", "fp16", "i64")),
+    *(_program(f"softmax of rows, persistent {kind}", _ROWS,
+        {"x": given(kind, normal("rows", 700)), "o": out("fp32", 700)},
+               lambda x: _softmax(x.reshape(7, 100)), values={"rows": ("i32", 7), "columns": ("i32", 100)},
+                   grid=(3, 1, 1), tolerance=1e-6)
       for kind in ("fp32", "bf16")),
-    *(_matmul(kind, _PRODUCT, "matmul in groups with leaky relu", (50, 70, 40), 6, _leaky) for kind in ("fp16", "bf16", "fp32")),
-    *(_matmul(kind, _DESCRIBED, "matmul by descriptors, persistent", (48, 64, 64), 2, lambda c: c) for kind in ("fp16", "fp32", "fp8e5")),
+    *(_matmul(kind, _PRODUCT, "matmul in groups with leaky relu", (50, 70, 40), 6,
+        _leaky) for kind in ("fp16", "bf16", "fp32")),
+    *(_matmul(kind, _DESCRIBED, "matmul by descriptors, persistent", (48, 64, 64), 2,
+        lambda c: c) for kind in ("fp16", "fp32", "fp8e5")),
     _program("matmul, k split by atomics", _SPLIT, {"x": given("fp16", integers("split x", -4, 5, 32 * 128)),
-             "y": given("fp16", integers("split y", -4, 5, 128 * 32)), "o": given("fp32", [0] * 1024, written=True)},
+             "y": given("fp16", integers("split y", -4, 5, 128 * 32)),
+                 "o": given("fp32", [0] * 1024, written=True)},
              lambda x, y, o: x.reshape(32, 128) @ y.reshape(128, 32), grid=(4, 1, 1)),
     _program("products of several sizes", _GROUPED,
-             {"x": given("fp16", integers("grouped", -3, 4, 3 * 2048)), "sizes": given("i32", [16, 64, 32]), "o": out("fp32", 3072)},
-             lambda x, sizes: np.stack([t[:, :s] @ t[:, :s].T for t, s in zip(x.reshape(3, 32, 64), sizes, strict=True)]), grid=(2, 1, 1)),
-    *(_program(f"layer norm {kind}", _NORM, {"x": given(kind, normal("norm x", 500)), "w": given("fp32", normal("norm w", 100)),
-               "b": given("fp32", normal("norm b", 100)), "o": out(kind, 500), "means": out("fp32", 5), "scales": out("fp32", 5)},
-               lambda x, w, b: _layer_norm(x, w, b, 100), values={"n": ("i32", 100)}, grid=(5, 1, 1), tolerance=2 * EPSILON[kind] + 1e-6)
+             {"x": given("fp16", integers("grouped", -3, 4, 3 * 2048)), "sizes": given("i32", [16, 64, 32]),
+                 "o": out("fp32", 3072)},
+             lambda x, sizes: np.stack([t[:, :s] @ t[:, :s].T for t,
+                 s in zip(x.reshape(3, 32, 64), sizes, strict=True)]), grid=(2, 1, 1)),
+    *(_program(f"layer norm {kind}", _NORM, {"x": given(kind, normal("norm x", 500)), "w": given("fp32",
+        normal("norm w", 100)),
+               "b": given("fp32", normal("norm b", 100)), "o": out(kind, 500), "means": out("fp32", 5),
+                   "scales": out("fp32", 5)},
+               lambda x, w, b: _layer_norm(x, w, b, 100), values={"n": ("i32", 100)}, grid=(5, 1, 1),
+                   tolerance=2 * EPSILON[kind] + 1e-6)
       for kind in ("fp32", "fp16")),
-    _program("gradients under locks", _NORM_GRADIENT, {"x": given("fp32", normal("lock x", 384)), "dy": given("fp32", normal("lock dy", 384)),
+    _program("gradients under locks", _NORM_GRADIENT,
+        {"x": given("fp32", normal("lock x", 384)), "dy": given("fp32", normal("lock dy", 384)),
              "locks": given("i32", [0] * 4, written=True), "o": given("fp32", [0] * 128, written=True)},
-             lambda x, dy, locks, o: (np.array([0, 0, 1, 1]), (x * dy).reshape(3, 2, 64).sum(0)), grid=(6, 1, 1), tolerance=1e-5),
+             lambda x, dy, locks, o: (np.array([0, 0, 1, 1]), (x * dy).reshape(3, 2, 64).sum(0)),
+                 grid=(6, 1, 1), tolerance=1e-5),
     _program("dropout by a seed", _DROPOUT, {"x": given("fp32", normal("dropout")), "o": out("fp32")},
-             lambda x: np.where(uniform(philox(_SEED, 256)[0]) > np.float32(_P), x / (1 - _P), 0), values={"seed": ("i32", _SEED), "p": ("fp32", _P)},
+             lambda x: np.where(uniform(philox(_SEED, 256)[0]) > np.float32(_P), x / (1 - _P), 0),
+                 values={"seed": ("i32", _SEED), "p": ("fp32", _P)},
              grid=(2, 1, 1), tolerance=1e-6),
     *(_attention(kind, causal) for kind in ("fp16", "bf16", "fp32") for causal in (False, True)),
     _program("product with i8 weights", _QUANTISED,
-             {"x": given("fp16", integers("w8 x", -4, 5, 1024)), "y": given("i8", integers("w8 y", -20, 20, 1024)),
-             "s": given("fp16", [0.25] * 32), "o": out("fp32", 1024)}, lambda x, y, s: x.reshape(32, 32) @ (y * 0.25).reshape(32, 32)),
+             {"x": given("fp16", integers("w8 x", -4, 5, 1024)),
+                 "y": given("i8", integers("w8 y", -20, 20, 1024)),
+             "s": given("fp16", [0.25] * 32), "o": out("fp32", 1024)}, lambda x, y,
+                 s: x.reshape(32, 32) @ (y * 0.25).reshape(32, 32)),
     _program("product with 4-bit weights", _NIBBLES,
-             {"x": given("fp16", integers("w4 x", -4, 5, 1024)), "y": given("u8", integers("w4 y", 0, 256, 512)),
+             {"x": given("fp16", integers("w4 x", -4, 5, 1024)),
+                 "y": given("u8", integers("w4 y", 0, 256, 512)),
              "o": out("fp32", 1024)}, lambda x, y: x.reshape(32, 32) @ _nibbles(y)),
-    _program("quantisation to i8", _QUANTISE, {"x": given("fp32", normal("quantise", 256)), "o": out("i8"), "scales": out("fp32", 4)},
-             lambda x: (np.rint(x.reshape(4, 64) / (np.abs(x.reshape(4, 64)).max(1, keepdims=True) / 127)), np.abs(x.reshape(4, 64)).max(1) / 127),
+    _program("quantisation to i8", _QUANTISE, {"x": given("fp32", normal("quantise", 256)), "o": out("i8"),
+        "scales": out("fp32", 4)},
+             lambda x: (np.rint(x.reshape(4, 64) / (np.abs(x.reshape(4, 64)).max(1, keepdims=True) / 127)),
+                 np.abs(x.reshape(4, 64)).max(1) / 127),
              grid=(4, 1, 1), tolerance=1e-6),
     *(_program(f"cross entropy {kind}", _ENTROPY,
-               {"x": given(kind, normal("entropy", 256)), "labels": given("i64", [3, 60, 0, 17]), "o": out("fp32", 4)},
-               lambda x, labels: -np.log(_softmax(x.reshape(4, 64))[np.arange(4), labels]), grid=(4, 1, 1), tolerance=2e-6)
+               {"x": given(kind, normal("entropy", 256)), "labels": given("i64", [3, 60, 0, 17]),
+                   "o": out("fp32", 4)},
+               lambda x, labels: -np.log(_softmax(x.reshape(4, 64))[np.arange(4), labels]), grid=(4, 1, 1),
+                   tolerance=2e-6)
       for kind in ("fp32", "bf16", "fp16")),
-    _program("rotary embedding", _ROTARY, {"x": given("fp32", normal("rotary", 160)), "o": out("fp32", 160)}, lambda x: _rotated(x.reshape(5, 2, 16)),
+    _program("rotary embedding", _ROTARY, {"x": given("fp32", normal("rotary", 160)), "o": out("fp32", 160)},
+        lambda x: _rotated(x.reshape(5, 2, 16)),
              grid=(5, 1, 1), tolerance=2e-6),
-    _program("embedding and its gradient", _EMBEDDING, {"x": given("fp16", range(320)), "index": given("i64", [3, 9, 3, 0]), "o": out("fp16", 128),
+    _program("embedding and its gradient", _EMBEDDING, {"x": given("fp16", range(320)), "index": given("i64",
+        [3, 9, 3, 0]), "o": out("fp16", 128),
              "count": given("fp32", [0] * 320, written=True)},
-             lambda x, index, count: (x.reshape(10, 32)[index], np.repeat(np.bincount(index, minlength=10), 32)), grid=(4, 1, 1)),
+             lambda x, index, count: (x.reshape(10, 32)[index],
+                 np.repeat(np.bincount(index, minlength=10), 32)), grid=(4, 1, 1)),
 )  # fmt: skip
 
 

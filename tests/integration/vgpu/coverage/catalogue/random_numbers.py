@@ -47,8 +47,10 @@ def _random(name: str, expression: str, kind: str, reference: Array, tolerance: 
 _WORDS = philox(_SEED, N)
 FEATURES = (
     _random("randint", "tl.randint(seed, i).to(tl.uint32, bitcast=True)", "u32", _WORDS[0]),
-    *(_random(f"randint4x, word {k}", f"tl.randint4x(seed, i)[{k}].to(tl.uint32, bitcast=True)", "u32", _WORDS[k]) for k in range(4)),
-    _random("randint, 7 rounds", "tl.randint(seed, i, 7).to(tl.uint32, bitcast=True)", "u32", philox(_SEED, N, 7)[0]),
+    *(_random(f"randint4x, word {k}", f"tl.randint4x(seed, i)[{k}].to(tl.uint32, bitcast=True)", "u32",
+        _WORDS[k]) for k in range(4)),
+    _random("randint, 7 rounds", "tl.randint(seed, i, 7).to(tl.uint32, bitcast=True)", "u32",
+        philox(_SEED, N, 7)[0]),
     _random("rand", "tl.rand(seed, i)", "fp32", uniform(_WORDS[0])),
     _random("rand4x", "tl.rand4x(seed, i)[2]", "fp32", uniform(_WORDS[2])),
     _random("randn", "tl.randn(seed, i)", "fp32", normal_pair(_WORDS), 2e-6),

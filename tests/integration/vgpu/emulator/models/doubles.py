@@ -121,7 +121,8 @@ def division_fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
 
 
 def number_class(bits: int, mantissa: int) -> Model:
-    """Of a format of `bits` with `mantissa` of mantissa: bit patterns and masks to whether the class is among the wanted."""
+    """Of a format of `bits` with `mantissa` of mantissa: bit patterns and masks to whether the class is among
+    the wanted."""
 
     def one(x: int, wanted: int) -> bool:
         negative, m = x >> (bits - 1), x & (1 << mantissa) - 1
@@ -160,7 +161,8 @@ _TWO_OVER_PI = _two_over_pi()
 
 
 def angle_part(x: Array, part: Array) -> Array:
-    """Bits 53 * part and following of 2 / pi, further ones for angles of 2^55 and more; digits end after bit 1200."""
+    """Bits 53 * part and following of 2 / pi, further ones for angles of 2^55 and more; digits end after bit
+    1200."""
     out = []
     for e, n in zip(_exponent(x).tolist(), part.tolist(), strict=True):
         first = 53 * (n & 31) + max(0, e - 1077)

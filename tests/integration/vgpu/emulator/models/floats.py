@@ -170,8 +170,10 @@ def number_class(x: Array, wanted: Array) -> Array:
     nan = (e == 255) & (m != 0)
     kinds = [
         nan & (m < 0x400000), nan & (m >= 0x400000),
-        negative & np.isinf(x), negative & (e > 0) & (e < 255), negative & (e == 0) & (m != 0), negative & (x == 0),
-        ~negative & (x == 0), ~negative & (e == 0) & (m != 0), ~negative & (e > 0) & (e < 255), ~negative & np.isinf(x),
+        negative & np.isinf(x), negative & (e > 0) & (e < 255), negative & (e == 0) & (m != 0),
+            negative & (x == 0),
+        ~negative & (x == 0), ~negative & (e == 0) & (m != 0), ~negative & (e > 0) & (e < 255),
+            ~negative & np.isinf(x),
     ]  # fmt: skip
     bits = sum(
         (kind.astype(U32) << U32(place) for place, kind in enumerate(kinds)), np.zeros(x.shape, dtype=U32)

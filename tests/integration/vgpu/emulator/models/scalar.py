@@ -1,4 +1,5 @@
-"""Models of scalar instructions on Python's integers: (sources..., SCC) to (result, SCC); None where nothing is written.
+"""Models of scalar instructions on Python's integers: (sources..., SCC) to (result, SCC); None where nothing
+is written.
 
 Sources arrive as the slot's type has them: signed for i32 and i64, float for f32.
 """

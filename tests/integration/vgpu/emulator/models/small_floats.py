@@ -1,4 +1,5 @@
-"""Models of conversions of 8-bit floats: OCP's formats, as gfx1201 has them, from the tables of their numbers."""
+"""Models of conversions of 8-bit floats: OCP's formats, as gfx1201 has them, from the tables of their
+numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def _halves(x: Array, kind: str) -> tuple[Array, Array]:
     low, high = (x >> U32(n) & U32(0xFFFF) for n in (0, 16))
     if kind == "bf16":
         return (low << U32(16)).view(F32), (high << U32(16)).view(F32)
-    return tuple(half.astype(np.uint16).view(np.float16).astype(F32) for half in (low, high))  # type: ignore[return-value]
+    halves = (half.astype(np.uint16).view(np.float16).astype(F32) for half in (low, high))
+    return tuple(halves)  # type: ignore[return-value]
 
 
 FP4 = np.array([sign * size for sign in (1, -1) for size in (0.0, 0.5, 1, 1.5, 2, 3, 4, 6)])

@@ -1,7 +1,8 @@
-"""Models of vector instructions: numpy functions of all lanes of a register, written from the ISA guides' descriptions.
+"""Models of vector instructions: numpy functions of all lanes of a register, written from the ISA guides'
+descriptions.
 
-A model takes the sources (and the old destination last, where the instruction reads it) and returns the destination, or the destination
-and a mask. Types are those of the table's slots.
+A model takes the sources (and the old destination last, where the instruction reads it) and returns the
+destination, or the destination and a mask. Types are those of the table's slots.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ def _twice(*names: str) -> Callable[[Model], dict[str, Model]]:
 
 
 def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
-    """Low halves, then high ones, multiplied and added with one rounding each; `single`: 16 bits as float32."""
+    """Low halves, then high ones, multiplied and added with one rounding each; `single`: 16 bits as
+    float32."""
 
     def model(a: Array, b: Array, c: Array) -> Array:
         halves = [(single(x.view(np.uint16)[0::2]), single(x.view(np.uint16)[1::2])) for x in (a, b)]
@@ -325,7 +327,8 @@ MODELS: dict[str, Model] = {
 }
 
 _INTEGER = {
-    "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "ne": np.not_equal,
+    "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+        "ne": np.not_equal,
 }  # fmt: skip
 _FLOAT: dict[str, Model] = {
     "lt": np.less,
@@ -350,6 +353,8 @@ for _prefix in ("v_cmp", "v_cmpx"):
         MODELS |= {f"{_prefix}_{name}_{_type}": quiet(model) for name, model in _FLOAT.items()}
 
 UNITS = {
-    "v_exp_f32": 1, "v_log_f32": 1, "v_rcp_f32": 0, "v_rcp_iflag_f32": 0, "v_rsq_f32": 1, "v_sqrt_f32": 0, "v_sin_f32": 1, "v_cos_f32": 1,
+    "v_exp_f32": 1, "v_log_f32": 1, "v_rcp_f32": 0, "v_rcp_iflag_f32": 0, "v_rsq_f32": 1, "v_sqrt_f32": 0,
+        "v_sin_f32": 1, "v_cos_f32": 1,
 }  # fmt: skip
-"""Units in the last place that a model and the table may differ by, where neither is exact; 0 for all others."""
+"""Units in the last place that a model and the table may differ by, where neither is exact; 0 for all
+others."""
