@@ -15,7 +15,7 @@ from aotforge.cli.output import Json, print_result, print_status
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Cache, cache_folder
 
-Name = Annotated[str, "a root filesystem of manifests/containers.yaml"]
+Name = Annotated[str, "a root filesystem of docker/"]
 
 
 @contextmanager

@@ -161,7 +161,7 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bo
         print_report(prune_shared(shared), json=json)
         return
     report = collect(folder, int(limit * 2**30))
-    removed, left = list(map(str, prune_rootfs(ROOT, folder, dry_run=False))), []
+    removed, left = list(map(str, prune_rootfs(ROOT, folder))), []
     for executor in EXECUTORS[1:]:
         with suppress(ExecutorError):
             left += [f"{executor}: {name}" for name in make_runner(executor, cache=folder).prune()]

@@ -35,7 +35,8 @@ class Part(BaseModel):
 class ReleasedVerdict(Part):
     """The verdict on an executed image.
 
-    `cases` are names of test cases, `runs` counts launches. `worst`: the largest error as a share of the allowed one
+    `cases` are names of test cases, `runs` counts launches. `worst`: the largest error as a share of the
+    allowed one
     (docs/verification.md), None when infinite. `tools`: SHA-256 of the verifier.
     """
 
@@ -47,7 +48,8 @@ class ReleasedVerdict(Part):
 
 
 class ReleasedImage(Part):
-    """An image by its SHA-256, with all compile jobs that made it: `labels` and `jobs` (job keys) correspond."""
+    """An image by its SHA-256, with all compile jobs that made it: `labels` and `jobs` (job keys)
+    correspond."""
 
     labels: tuple[Text, ...]
     jobs: tuple[Text, ...]
@@ -64,7 +66,8 @@ class PackContents(Part):
 
 
 class ReleaseContents(Part):
-    """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the uncompressed tars by name."""
+    """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the uncompressed tars
+    by name."""
 
     format: Literal[1] = FORMAT
     release: Annotated[str, Field(pattern=RELEASE_NAME)]

@@ -1,6 +1,7 @@
 """Releases in the output folder: found when their inputs are unchanged, else protected from loss.
 
-A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is local and not part of the release. It holds
+A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is local and not part of the
+release. It holds
 the files' digests, so a stamp that is older than the folder does not match.
 """
 
@@ -38,8 +39,10 @@ def inputs_digest(
     architectures: Mapping[str, Architecture] | None = None,
     verifier: str = "",
 ) -> str:
-    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own sources,
-    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified releases.
+    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own
+    sources,
+    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified
+    releases.
 
     A plan determines its images and their assembly text through its job keys, so no image is read for it.
     """
@@ -71,7 +74,8 @@ class _Stamp:
 
 
 def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
-    """The release in `output` when it was made of exactly these inputs and every file has its digest, else None."""
+    """The release in `output` when it was made of exactly these inputs and every file has its digest, else
+    None."""
     folder = output / manifest.name
     try:
         stamp = TypeAdapter(_Stamp).validate_json(_stamp(folder).read_bytes())
@@ -105,7 +109,8 @@ def _stamp(folder: Path) -> Path:
 def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:
     """Refuses when `<output>/<release>` holds image packs other than `packs`, or files that no build made.
 
-    A release replaces an earlier folder completely: another arch's pack or a signature would be deleted. Call it before
+    A release replaces an earlier folder completely: another arch's pack or a signature would be deleted. Call
+    it before
     anything is compiled or staged. Raises OutputError.
     """
     folder = output / manifest.name
@@ -139,7 +144,8 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
         return  # no release there, or one that cannot pass for verified
     if verified:
         raise OutputError(
-            f"{folder} holds a release whose images have all passed verification, and this build would replace it by an unverified one",
+            f"{folder} holds a release whose images have all passed verification, "
+            "and this build would replace it by an unverified one",
             cause="--no-verify, and something has changed since that release was made",
             hint=f"build without --no-verify, or choose another --output, or remove {folder}",
         )

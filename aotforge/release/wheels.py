@@ -1,7 +1,9 @@
 """Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
 
-`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the package that loads them
-before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
+`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the
+package that loads them
+before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra
+per arch selects images.
 """
 
 import zipfile
@@ -58,7 +60,8 @@ def make_wheels(
     *,
     windows: Path | None = None,
 ) -> list[Path]:
-    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image pack.
+    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image
+    pack.
     `windows`: the release's zip for Windows.
 
     Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
@@ -93,7 +96,8 @@ def wheel_contents(
     *,
     windows: Mapping[str, bytes] | None = None,
 ) -> Iterator[WheelContent]:
-    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each pack's.
+    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each
+    pack's.
     `packs`: archs of each pack.
     """
     libraries = {
@@ -138,7 +142,8 @@ def _attention_wheel(
     }
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
-    summary = f"Attention of AOTriton {manifest.api_level} for an installed PyTorch with ROCm, release {manifest.name}"
+    level = manifest.api_level
+    summary = f"Attention of AOTriton {level} for an installed PyTorch with ROCm, release {manifest.name}"
     return _content(name, members, summary, _ATTENTION_TEXT, licences, extras)
 
 
@@ -152,7 +157,8 @@ def write_windows_wheel(
 ) -> Path:
     """The library's wheel for Windows, of the files of its zip; images come from the wheels that Linux has.
 
-    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with the same zlib.
+    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with
+    the same zlib.
     """
     content = _windows_wheel(manifest, packs, runtime)
     return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
@@ -221,8 +227,10 @@ Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch
 
 INDEX is the publisher's package index. The packages are not on PyPI.
 
-When Python starts, the library is loaded if the installed PyTorch needs it; PyTorch then uses it instead of its own.
-No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, `pip uninstall` removes it.
+When Python starts, the library is loaded if the installed PyTorch needs it; \
+PyTorch then uses it instead of its own.
+No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, \
+`pip uninstall` removes it.
 """
 
 _IMAGES_TEXT = f"""# Images
@@ -232,7 +240,8 @@ GPU code that {ATTENTION} loads. Install it by an extra of that package.
 
 
 def build_package(project: Path, folder: Path) -> Path:
-    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal bytes."""
+    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal
+    bytes."""
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415 - a package of releases only
 
     (made,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])

@@ -55,7 +55,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = ("build", "--arch", ARCHS, "--only", "elementwise", "--profile", "smoke", "--quiet")
     run(*command(*build, "--output", str(folder / "dist")), env={"AOTFORGE_HOME": str(HOME)})
     (release,) = (path.parent for path in (folder / "dist").rglob("SHA256SUMS"))
-    run(*command("release.hf-kernel", str(release)), env={"AOTFORGE_HOME": str(HOME)})
+    run(*command("wheel", "--hf-kernel", str(release)), env={"AOTFORGE_HOME": str(HOME)})
     for archive in (*release.glob("*-rocm7.2-shared.tar.gz"), *release.glob("*-images-*.tar.gz")):
         (folder / "prefix").mkdir(exist_ok=True)
         run("tar", "-xzf", archive, "-C", folder / "prefix", "--strip-components", "1")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, spy_pack
+from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import write
 
@@ -46,6 +47,30 @@ def varlen(kind: int = COMPACT, batch: int = 1, **changes: Any) -> Problem:
     return Problem(batch=batch, extra=rows | extra)
 
 
+@pytest.mark.parametrize(("verb", "operator"), [("fwd", ATTN_FWD), ("bwd", ATTN_BWD)])
+@pytest.mark.parametrize(
+    ("kind", "batch", "sequences", "bits"), [(COMPACT, 1, 3, 0x0B0B), (PADDED, 2, 2, 0x0202)]
+)
+def test_values_of_variable_length(
+    driver: Driver, verb: str, operator: Any, kind: int, batch: int, sequences: int, bits: int
+) -> None:
+    driver.send("clear")
+    assert driver.rc(varlen(kind, batch).line(verb)) == 0
+    values = decode(driver.launches()[-1], operator)
+    names = ("batch", "seqlen_q", "seqlen_k", "seqinfo_q0", "seqinfo_k0", "varlen_bits")
+    assert [values[name] for name in names] == [sequences, 20, 30, 4096, 4096, bits]
+
+
+@pytest.mark.parametrize(("left", "right"), [(-2147483647, -2147483646), (1000, 5), (3, 1000), (-7, -7)])
+def test_windows_of_variable_length_are_the_callers(driver: Driver, left: int, right: int) -> None:
+    """Sequences differ in length: neither constants nor bounds can be resolved for all of them."""
+    driver.send("clear")
+    window = {"causal_type": 3, "window_left": left, "window_right": right}
+    assert driver.rc(varlen(**window).line("fwd")) == 0
+    values = decode(driver.launches()[-1], ATTN_FWD)
+    assert (values["window_left"], values["window_right"]) == (left, right)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -64,6 +89,31 @@ def test_one_length_may_have_any_stride(driver: Driver) -> None:
     driver.send("clear")
     assert driver.rc(varlen(cu_seqlens_q=one, cu_seqlens_k=one).line("fwd")) == 0
     assert driver.launches() == []
+
+
+LENGTHS: dict[str, Tensor] = {
+    "null": Tensor(0, (4,), INT32),
+    "of another dtype": Tensor(4096, (4,), FP32),
+    "of another batch": Tensor(4096, (3,), INT32),
+    "strided": Tensor(4096, (4,), INT32, (2,)),
+}
+MALFORMED: dict[str, Problem] = {
+    **{f"cu_seqlens_k is {why}": varlen(cu_seqlens_k=tensor) for why, tensor in LENGTHS.items()},
+    **{f"cu_seqlens_q is {why}": varlen(PADDED, 3, cu_seqlens_q=tensor) for why, tensor in LENGTHS.items()},
+    "two planes of compact sequences": varlen(batch=2),
+    "no element of cu_seqlens_q": varlen(cu_seqlens_q=Tensor(4096, (0,), INT32)),
+    "a negative longest query": varlen(max_seqlen_q=-1),
+    "a negative longest key": varlen(max_seqlen_k=-1),
+    "a kind between the others": varlen(3),
+}
+
+
+@pytest.mark.parametrize("verb", ["fwd", "bwd"])
+@pytest.mark.parametrize("why", MALFORMED)
+def test_malformed_lengths(driver: Driver, why: str, verb: str) -> None:
+    driver.send("clear")
+    assert driver.rc(MALFORMED[why].line(verb)) == INVALID_VALUE
+    assert (driver.launches(), driver.send("events")) == ([], "events")
 
 
 def test_a_bias_with_variable_length_is_not_supported(driver: Driver) -> None:

@@ -227,20 +227,15 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
     (release / "MANIFEST.json").unlink()
     with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
         Release.open(release).packs()
-    lines = (release / "SHA256SUMS").read_text().splitlines()
-    (release / "SHA256SUMS").write_text("\n".join(line for line in lines if "MANIFEST" not in line) + "\n")
-    assert [one.listed for one in Release.open(release).packs()] == [None]
 
 
 def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
         Release.open(tmp_path).packs()
-    write_atomic(tmp_path / "SHA256SUMS", b"")
-    with pytest.raises(ReleaseError, match="no image packs"):
-        Release.open(tmp_path).packs()
-    write_atomic(tmp_path / "SHA256SUMS", b"\xff\xfe")
-    with pytest.raises(ReleaseError, match="not a list"):
-        Release.open(tmp_path).packs()
+    for sums, expected in ((b"", r"MANIFEST\.json"), (b"\xff\xfe", "not a list")):
+        write_atomic(tmp_path / "SHA256SUMS", sums)
+        with pytest.raises(ReleaseError, match=expected):
+            Release.open(tmp_path)
 
 
 def test_another_checkout_and_another_arch_are_refused(release: Path, tmp_path: Path) -> None:
