@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,8 @@ class WorkerProcess:
         pass_fds: tuple[int, ...] = (),
     ) -> None:
         """`options` are Python's. Raises ToolchainError when no process can be started."""
+        from multiprocessing import Pipe  # noqa: PLC0415 - 5 ms of a build that finds everything
+
         self._connection, theirs = Pipe()
         self._log = os.memfd_create("aotforge-worker-log")
         self._fork = 0

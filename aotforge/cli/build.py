@@ -76,12 +76,8 @@ def build(request: BuildRequest, output: Output) -> None:
 def build_windows(
     request: WindowsRequest,
     output: Output,
-    dl: Annotated[
-        str | None, "instead dl.dll, its import libraries, libdl.a and dlfcn.h, into this folder"
-    ] = None,
-    forward: Annotated[
-        str | None, "instead a .dll that forwards every call to this one, so that both share state"
-    ] = None,
+    dl: Annotated[str | None, "instead dl.dll, its import libraries, libdl.a and dlfcn.h, here"] = None,
+    forward: Annotated[str | None, "instead a .dll that forwards every call to this one"] = None,
     name: Annotated[str, "with --forward: the name of the new .dll"] = "",
 ) -> None:
     """Build the library for Windows as a zip file and a wheel, with images that were built on Linux.
@@ -111,12 +107,8 @@ def build_windows(
 def compile_(
     request: PartRequest,
     console: Output,
-    job: Annotated[
-        str | None, "instead one job alone, without the cache: its label or key (./dev plan)"
-    ] = None,
-    output: Annotated[
-        str | None, "instead unpacked packs for a build with CMake: a folder that gets only them"
-    ] = None,
+    job: Annotated[str | None, "instead one job without the cache, by label or key (./dev plan)"] = None,
+    output: Annotated[str | None, "instead unpacked packs for CMake: a folder that gets only them"] = None,
     minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0,
 ) -> None:
     """Compile and verify images into the caches: all, or a part, which a later build finds there.
@@ -235,9 +227,7 @@ def demo(
     output: Output,
     arch: Arch = "gfx908",
     profile: Annotated[str, "what to build (default: quick)"] = "quick",
-    release: Annotated[
-        str | None, "show this release folder, whose library is executed, instead of a build"
-    ] = None,
+    release: Annotated[str | None, "show this release folder instead of a build"] = None,
     cache: Cache = None,
     jobs: Annotated[int | None, "worker processes at most"] = None,
 ) -> None:

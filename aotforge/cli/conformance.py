@@ -18,26 +18,17 @@ def compat(
     pytorch: Annotated[str | None, "version, e.g. 2.9, or main: only this row"] = None,
     arch: Annotated[str | None, "with --pytorch: what to install for this arch or product, and how"] = None,
     rocm: Annotated[str, "with --arch: ROCm version, e.g. 7.0"] = "",
-    platform: Annotated[
-        str, "with --arch: linux (default), windows, or a tag such as manylinux_2_28"
-    ] = "linux",
-    aotriton: Annotated[
-        str | None, "with --pytorch: what is known of the pair with this release, e.g. 0.10b"
-    ] = None,
+    platform: Annotated[str, "with --arch: linux, windows, or a tag such as manylinux_2_28"] = "linux",
+    aotriton: Annotated[str | None, "with --pytorch: the pair with this release, e.g. 0.10b"] = None,
     pins: Annotated[
-        str | None,
-        "with --pytorch: lines for its cmake/External/aotriton.cmake that download this release folder, or `newest`",
+        str | None, "with --pytorch: CMake lines that fetch this release folder, or `newest`"
     ] = None,
     url: Annotated[
         str, "with --pins: where the release will be, without its name"
     ] = "http://127.0.0.1:8080/",
-    prefix: Annotated[
-        bool, "with --pins: instead the way without an edit, AOTRITON_INSTALLED_PREFIX"
-    ] = False,
+    prefix: Annotated[bool, "with --pins: instead by AOTRITON_INSTALLED_PREFIX"] = False,
     fork: Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"] = False,
-    version: Annotated[
-        str | None, "API level of our release, e.g. 0.13b (default: manifests/release.yaml)"
-    ] = None,
+    version: Annotated[str | None, "API level of our release (default: manifests/release.yaml)"] = None,
     html: Annotated[str | None, "write the matrix as a static page to this file"] = None,
     json: Json = False,
 ) -> None:
@@ -58,7 +49,6 @@ def compat(
         recommendation_text,
     )
     from aotforge.deliver.pytorch.pins import pins_for_pytorch, prefix_text
-    from aotforge.release.release import Release
 
     if not pytorch and (arch or aotriton or pins):
         raise UsageError(
@@ -68,7 +58,7 @@ def compat(
         folder = release_folder(
             "" if pins == "newest" else pins, lambda: levels_for(ROOT, pytorch, fork=fork)
         )
-        text = prefix_text(Release.open(folder), url) if prefix else pins_for_pytorch(
+        text = prefix_text(folder, url) if prefix else pins_for_pytorch(
             ROOT, folder, pytorch=pytorch, fork=fork, url=url
         )  # fmt: skip
         print_result(text.rstrip("\n"))

@@ -15,7 +15,7 @@ from aotforge.cli.output import Json, print_result, print_status
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Cache, cache_folder
 
-Name = Annotated[str, "a root filesystem of manifests/containers.yaml"]
+Name = Annotated[str, "a root filesystem of docker/"]
 
 
 @contextmanager
@@ -31,10 +31,8 @@ def _observer(*, quiet: bool) -> Iterator[Observer]:
 
 @command("containers.lock")
 def lock(
-    name: Annotated[Sequence[str] | None, "a root filesystem (may be repeated; default: every one)"] = None,
-    keep: Annotated[
-        bool, "keep the locked packages and wheels, and record the digest of the result anew"
-    ] = False,
+    name: Annotated[Sequence[str] | None, "a root filesystem (may be repeated; default: all)"] = None,
+    keep: Annotated[bool, "keep the locked files, and record the digest of the result"] = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:

@@ -50,21 +50,15 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
 @command("install")
 def install(
     output: Output,
-    prefix: Annotated[str | None, "a folder to install into, for PyTorch's AOTRITON_INSTALLED_PREFIX"] = None,
+    prefix: Annotated[str | None, "a folder to install into, for AOTRITON_INSTALLED_PREFIX"] = None,
     pytorch_lib: Annotated[str | None, f"{TorchLib.__metadata__[0]}, to put the release into"] = None,
     arch: OptionalArch = None,
     from_: From = None,
-    version: Annotated[
-        str | None,
-        "a release (0.11.2b-r1) or an API level; default: the newest that --pytorch or --pytorch-lib takes",
-    ] = None,
+    version: Annotated[str | None, "a release or an API level (default: the newest that fits)"] = None,
     pytorch: Annotated[
-        str | None,
-        "version of the PyTorch that will be built with --prefix, e.g. 2.13: selects its API level",
+        str | None, "with --prefix: version of the PyTorch to build, selects the level"
     ] = None,
-    rocm: Annotated[
-        str | None, "ROCm version of the library (default: the one in ROCM_PATH or /opt/rocm)"
-    ] = None,
+    rocm: Annotated[str | None, "ROCm version of the library (default: the machine's)"] = None,
     root: Trust = None,
     cache: Annotated[
         str | None, "folder for downloads and indexes (default: AOTFORGE_CACHE, else .aotforge/cache)"

@@ -46,7 +46,7 @@ def test(
     slow: Annotated[bool, "also the sweeps that take minutes"] = False,
     only: Annotated[str, "a folder or file below tests/, or a pytest node"] = "tests",
     jobs: Annotated[int, "test processes (default 2)"] = 2,
-    require_all: Annotated[bool, "a skip fails unless tests/allowed_skips.txt allows its reason"] = False,
+    require_all: Annotated[bool, "a skip fails unless tests/allowed_skips.txt allows it"] = False,
 ) -> None:
     """Run the test suite."""
     command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(job_count(jobs)), "--dist", "worksteal"]
@@ -64,7 +64,7 @@ def lint() -> None:
 def doctor(
     purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
-    output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
+    output: Annotated[str | None, "folder for the site (default: releases/dist/docs)"] = None,
     json: Json = False,
 ) -> None:
     """Check what this machine offers to a build or an installation; each line that fails has its cure."""
@@ -82,10 +82,8 @@ def doctor(
 
 @command("wheel")
 def wheel(
-    output: Annotated[str | None, "folder for the wheel (default: releases/dist/wheels)"] = None,
-    hf_kernel: Annotated[
-        str | None, "instead this release folder as a package for Hugging Face's kernels, beside it"
-    ] = None,
+    output: Annotated[str | None, "folder for the site (default: releases/dist/docs)"] = None,
+    hf_kernel: Annotated[str | None, "instead this release as a package of Hugging Face's kernels"] = None,
     json: Json = False,
 ) -> None:
     """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes.
@@ -112,17 +110,10 @@ def wheel(
 
 @command("docs")
 def docs(
-    output: Annotated[
-        str | None, "folder for the site, which is replaced (default: releases/dist/docs)"
-    ] = None,
-    releases: Annotated[
-        str | None,
-        "instead a page of the finished releases in this folder, with the documentation in docs/ beside it",
-    ] = None,
+    output: Annotated[str | None, "folder for the site (default: releases/dist/docs)"] = None,
+    releases: Annotated[str | None, "instead a page of these releases, with the site in docs/"] = None,
     url: Annotated[str, "with --releases: where the folder will be, for the commands on the page"] = "",
-    from_: Annotated[
-        str | None, "with --releases: also list yanked releases, from this place's index"
-    ] = None,
+    from_: Annotated[str | None, "with --releases: also list yanked ones, from this place"] = None,
     root: Trust = None,
     json: Json = False,
 ) -> None:

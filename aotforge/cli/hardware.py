@@ -26,30 +26,20 @@ if TYPE_CHECKING:
 def check(
     console: Output,
     release: Annotated[str | None, "a release folder (default: the newest in releases/dist)"] = None,
-    from_: Annotated[
-        str | None, "check a published release: s3://BUCKET/PREFIX, http(s)://..., file:///... or a folder"
-    ] = None,
+    from_: Annotated[str | None, "check a published release: s3://..., URL or folder"] = None,
     version: Annotated[str | None, "with --from: a release or an API level (default: the newest)"] = None,
     root: Trust = None,
     arch: Annotated[str | None, "arch of the GPU (default: that of the first one with images)"] = None,
     gpu: Annotated[int | None, "number of the GPU, as its driver counts"] = None,
     hip: Annotated[str | None, "path of libamdhip64.so (default: the installed one, else PyTorch's)"] = None,
     only: OnlyNames = None,
-    compare: Annotated[
-        bool, "compare the bits of results with the virtual GPU's, which takes most of the time"
-    ] = True,
+    compare: Annotated[bool, "compare bits with the virtual GPU's, which takes longest"] = True,
     repeat: Annotated[int, "launches of the timed call, of which the median counts; 0: no times"] = 20,
-    shape: Annotated[
-        str, "the timed call: seqlen_q=1024,seqlen_k=1024,heads_q=16,heads_k=16,batch=2 is the default"
-    ] = "",
-    torch: Annotated[
-        str | None, "the Python whose PyTorch is timed on the same calls (default: the active environment's)"
-    ] = None,
+    shape: Annotated[str, "the timed call: seqlen_q=1024,seqlen_k=1024,heads_q=16,..."] = "",
+    torch: Annotated[str | None, "Python whose PyTorch is timed (default: the environment's)"] = None,
     seconds: Annotated[float, "of one launch, after which the image counts as hanging"] = 60.0,
     output: Annotated[str | None, "folder for the report (default: the current one)"] = None,
-    key: Annotated[
-        str | None, "Ed25519 key to sign the report with, PEM (default: AOTFORGE_SIGNING_KEY)"
-    ] = None,
+    key: Annotated[str | None, "key to sign the report, PEM (default: AOTFORGE_SIGNING_KEY)"] = None,
     cache: Cache = None,
 ) -> None:
     """Execute every image of a release on a GPU of this machine, compare, time, and write a report.
@@ -169,7 +159,7 @@ def _published(
 @command("hardware.import")
 def import_(
     report: Annotated[str, "the JSON file of ./dev hardware.check"],
-    key: Annotated[str | None, "public key of its signer, PEM"] = None,
+    key: Annotated[str | None, "key to sign the report, PEM (default: AOTFORGE_SIGNING_KEY)"] = None,
     unsigned: Annotated[bool, "take it without checking a signature"] = False,
     json: Json = False,
 ) -> None:

@@ -67,10 +67,7 @@ def _write_image(packs: tuple[Path, ...], image: str, output: str | None) -> Non
 @command("coverage")
 def coverage(
     pack: Pack,
-    calls: Annotated[
-        str | None,
-        "a log of a program (AOTRITON_LOG=debug)",
-    ] = None,
+    calls: Annotated[str | None, "a log of a program (AOTRITON_LOG=debug)"] = None,
     json: Json = False,
 ) -> None:
     """The calls that image packs serve, and with --calls which of a program's calls have an image, and why not.
@@ -164,7 +161,7 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bo
         print_report(prune_shared(shared), json=json)
         return
     report = collect(folder, int(limit * 2**30))
-    removed, left = list(map(str, prune_rootfs(ROOT, folder, dry_run=False))), []
+    removed, left = list(map(str, prune_rootfs(ROOT, folder))), []
     for executor in EXECUTORS[1:]:
         with suppress(ExecutorError):
             left += [f"{executor}: {name}" for name in make_runner(executor, cache=folder).prune()]
@@ -176,14 +173,9 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bo
 def status(
     cache: Cache = None,
     count: Annotated[int, "builds that are listed, the newest first (default 10)"] = 10,
-    trace: Annotated[
-        str | None,
-        "write stages and jobs of a build over time to this file, which https://ui.perfetto.dev opens",
-    ] = None,
+    trace: Annotated[str | None, "write a build's stages and jobs over time, for ui.perfetto.dev"] = None,
     name: Annotated[str | None, "with --trace: a listed build (default: the newest that has ended)"] = None,
-    settings: Annotated[
-        bool, "instead the settings and their sources: environment, aotforge.toml, project"
-    ] = False,
+    settings: Annotated[bool, "instead the settings and where they come from"] = False,
     json: Json = False,
 ) -> None:
     """Running and past builds of a cache folder, a trace of one of them, or the settings of this checkout.

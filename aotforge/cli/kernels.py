@@ -21,16 +21,13 @@ Functional = Annotated[str, "which functional: dtype=fp16,mask=window,width=64 (
 @command("debug")
 def debug(
     kernel: Annotated[str, "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd"],
-    case: Annotated[
-        str | None, "a case of its family, or the beginning of its name (default: the first)"
-    ] = None,
+    case: Annotated[str | None, "a case of its family (default: the first; see --list)"] = None,
     list: Annotated[bool, "list the cases and stop"] = False,
     arch: Annotated[str, "the arch whose settings are used"] = "gfx908",
     key: Functional = "",
     set: Annotated[str, "other constants than the setting's: BLOCK_M=16,BLOCK_N=16"] = "",
     break_: Annotated[
-        Sequence[str] | None,
-        "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel also works",
+        Sequence[str] | None, "stop at FILE.py:LINE (may be repeated), as at breakpoint()"
     ] = None,
     program: Annotated[str | None, "stop in this program of the grid only: X,Y,Z"] = None,
     json: Json = False,
@@ -63,19 +60,16 @@ def debug(
 
 @command("cost")
 def cost(
-    image: Annotated[str, "label or first digits of a job's key, or a kernel such as attn_fwd"],
+    image: Annotated[str, "label or key of a job (first digits do), or a kernel such as attn_fwd"],
     arch: Arch = "gfx908",
-    compare: Annotated[Sequence[str] | None, "another image or kernel, next to it (may be repeated)"] = None,
+    compare: Annotated[Sequence[str] | None, "another image or kernel (may be repeated)"] = None,
     setting: Annotated[
-        Sequence[str] | None,
-        "the kernel with BLOCK_M=64,num_warps=4 instead of the rules' values (may be repeated)",
+        Sequence[str] | None, "the kernel with other values: BLOCK_M=64,num_warps=4 (may be repeated)"
     ] = None,
     profile: Profile = None,
     key: Functional = "",
-    case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
-    shape: Annotated[
-        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
-    ] = "",
+    case: Annotated[str | None, "a case of its family (default: the first; see --list)"] = None,
+    shape: Annotated[str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8"] = "",
     top: Annotated[int, "also list this number of the busiest instructions"] = 0,
     cache: Cache = None,
     json: Json = False,
@@ -109,15 +103,10 @@ def cost(
 class TimedFlags:
     """Flags of times on a GPU."""
 
-    device: Annotated[bool, "time settings on a GPU of the arch in this machine, instead of estimates"] = (
-        False
-    )
+    device: Annotated[bool, "time settings on a GPU instead of estimates"] = False
     gpu: Annotated[int | None, "with --device: number of the GPU, as its driver counts"] = None
     hip: Annotated[str | None, "with --device: path of libamdhip64.so (default: as hardware.check)"] = None
-    drift: Annotated[
-        float,
-        "with --device: percent by which the rules' choice may drift in a round before that is repeated",
-    ] = 5.0
+    drift: Annotated[float, "percent by which the rules' choice may drift in a round"] = 5.0
     seconds: Annotated[float, "with --device: longest time of one launch, with its copies"] = 60.0
 
 
@@ -128,8 +117,7 @@ def tune(
     arch: Arch = "gfx908",
     key: Functional = "",
     shape: Annotated[
-        Sequence[str] | None,
-        "calls to estimate or time: seqlen_q=1024,seqlen_k=1024,heads_q=8 (may be repeated)",
+        Sequence[str] | None, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8"
     ] = None,
     budget: Annotated[str, "time after which no further settings are tried: 90s, 20m, 2h"] = "20m",
     write: Annotated[bool, "keep the best setting in manifests/tuning, under `found`"] = False,

@@ -51,11 +51,9 @@ def publish(
     output: Output,
     to: To,
     folder: Annotated[str | None, "a release folder, as `./dev build` makes it"] = None,
-    from_: Annotated[str | None, "instead copy every release and the signed index from this place"] = None,
+    from_: Annotated[str | None, "instead copy every release and the index from this place"] = None,
     root: Trust = None,
-    renew: Annotated[
-        bool, "instead sign the index again, before it expires or after a key was rotated"
-    ] = False,
+    renew: Annotated[bool, "instead sign the index again, e.g. after a key was rotated"] = False,
     keys: Keys = None,
     dry_run: Annotated[bool, "check everything, list what would be sent, write nothing"] = False,
     allow_development: Annotated[bool, "publish a development build; the index marks it as one"] = False,
@@ -120,12 +118,8 @@ def yank(
 
 @command("release.keys")
 def keys(
-    create: Annotated[
-        str | None, "make the keys of a new index in this folder, outside of the repository"
-    ] = None,
-    rotate: Annotated[
-        str | None, "replace the newest key of this role: root, targets, snapshot or timestamp"
-    ] = None,
+    create: Annotated[str | None, "make keys of a new index in this folder, outside the repository"] = None,
+    rotate: Annotated[str | None, "replace the newest key of root, targets, snapshot or timestamp"] = None,
     keys: Keys = None,
     root_keys: Annotated[int, "with --create: how many root keys (default 3)"] = 3,
     threshold: Annotated[int, "with --create: how many of them must sign a root (default 2)"] = 2,

@@ -16,7 +16,7 @@ from aotforge.compile.image_set import ImageSet, image_of, spills, violations
 from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
 from aotforge.compile.pool import WorkerLimits
 from aotforge.compile.scheduler import CompileSettings, Outcome, Scheduler
-from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
+from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, read_toolchain
@@ -75,22 +75,6 @@ def compile_plan(
         )
         if failures:
             raise _compile_error(plan, failures, execution)
-    return build.images()
-
-
-def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> ImageSet:
-    """Every image of the plan from the cache alone; nothing is compiled.
-
-    Raises CacheError naming images that are missing or damaged, ResourceError as `compile_plan`.
-    """
-    build = _Build(plan, architectures, cache)
-    build.scan()
-    if build.missing:
-        raise CacheError(
-            f"{len(build.missing)} of {len(plan.jobs)} images are missing or damaged:\n"
-            f"{_list([job.label for job in build.missing])}",
-            hint="build them",
-        )
     return build.images()
 
 
@@ -245,7 +229,9 @@ class _Build:
 
 def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
     """The command that compiles one job alone, where it was compiled."""
-    command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
+    command = (
+        f"./dev compile --job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
+    )
     return f"{command} --executor {execution.runner.name}" if execution and execution.rootfs else command
 
 

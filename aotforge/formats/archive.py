@@ -1,6 +1,7 @@
 """Writer of deterministic tar and gzip files: bytes depend on the members only.
 
-Members have one time, no owner and normalised modes; gzip has no name and no time. As deflate differs between zlib versions, a
+Members have one time, no owner and normalised modes; gzip has no name and no time. As deflate differs between
+zlib versions, a
 tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
@@ -8,7 +9,6 @@ import gzip
 import hashlib
 import io
 import tarfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -42,7 +42,8 @@ Entry = tuple[tarfile.TarInfo, IO[bytes] | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Digests:
-    """Of a tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size in bytes."""
+    """Of a tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size in
+    bytes."""
 
     tar: str
     file: str
@@ -105,7 +106,8 @@ def write_tar(
 
 
 def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
-    """Writes `path`, a .tar.gz with a folder entry for every folder. `epoch` is every member's time, seconds since 1970.
+    """Writes `path`, a .tar.gz with a folder entry for every folder. `epoch` is every member's time, seconds
+    since 1970.
 
     Raises ReleaseError for names that a tarball of format USTAR cannot represent.
     """
@@ -127,46 +129,7 @@ def _with_folders(members: Members, epoch: int) -> Iterator[Entry]:
         yield entry(name, members.get(name), epoch=epoch)
 
 
-def check_tar_gz(path: Path, members: Members, digests: Digests) -> None:
-    """Reads a tarball back and compares it with its intended members. Raises ReleaseError."""
-    try:
-        with gzip.open(path, "rb") as file:
-            tar_digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if (tar_digest, sha256_file(path)) != (digests.tar, digests.file):
-            raise unlike(path, "its SHA-256 changed after it was written")
-        with tarfile.open(path, "r:gz") as tar:
-            found = {_checked(tar, info, members, path) for info in tar}
-    except (gzip.BadGzipFile, zlib.error, tarfile.TarError, EOFError) as error:
-        raise unlike(path, str(error)) from error
-    if missing := set(members) - found:
-        raise unlike(path, f"{min(missing)} is missing")
-
-
-def _checked(tar: tarfile.TarFile, info: tarfile.TarInfo, members: Members, path: Path) -> str:
-    """The entry's name, if it is what `members` has under it, or a folder."""
-    intended = members.get(info.name)
-    if isinstance(intended, Member):
-        stream = tar.extractfile(info) if info.isreg() else None
-        same = stream is not None and stream.read() == intended.content
-    elif isinstance(intended, Link):
-        same = info.issym() and info.linkname == intended.target
-    else:
-        same = info.isdir()
-    if not same:
-        raise unlike(path, f"{info.name} differs from what was written")
-    return info.name
-
-
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file, hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def unlike(path: Path, reason: str) -> ReleaseError:
-    """The error for an archive that is not what was written."""
-    return ReleaseError(
-        f"{path.name}: {reason}",
-        cause="the disk or the memory of this machine is faulty, or another program changed the file",
-        hint="run the build again; no earlier file was replaced",
-    )

@@ -1,6 +1,7 @@
 """Writer of shared libraries (x86-64) without code, which give another library a second name.
 
-A program that needs the name gets the dependency's symbols, as from a link of that name, where no links are possible:
+A program that needs the name gets the dependency's symbols, as from a link of that name, where no links are
+possible:
 in a wheel, or for a library that a program loads first. The bytes depend on the two names only.
 """
 
@@ -75,7 +76,8 @@ def library_alias(name: str, target: str) -> bytes:
 
 
 def _sections(names: bytes, places: dict[str, tuple[int, int]], end: int) -> list[tuple[int, ...]]:
-    """Section headers, which tools read and the loader does not; the last is that of their `names`, at `end`."""
+    """Section headers, which tools read and the loader does not; the last is that of their `names`, at
+    `end`."""
 
     def row(
         name: str, kind: int, flags: int, link: int = 0, *, info: int = 0, entry: int = 0

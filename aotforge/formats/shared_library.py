@@ -22,7 +22,8 @@ class LibraryFileError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLibrary:
-    """`tags` are values by dynamic tag (none in a file without a dynamic section), `segments` (type, flags) pairs, `versions` the
+    """`tags` are values by dynamic tag (none in a file without a dynamic section), `segments` (type, flags)
+    pairs, `versions` the
     symbol versions that it needs, such as GLIBC_2.34."""
 
     machine: str
@@ -48,7 +49,8 @@ class SharedLibrary:
 
 @contextmanager
 def open_elf(path: Path) -> Iterator[ELFFile]:
-    """pyelftools' reader for an ELF file. Raises OSError, LibraryFileError, also for what it raises in the block."""
+    """pyelftools' reader for an ELF file. Raises OSError, LibraryFileError, also for what it raises in the
+    block."""
     with path.open("rb") as file:
         try:
             yield ELFFile(file)
@@ -72,7 +74,8 @@ def read_shared_library(path: Path) -> SharedLibrary:
 
 
 def undefined_symbols(path: Path) -> frozenset[str]:
-    """Names of the symbols that a file needs from others, without weak ones. Raises OSError, LibraryFileError."""
+    """Names of the symbols that a file needs from others, without weak ones. Raises OSError,
+    LibraryFileError."""
     with open_elf(path) as elf:
         tables = [one for one in elf.iter_sections() if isinstance(one, SymbolTableSection)]
         return frozenset(

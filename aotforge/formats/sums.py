@@ -14,7 +14,8 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
 
 
 def parse_sums(text: str) -> dict[str, str]:
-    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, a name outside of the folder."""
+    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, a name outside of the
+    folder."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
@@ -40,7 +41,7 @@ def read_sums_file(path: Path) -> tuple[dict[str, str], str]:
         raise ReleaseError(
             f"{path}: {reason}",
             cause="the folder is not a release, or the list was altered",
-            hint="name the folder that `./dev build` or `./dev release` printed, e.g. releases/dist/0.11.2b-r1",
+            hint="name the folder that `./dev build` or `./dev release` printed",
         ) from error
 
 

@@ -29,7 +29,8 @@ _NAME = re.compile(r"(?P<name>\w+)-(?P<version>[\w.+!]+)-py3-none-(?P<platform>\
 
 @dataclass(frozen=True, kw_only=True)
 class WheelName:
-    """File name of a wheel without compiled Python modules. `name` is the project's, normalised: aotforge-attention."""
+    """File name of a wheel without compiled Python modules. `name` is the project's, normalised:
+    aotforge-attention."""
 
     name: str
     version: str
@@ -54,7 +55,8 @@ class WheelName:
 
 
 def parse_wheel_name(file: str) -> WheelName | None:
-    """None for another file name, also one that is spelled otherwise, and for a wheel with compiled Python modules."""
+    """None for another file name, also one that is spelled otherwise, and for a wheel with compiled Python
+    modules."""
     found = _NAME.fullmatch(file)
     if not found:
         return None
@@ -84,7 +86,8 @@ def write_wheel(
 ) -> Path:
     """A wheel in `folder`, which exists. `info` are the files of its metadata folder but WHEEL and RECORD.
 
-    Equal arguments give equal bytes with the same zlib. Raises ReleaseError for names that a wheel cannot have.
+    Equal arguments give equal bytes with the same zlib. Raises ReleaseError for names that a wheel cannot
+    have.
     """
     pure = str(name.platform == "any").lower()
     wheel = f"Wheel-Version: 1.0\nGenerator: aotforge\nRoot-Is-Purelib: {pure}\nTag: {name.tag}\n"
@@ -129,7 +132,8 @@ def _wheel_errors(path: Path) -> Iterator[None]:
 
 
 def wheel_members(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:
-    """Path below the packages folder, mode and content of each file. Scripts and headers stay out. Raises ContainerError."""
+    """Path below the packages folder, mode and content of each file. Scripts and headers stay out. Raises
+    ContainerError."""
     try:
         with zipfile.ZipFile(path) as archive:
             for info in sorted(archive.infolist(), key=lambda entry: entry.filename):
@@ -137,7 +141,8 @@ def wheel_members(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:
                 if name is None or info.is_dir():
                     continue
                 with archive.open(info) as content:
-                    yield name, (info.external_attr >> 16) & 0o777 or stat.S_IRUSR, content  # type: ignore[misc]
+                    mode = (info.external_attr >> 16) & 0o777 or stat.S_IRUSR
+                    yield name, mode, content  # type: ignore[misc]
     except zipfile.BadZipFile as error:
         raise ContainerError(
             f"{path} is not a valid wheel: {error}",

@@ -200,12 +200,6 @@ def find_windows_tools(environment: Mapping[str, str]) -> Tools:
     env = cross_environment(environment)
     dlltool = find_dlltool(environment)
     tools = find_tools(env, libraries=_MINGW_LIBRARIES)
-    if MINGW_TARGET not in tools.compiler:
-        raise ToolchainError(
-            f"{env['CXX']} is not a compiler for {MINGW_TARGET}",
-            cause=f"it is {tools.compiler}",
-            hint=MINGW_INSTALL,
-        )
     # its --version is the same for different builds
     digest = hashlib.sha256(dlltool.resolve().read_bytes()).hexdigest()
     return replace(tools, dlltool=dlltool, identity=(*tools.identity, ("dlltool", digest)))

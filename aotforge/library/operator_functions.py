@@ -395,7 +395,7 @@ def write_sources(sources: Mapping[str, str], folder: Path) -> Path:
     for name, text in sources.items():
         file = folder / name
         data = text.encode()
-        if file.is_symlink() or not file.is_file() or file.read_bytes() != data:
+        if not file.is_file() or file.read_bytes() != data:
             write_atomic(file, data)
     return folder
 

@@ -14,8 +14,6 @@ from aotforge.plan.model import GridTerm
 _SHORT = 12
 _HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "SHARED", "BYTES", "STORED", "CALL", "GRID", "WHEN")
 _RIGHT = frozenset({"TRY", "THREADS", "SHARED", "BYTES", "STORED"})
-_WIDEST = 80
-"""Characters to which a column is padded: one long cell would make each other row as long."""
 
 
 def list_images(path: Path) -> tuple[PackedImage, ...]:
@@ -81,7 +79,7 @@ def listing_json(rows: Sequence[PackedImage]) -> str:
 def listing_text(rows: Sequence[PackedImage]) -> str:
     """A table with one line per call, and a last line with the images' number and sizes."""
     cells = [_HEADINGS, *(_cells(row) for row in rows)]
-    widths = [min(_WIDEST, max(len(line[column]) for line in cells)) for column in range(len(_HEADINGS))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(
             cell.rjust(width) if heading in _RIGHT else cell.ljust(width)

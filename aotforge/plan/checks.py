@@ -40,7 +40,7 @@ def check_family(family: Family, location: RulesLocation) -> None:
 
 
 def check_steps(family: Family, location: RulesLocation) -> None:
-    """Steps of operators and names of their values, once kernels are known to name operators that exist. Raises RulesError."""
+    """Steps of operators and names of their values, once all operators are known. Raises RulesError."""
     for operator in family.operators:
         steps = sorted(kernel.step for kernel in family.kernels if kernel.operator == operator.name)
         if steps != list(range(len(steps))) or not steps:
@@ -58,7 +58,7 @@ def check_source_name(name: str, location: RulesLocation) -> None:
 
 
 def check_source(kernel: Kernel, operators: Mapping[str, Operator], location: RulesLocation) -> None:
-    """The kernel's file is a module beside the rules or in a folder below, its operator exists. Raises RulesError."""
+    """The kernel's file is a module beside the rules or below, its operator exists. Raises RulesError."""
     check_source_name(kernel.source, location)
     if kernel.operator not in operators:
         raise location.error(f"unknown operator {kernel.operator}", hint=suggest(kernel.operator, operators))
@@ -136,7 +136,7 @@ def _check_grid(context: KernelContext) -> None:
 
 
 def argument_type(context: KernelContext, template: str, functional: Functional) -> str:
-    """Triton's type for one functional, with choices filled in. Raises RulesError if it is not a valid type."""
+    """Triton's type for one functional, with choices filled in. Raises RulesError."""
     location, scalars = context.location, ", ".join(sorted(_PASSED_AS))
     try:
         text = template.format_map(functional)
@@ -152,7 +152,7 @@ def argument_type(context: KernelContext, template: str, functional: Functional)
 
 
 def passed_as(context: KernelContext, name: str, triton_type: str, value: ValueType) -> ValueType:
-    """The type in which the runtime passes an operator value of type `value` to a parameter. Raises RulesError."""
+    """The type in which the runtime passes an operator value of type `value`. Raises RulesError."""
     passed = "ptr" if triton_type.startswith("*") else _PASSED_AS[triton_type]
     if passed != value and not {passed, value} <= INTEGERS:
         raise context.location.error(f"argument {name} is {passed}, its operator value is {value}")
@@ -199,7 +199,7 @@ def _check_setting_fields(
 
 
 def all_constants(context: KernelContext, functional: Functional, setting: Setting) -> dict[str, Scalar]:
-    """Every constexpr parameter's value, in parameter order. Raises RulesError for missing, doubled or unknown ones."""
+    """Every constexpr parameter's value, in parameter order. Raises RulesError."""
     location, function, called = context.location, context.function, context.kernel.function
     fixed = location.run("constants", context.kernel.constants, functional)
     if not isinstance(fixed, Mapping):

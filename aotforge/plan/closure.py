@@ -1,8 +1,8 @@
 """The source closure of a kernel: the files that its image depends on; digest of their syntax.
 
-The closure of a file is the file, the `__init__.py` files of its packages, and the closures of all modules that it imports
-relatively, anywhere in it. The digest does not cover comments, docstrings and formatting, and is the same in every Python version
-(`ast.dump` is not: it gains fields and drops empty ones from release to release).
+The closure of a file is the file, the `__init__.py` files of its packages, and the closures of all modules
+that it imports relatively, anywhere in it. The digest covers no comments, docstrings and formatting. It is the
+same in every Python version (`ast.dump` is not: it gains fields and drops empty ones from release to release).
 """
 
 import ast
@@ -51,7 +51,7 @@ def canonical(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A parsed file below the kernels root: the digest of its syntax, and the files that importing it reads."""
+    """A parsed file below the kernels root: digest of its syntax, files that importing it reads."""
 
     tree: ast.Module
     digest: str
@@ -66,7 +66,7 @@ class SourceTree:
     _modules: dict[str, Module] = field(default_factory=dict)
 
     def module(self, path: str) -> Module:
-        """The parsed module. Raises RulesError when it cannot be read or parsed, or imports what a kernel may not import."""
+        """The parsed module. Raises RulesError when it is not readable, or imports what a kernel may not."""
         if path not in self._modules:
             tree = _parse(self.root / path)
             self._modules[path] = Module(
@@ -88,7 +88,7 @@ class SourceTree:
         return tuple(sorted(found))
 
     def digest(self, path: str) -> str:
-        """SHA-256 of the closure's syntax: changes whenever the compiled bytes can change. Raises RulesError."""
+        """SHA-256 of the closure's syntax: changes when the compiled bytes can change. Raises RulesError."""
         lines = "".join(f"{name} {self.module(name).digest}\n" for name in self.closure(path))
         return hashlib.sha256(f"aotforge source closure 2\n{lines}".encode()).hexdigest()
 

@@ -25,7 +25,7 @@ def predicate(condition: Condition) -> Predicate:
 
 
 def hints(arguments: Sequence[Argument]) -> tuple[Predicate, ...]:
-    """What must hold of operator values before an image that was compiled with the arguments' hints is launched."""
+    """What must hold of operator values for an image that was compiled with the arguments' hints."""
     return tuple(
         dict.fromkeys(
             Predicate(values=(a.value,), kind="multiple", low=a.divisible_by)
@@ -38,7 +38,7 @@ def hints(arguments: Sequence[Argument]) -> tuple[Predicate, ...]:
 def tries(
     settings: Sequence[Setting], hinted: tuple[Predicate, ...]
 ) -> Iterator[tuple[int, bool, tuple[Predicate, ...]]]:
-    """Number of the setting, whether its image has hints, and its predicates, in the order in which a call tries them.
+    """Number of the setting, whether its image has hints, and its predicates, in the order of trial.
 
     A try with the predicates of an earlier one is left out: no call reaches it.
     """

@@ -37,7 +37,7 @@ class RulesLocation:
             seen.add(name)
 
     def run(self, what: str, function: Callable[..., T], *arguments: object) -> T:
-        """The result of a function of the rules. Rules may raise anything; it becomes a RulesError with their line."""
+        """The result of a function of the rules, which may raise anything. Raises RulesError."""
         try:
             return function(*arguments)
         except Exception as error:
@@ -103,7 +103,7 @@ def _literal(value: ast.expr | None) -> Scalar | None:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelContext:
-    """A kernel of a family with its operator (`types`: of its values by name), its function and source digest, and the compiler.
+    """A kernel of a family with its operator (`types`: of its values by name), its function and the compiler.
 
     `folder`: that of the family, in `tree`.
     """

@@ -33,7 +33,7 @@ from aotforge.targets.backends import backend_of
 from aotforge.timed_rules import TimedSetting
 
 RECIPE = 1
-"""Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
+"""Enters every job key: raised when this project changes how it drives the compiler."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class _Cell:
 
 
 def left_out(context: KernelContext, keep: Keep) -> LeftOut | None:
-    """What a profile that keeps `keep` of the family leaves out of a kernel; None when that is nothing. Raises RulesError."""
+    """What a profile that keeps `keep` leaves out of a kernel, if anything. Raises RulesError."""
     number = len(list(_functionals(context, {}))) - len(list(_functionals(context, keep)))
     values = tuple(
         f"{choice.name}={str(value).lower() if isinstance(value, bool) else value}"
@@ -148,7 +148,7 @@ def _choices(
 
 
 def _context_of(context: KernelContext, name: str) -> KernelContext:
-    """The kernel compiled from another source. Raises RulesError where that does not take the kernel's arguments."""
+    """The kernel compiled from another source. Raises RulesError where its arguments do not fit."""
     check_source_name(name, context.location)
     source = f"{context.folder}/{name}"
     own = replace(
@@ -176,7 +176,7 @@ def _job(
     constants: dict[str, Scalar],
     hints: dict[str, int],
 ) -> CompileJob:
-    """The job with its key and without a label. Signature and constants are in the order of the function's parameters."""
+    """The job with its key and without a label; signature and constants in the function's order."""
     job = CompileJob(
         key="",
         family=context.family,

@@ -1,7 +1,7 @@
 """Loader of kernel families: runs the `rules.py` of every folder of a kernels root.
 
-Rules run as modules of a package whose path is the kernels root, so `from .operators import ...` works. They cannot import Triton:
-planning must stay quick, and must work where Triton is missing.
+Rules run as modules of a package whose path is the kernels root, so `from .operators import ...` works. They
+cannot import Triton: planning must stay quick, and must work where Triton is missing.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class LoadedFamily:
 
 
 def load_families(root: Path) -> tuple[LoadedFamily, ...]:
-    """Every family below `root`, sorted by name. Raises RulesError naming the rules file and line that is wrong."""
+    """Every family below `root`, sorted by name. Raises RulesError with the rules file and line."""
     files = sorted(root.glob("*/rules.py"))
     lacking = [
         path
@@ -55,7 +55,8 @@ def load_families(root: Path) -> tuple[LoadedFamily, ...]:
     for item in loaded:
         if item.family.name in names:
             raise RulesError(
-                f"{root / item.folder / 'rules.py'}: family {item.family.name} is also in {names[item.family.name]}"
+                f"{root / item.folder / 'rules.py'}: family {item.family.name} is also in "
+                + names[item.family.name]
             )
         names[item.family.name] = item.folder
     return tuple(sorted(loaded, key=lambda item: item.family.name))

@@ -23,19 +23,19 @@ def served_gates(
 
 
 def archs_without_gate(gates: Iterable[ServedGate], archs: Iterable[str], level: str) -> list[str]:
-    """Those of `archs` whose images do not serve all calls of an API level's gate: `check_gpu` fails there."""
+    """Those of `archs` whose images do not serve all calls of a level's gate: `check_gpu` fails there."""
     served = {gate.arch for gate in gates if gate.gate == level}
     return [arch for arch in archs if arch not in served]
 
 
 def pytorch_use(gates: Iterable[ServedGate], archs: Iterable[str], level: str) -> str:
-    """Whether PyTorch uses images that serve these gates on these archs, at an API level such as 0.11: `yes`, or `no, because ...`."""
+    """Whether PyTorch uses images that serve these gates on these archs: `yes`, or `no, because ...`."""
     lacking = archs_without_gate(gates, archs, level)
     if not lacking:
         return "yes"
     return (
-        f"no, because the images for {', '.join(lacking)} do not serve all attention that PyTorch may request at API level "
-        f"{level}; AOTFORGE_PARTIAL_PACK=1 in PyTorch's environment makes it use them"
+        f"no, because the images for {', '.join(lacking)} do not serve all attention that PyTorch may "
+        f"request at API level {level}; AOTFORGE_PARTIAL_PACK=1 in PyTorch's environment makes it use them"
     )
 
 
@@ -75,7 +75,7 @@ def _missing(calls: GateCalls, kernel: PlannedKernel, arch: str) -> Iterator[str
 def _serving(
     functionals: Mapping[tuple[int, ...], PlannedFunctional], key: tuple[int, ...], *, ladder: bool
 ) -> list[PlannedFunctional]:
-    """The functional of a call; with a ladder, those of every call up to this one, none when the ladder ends below."""
+    """The functional of a call; with a ladder, those of every call up to this one, if it reaches it."""
     if not ladder:
         return [functionals[key]] if key in functionals else []
     rungs = sorted(found[-1] for found in functionals if found[:-1] == key[:-1])

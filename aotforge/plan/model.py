@@ -18,11 +18,12 @@ JobKey = str
 
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
-    """One image to compile. Everything but `label` and `spills` enters `key`; `cures` and `aliases` do where there are any.
+    """One image to compile. All but `label` and `spills` enters `key`, `cures` and `aliases` if not empty.
 
-    `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints` the
-    divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure, `cures` the names of hazards
-    (`manifests/hazards.yaml`) that the assembly text is changed for, `aliases` Triton's passes that get another arch than the target's.
+    `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints`
+    the divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure,
+    `cures` the hazards (`manifests/hazards.yaml`) that the assembly text is changed for, `aliases` Triton's
+    passes that get another arch than the target's.
     """
 
     key: JobKey
@@ -45,7 +46,7 @@ class CompileJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicate:
-    """A run-time condition on the exact product of operator values. `multiple`: product % low == 0. `range`: low <= product <= high."""
+    """A run-time condition: product of values % low == 0 (`multiple`), low <= product <= high (`range`)."""
 
     values: tuple[str, ...]
     kind: Literal["multiple", "range"]
@@ -81,7 +82,7 @@ class PlannedFunctional:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedParameter:
-    """A run-time kernel parameter, in kernarg order: its type as passed, and the operator value that fills it."""
+    """A run-time kernel parameter, in kernarg order: its type as passed, the operator value that fills it."""
 
     name: str
     type: ValueType
@@ -90,7 +91,7 @@ class PlannedParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedKernel:
-    """A kernel's dispatch data. Functionals are sorted by (arch, key); choices keep the order in which they are tried.
+    """A kernel's dispatch data. Functionals are sorted by (arch, key), choices by the order of trial.
 
     `ladder`: the last key selects the smallest functional at or above the call's value.
     """
@@ -107,7 +108,7 @@ class PlannedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """Functionals of a kernel (`family.kernel`) that the profile leaves out, and the values of choices that it does not keep."""
+    """Functionals of a kernel (`family.kernel`) and values of choices that the profile leaves out."""
 
     kernel: str
     functionals: int
@@ -130,10 +131,10 @@ class ServedGate:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The contract of a build: `jobs` in canonical order (family, kernel, arch, functional, setting), no key twice.
+    """The contract of a build: `jobs` by family, kernel, arch, functional and setting, no key twice.
 
-    `pack` is the directory below aotriton.images; `archs` are those that it serves; `complete` means that it may be released.
-    `left_out` is what the profile does not keep, `gates` what is served completely.
+    `pack` is the directory below aotriton.images; `archs` are those that it serves; `complete` means that it
+    may be released. `left_out` is what the profile does not keep, `gates` what is served completely.
     """
 
     pack: str
@@ -167,9 +168,9 @@ def json_digest(value: object) -> str:
 
 
 def with_line_info(job: CompileJob) -> CompileJob:
-    """The same job, compiled with line info, under another key: its image shows source lines and is never shipped.
+    """The same job, compiled with line info, under another key: its image is never shipped.
 
-    The image contains the path of its sources, so it is compared with its own machine code only (`aotforge.verify.verify_plan`).
+    It contains the path of its sources, so it is compared with its own machine code only.
     """
     environment = dict(job.toolchain.environment) | {_NO_LINE_INFO: "0"}
     return replace(
@@ -195,16 +196,8 @@ def plan_to_json(plan: Plan) -> str:
     return json.dumps(tree, sort_keys=True, indent=1) + "\n"
 
 
-def plan_from_json(text: str) -> Plan:
-    """Inverse of `plan_to_json`. Raises ValueError, KeyError or TypeError for other JSON."""
-    tree = json.loads(text)
-    for job in tree["jobs"]:
-        job["toolchain"] = tree["toolchain"]
-    return build(Plan, tree)
-
-
 def build(wanted: type[T], tree: object) -> T:
-    """A dataclass, with nested dataclasses and tuples, from the JSON of its `asdict`. Raises KeyError or TypeError."""
+    """A dataclass, with nested ones and tuples, from the JSON of its `asdict`. Raises KeyError, TypeError."""
     value = _build(wanted, tree)
     assert isinstance(value, wanted)
     return value

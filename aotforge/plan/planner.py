@@ -29,8 +29,8 @@ def plan_project(
 ) -> Plan:
     """The plan of the checkout for one pack, from its kernels/, manifests/ and requirements/build.in.
 
-    `only` selects kernels; the plan is then not complete. `toolchain` returns the compiler for the pinned version of
-    Triton: this machine's, or a container's.
+    `only` selects kernels; the plan is then not complete. `toolchain` returns the compiler for the pinned
+    version of Triton: this machine's, or a container's.
 
     Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
@@ -178,12 +178,12 @@ def _check_served_steps(
             raise UnsupportedError(
                 f"operator {name} would have steps {sorted(found)} of {sorted(wanted)}",
                 cause="the profile or the arch's settings leave no functional of the others",
-                hint="change settings or allowed in rules.py, or what manifests/profiles.yaml keeps of the family",
+                hint="change settings or allowed in rules.py, or what the profile keeps of the family",
             )
 
 
 def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Target, ...]]:
-    """Pack and targets, sorted. Raises UnknownNameError, and UnsupportedError for archs of different packs."""
+    """Pack and targets, sorted. Raises UnknownNameError, UnsupportedError for archs of different packs."""
     known = architectures.architectures
     check_archs(archs, architectures)
     packs = sorted({known[arch].pack for arch in archs})

@@ -35,7 +35,7 @@ def is_kept(keep: Keep, choice: str, value: Scalar) -> bool:
 
 
 class Only:
-    """The kernels that `--only` names: families, kernels (`kernel` or `family.kernel`) and operators; without names all.
+    """The kernels that `--only` names: families, kernels (`kernel` or `family.kernel`), operators; else all.
 
     With `operators`, every kernel of an operator whose kernel is named: a pack serves an operator completely.
     """
@@ -45,7 +45,7 @@ class Only:
         self._operators = operators
 
     def kernels(self, known: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, str]]:
-        """(family, kernel) of those that are named, from (family, kernel, operator) of all. Raises UnknownNameError."""
+        """(family, kernel) of the named, from (family, kernel, operator) of all. Raises UnknownNameError."""
         rows = list(known)
         if not self.names:
             return frozenset((family, kernel) for family, kernel, _ in rows)
@@ -62,7 +62,7 @@ class Only:
 
 
 def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: Path) -> None:
-    """Refuses profile entries that look misspelt: a choice or family near a known one, a value that no kernel offers.
+    """Refuses profile entries that look misspelt: a name near a known one, a value that no kernel offers.
 
     Raises ManifestError.
     """

@@ -60,7 +60,7 @@ def _complete(reader: Reader, name: str, file: IndexedFile, part: BufferedRandom
     """Downloads what `part` lacks; True when its bytes are the file's."""
     part.seek(0)
     digest = hashlib.file_digest(part, "sha256")
-    size = part.tell()
+    size = part.seek(0, 2)
     on_bytes(size)
     if size < file.size:
         for chunk in read_file(reader, name, start=size):

@@ -76,7 +76,8 @@ class StoreRepository(Repository):
                 f"the index at {self._store.url} is signed by a key that your newest root replaces",
                 cause="the key for targets was rotated since; its holder may have added or changed entries",
                 hint="compare the entries (`./dev release.list --json`) with your records; then `./dev "
-                "release.publish --renew` signs them with the new key, and `./dev release.yank` marks unknown ones",
+                "release.publish --renew` signs them with the new key, and `./dev release.yank` marks "
+                "unknown ones",
             )
 
     def write(self, index: Index) -> None:

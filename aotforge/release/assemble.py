@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
 from aotforge.errors import ReleaseError, VerifyError, listed
-from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
+from aotforge.formats.archive import Digests, Members, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
@@ -28,7 +27,6 @@ from aotforge.release.model import (
 from aotforge.verify.verdict import UNREACHED
 
 _MOST_LISTED = 10
-_T = TypeVar("_T")
 
 
 def assemble_release(
@@ -44,8 +42,9 @@ def assemble_release(
 ) -> AssembledRelease:
     """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it up to date.
 
-    The folder is staged, read back, compared and moved into place in one step. `inputs` is `inputs_digest` of the
-    arguments' origin; `unverified` makes a development build that lists its unverified images. Raises VerifyError,
+    The folder is staged and moved into place in one step. `inputs` is `inputs_digest` of the
+    arguments' origin; `unverified` makes a development build that lists its unverified images. Raises
+    VerifyError,
     ReleaseError for invalid input, OutputError (also of `check_replaceable`), OutputBusyError.
     """
     folder = output / manifest.name
@@ -66,7 +65,6 @@ def assemble_release(
             tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
             contents_file = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
             sums = _write_sums(staged, contents_file, tars)
-            _for_distinct(contents, lambda name: check_tar_gz(staged / name, contents[name], digests[name]))
             release = AssembledRelease(
                 name=manifest.name,
                 folder=folder,
@@ -93,7 +91,7 @@ def release_contents(
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
     from aotforge.library.build_linux import OPERATOR_LIBRARY  # noqa: PLC0415 - as the next one
-    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms of a no-op build
+    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms
 
     library = runtime / "lib" / manifest.soname
     found = read_soname(library)
@@ -135,17 +133,14 @@ def _check_pack(packed: PackInput) -> None:
             raise ReleaseError(f"{packed.pack.name}: {pair}")
 
 
-def _for_distinct(contents: dict[str, Members], work: Callable[[str], _T]) -> dict[str, _T]:
-    """Results of `work` on the first name of each distinct archive, by name; in threads: deflate and SHA-256 release the GIL."""
-    names = {id(members): name for name, members in reversed(contents.items())}.values()
-    with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        return dict(zip(names, pool.map(work, names), strict=True))
-
-
 def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
-    """Archives with the same members become one file with several names."""
-    written = _for_distinct(contents, lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch))
-    first = {id(contents[name]): name for name in written}
+    """Archives with the same members become one file with several names. In threads: deflate and SHA-256
+    release the GIL."""
+    first = {id(members): name for name, members in reversed(contents.items())}
+    names = list(first.values())
+    with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
+        written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:
             (folder / name).hardlink_to(folder / first[id(members)])
@@ -153,7 +148,8 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
 
 
 def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[str, str]:
-    """Writes MANIFEST.json and both lists of sums, all files synchronised to the disk. SHA-256 by file name."""
+    """Writes MANIFEST.json and both lists of sums, all files synchronised to the disk. SHA-256 by file
+    name."""
     write_atomic(folder / MANIFEST, document)
     write_atomic(folder / TAR_SUMS, sums_bytes({**tars, MANIFEST: hashlib.sha256(document).hexdigest()}))
     sums = {path.name: sha256_file(path) for path in folder.iterdir()}
@@ -195,16 +191,20 @@ def _require_verdicts(packs: Sequence[PackInput]) -> None:
         named = "\n".join(lacking[:_MOST_LISTED])
         more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
         raise VerifyError(
-            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released\n{named}{more}",
+            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released"
+            f"\n{named}{more}",
             cause="they were not executed on the virtual GPU, or their results differ from the reference",
-            hint="`./dev verify` with the same --arch and --profile reports details; --no-verify makes a development build",
+            hint="`./dev verify` with the same --arch and --profile reports details; "
+            "--no-verify makes a development build",
         )
 
 
 def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
-    """One sentence per pack with images without a passed verdict; part of a development build's description."""
+    """One sentence per pack with images without a passed verdict; part of a development build's
+    description."""
     return tuple(
-        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: nothing executed them"
+        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: "
+        "nothing executed them"
         for packed in packs
         if (lacking := sum(not record.passed for record in packed.records))
     )

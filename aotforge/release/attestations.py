@@ -1,7 +1,9 @@
 """Attestations of a release: bill of materials (CycloneDX 1.6, ECMA-424) and provenance.
 
-Serial number and time of the bill derive from the release, so that the same release has the same bill. The provenance
-is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1): request, commit and tools, and no time; a
+Serial number and time of the bill derive from the release, so that the same release has the same bill. The
+provenance
+is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1): request, commit and tools, and no
+time; a
 second builder's statement differs in the builder's name only.
 """
 
@@ -37,9 +39,13 @@ def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
     listed = sorted(files, key=lambda file: file.name)
     seed = "\n".join(f"{file.sha256}  {file.name}" for file in listed)
     root = Component(
-        name="aotriton", version=origin.release, type=ComponentType.LIBRARY, bom_ref="release",
-        licenses=[DisjunctiveLicense(id="MIT")], description="Attention kernels compiled ahead of time, and the library that serves them",
-    )  # fmt: skip
+        name="aotriton",
+        version=origin.release,
+        type=ComponentType.LIBRARY,
+        bom_ref="release",
+        licenses=[DisjunctiveLicense(id="MIT")],
+        description="Attention kernels compiled ahead of time, and the library that serves them",
+    )
     parts = _linked(origin.tools)
     archives = [_file(file) for file in listed]
     bom = _bom(origin, root, [*archives, *parts], seed=f"{origin.release}\n{seed}")
@@ -53,12 +59,17 @@ def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
 
 
 def wheel_sbom_json(origin: Origin, wheel: WheelName, members: Mapping[str, bytes]) -> bytes:
-    """The bill of a wheel's `members`, for its own `sboms` folder (PEP 770). Equal arguments give equal bytes."""
+    """The bill of a wheel's `members`, for its own `sboms` folder (PEP 770). Equal arguments give equal
+    bytes."""
     root = Component(
-        name=wheel.name, version=wheel.version, type=ComponentType.LIBRARY, bom_ref="wheel",
-        licenses=[DisjunctiveLicense(id="MIT")], purl=PackageURL(type="pypi", name=wheel.name, version=wheel.version),
+        name=wheel.name,
+        version=wheel.version,
+        type=ComponentType.LIBRARY,
+        bom_ref="wheel",
+        licenses=[DisjunctiveLicense(id="MIT")],
+        purl=PackageURL(type="pypi", name=wheel.name, version=wheel.version),
         properties=[Property(name="aotforge:release", value=origin.release)],
-    )  # fmt: skip
+    )
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(members.items())}
     files = [
         _file(ReleaseFile(name=name, size=len(members[name]), sha256=digest))
@@ -90,10 +101,12 @@ def _encoded(bom: Bom) -> bytes:
 def _file(file: ReleaseFile) -> Component:
     tar = [Property(name="aotforge:tar-sha256", value=file.tar_sha256)] if file.tar_sha256 else []
     return Component(
-        name=file.name, type=ComponentType.FILE, bom_ref=BomRef(f"file:{file.name}"),
+        name=file.name,
+        type=ComponentType.FILE,
+        bom_ref=BomRef(f"file:{file.name}"),
         hashes=[_sha256(file.sha256)],
         properties=[Property(name="aotforge:size", value=str(file.size)), *tar],
-    )  # fmt: skip
+    )
 
 
 def _sha256(digest: str) -> HashType:
@@ -105,15 +118,22 @@ def _linked(tools: BuildTools) -> list[Component]:
     file, digest = tools.zstd
     name, _, number = file.removesuffix(".tar.gz").rpartition("-")
     zstd = Component(
-        name="zstd (decoder, linked statically)", version=number, type=ComponentType.LIBRARY, bom_ref="part:zstd",
+        name="zstd (decoder, linked statically)",
+        version=number,
+        type=ComponentType.LIBRARY,
+        bom_ref="part:zstd",
         hashes=[_sha256(digest)],
         licenses=[LicenseExpression("BSD-3-Clause OR GPL-2.0-only")],
-        purl=PackageURL(type="pypi", name=name, version=number), description=f"C sources from {file}",
-    )  # fmt: skip
+        purl=PackageURL(type="pypi", name=name, version=number),
+        description=f"C sources from {file}",
+    )
     libstdcxx = Component(
-        name="libstdc++ (linked statically)", version=tools.compiler, type=ComponentType.LIBRARY, bom_ref="part:libstdc++",
+        name="libstdc++ (linked statically)",
+        version=tools.compiler,
+        type=ComponentType.LIBRARY,
+        bom_ref="part:libstdc++",
         licenses=[LicenseExpression("GPL-3.0-or-later WITH GCC-exception-3.1")],
-    )  # fmt: skip
+    )
     return [zstd, libstdcxx]
 
 
@@ -122,7 +142,9 @@ def _tools(tools: BuildTools) -> list[Component]:
     return [
         Component(name="aotforge", type=ComponentType.APPLICATION),
         Component(
-            name="triton", version=chain.triton_version, type=ComponentType.APPLICATION,
+            name="triton",
+            version=chain.triton_version,
+            type=ComponentType.APPLICATION,
             purl=PackageURL(type="pypi", name="triton", version=chain.triton_version),
             properties=[
                 Property(name="aotforge:files-sha256", value=chain.triton_digest),
@@ -131,14 +153,20 @@ def _tools(tools: BuildTools) -> list[Component]:
         ),
         Component(name="C++ compiler", version=tools.compiler, type=ComponentType.APPLICATION),
         *(
-            Component(name=name, type=ComponentType.CONTAINER, scope=ComponentScope.EXCLUDED, hashes=[_sha256(digest)])
+            Component(
+                name=name,
+                type=ComponentType.CONTAINER,
+                scope=ComponentScope.EXCLUDED,
+                hashes=[_sha256(digest)],
+            )
             for name, digest in tools.roots
         ),
-    ]  # fmt: skip
+    ]
 
 
 def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str) -> bytes:
-    """The statement about `files` (its subjects), made by `builder` (a URI). Equal arguments give equal bytes."""
+    """The statement about `files` (its subjects), made by `builder` (a URI). Equal arguments give equal
+    bytes."""
     tools = origin.tools
     wheel = {"name": "triton", "uri": f"pkg:pypi/triton@{tools.toolchain.triton_version}"}
     materials: list[dict[str, Any]] = [

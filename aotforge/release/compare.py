@@ -17,7 +17,8 @@ from aotforge.release.release_json import DescribedPack, ReleaseDescription
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """`kind`: origin, toolchain, pack, image, resource, verdict, file or member. Empty `before` or `after`: absent."""
+    """`kind`: origin, toolchain, pack, image, resource, verdict, file or member. Empty `before` or `after`:
+    absent."""
 
     kind: str
     name: str
@@ -48,7 +49,8 @@ def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) 
 
 
 def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
-    """Members that differ between two .tar, .tar.gz or .zip files: in content, mode, kind or place. Raises ReleaseError."""
+    """Members that differ between two .tar, .tar.gz or .zip files: in content, mode, kind or place. Raises
+    ReleaseError."""
     return tuple(_fields("member", _members(before), _members(after)))
 
 
@@ -116,7 +118,8 @@ def _members(path: Path) -> dict[str, str]:
     try:
         if path.suffix == ".zip":
             return {
-                info.filename: f"{info.external_attr >> 16:o} {info.date_time} {hashlib.sha256(data).hexdigest()}"
+                info.filename: f"{info.external_attr >> 16:o} {info.date_time} "
+                + hashlib.sha256(data).hexdigest()
                 for info, data in zip_members(path)
             }
         found: dict[str, str] = {}

@@ -13,6 +13,7 @@ from aotforge.release.model import ImageRecord, PackInput
 
 FORMAT: Literal[1] = 1
 _T = TypeVar("_T")
+_M = TypeVar("_M", bound=BaseModel)
 
 
 def _printable(text: str) -> str:
@@ -34,7 +35,8 @@ class Part(BaseModel):
 class ReleasedVerdict(Part):
     """The verdict on an executed image.
 
-    `cases` are names of test cases, `runs` counts launches. `worst`: the largest error as a share of the allowed one
+    `cases` are names of test cases, `runs` counts launches. `worst`: the largest error as a share of the
+    allowed one
     (docs/verification.md), None when infinite. `tools`: SHA-256 of the verifier.
     """
 
@@ -46,7 +48,8 @@ class ReleasedVerdict(Part):
 
 
 class ReleasedImage(Part):
-    """An image by its SHA-256, with all compile jobs that made it: `labels` and `jobs` (job keys) correspond."""
+    """An image by its SHA-256, with all compile jobs that made it: `labels` and `jobs` (job keys)
+    correspond."""
 
     labels: tuple[Text, ...]
     jobs: tuple[Text, ...]
@@ -63,7 +66,8 @@ class PackContents(Part):
 
 
 class ReleaseContents(Part):
-    """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the uncompressed tars by name."""
+    """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the uncompressed tars
+    by name."""
 
     format: Literal[1] = FORMAT
     release: Annotated[str, Field(pattern=RELEASE_NAME)]
@@ -78,10 +82,10 @@ class ReleaseContents(Part):
         return json_document(self.model_dump(mode="json"))
 
 
-def parse_contents(data: bytes) -> ReleaseContents:
-    """Reads MANIFEST.json. Raises ValueError naming the first value that does not fit."""
+def parse_document(data: bytes, model: type[_M]) -> _M:
+    """Reads a JSON document of a release. Raises ValueError naming the first value that does not fit."""
     try:
-        return ReleaseContents.model_validate_json(data)
+        return model.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -1,6 +1,7 @@
 """`COVERAGE.md`: size, served calls and bytes of the first call of each pack of a release.
 
-It has no time: a time depends on the machine, and every build must give the same bytes. What a time depends on are the bytes, which
+It has no time: a time depends on the machine, and every build must give the same bytes. What a time depends
+on are the bytes, which
 are in it; `benchmarks/runtime_dispatch.py` measures the time of a given release.
 """
 
@@ -26,12 +27,14 @@ _SERVED = """
 
 Values of each key that have special images.
 Of a kernel that lacks some combinations their number is given.
-General images serve every other call of their values, up to their width; `./dev coverage` shows what that costs.
+General images serve every other call of their values, up to their width; \
+`./dev coverage` shows what that costs.
 """
 _FIRST = """
 ## First call
 
-Bytes of the largest image of each kernel: what a first call reads, decodes and verifies, and what the driver loads.
+Bytes of the largest image of each kernel: what a first call reads, decodes and verifies, \
+and what the driver loads.
 `python -m benchmarks.runtime_dispatch --release FOLDER` measures the time, which depends on the machine.
 """
 
@@ -55,8 +58,13 @@ def coverage_document(release: str, packs: Iterable[ImagePack]) -> bytes:
 def _pack(table: PackCoverage) -> list[str]:
     gates = ", ".join(table.gates) or "none"
     return [
-        table.pack, " ".join(table.archs), str(table.images), f"{table.bytes:,}", f"{table.first_bytes:,}", gates,
-    ]  # fmt: skip
+        table.pack,
+        " ".join(table.archs),
+        str(table.images),
+        f"{table.bytes:,}",
+        f"{table.first_bytes:,}",
+        gates,
+    ]
 
 
 def _first_calls(tables: Sequence[PackCoverage]) -> Iterator[list[str]]:

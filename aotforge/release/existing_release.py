@@ -1,14 +1,13 @@
 """Releases in the output folder: found when their inputs are unchanged, else protected from loss.
 
-A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is local and not part of the release. It holds
+A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is local and not part of the
+release. It holds
 the files' digests, so a stamp that is older than the folder does not match.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,18 +15,18 @@ import zstandard
 from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
-from aotforge.base.files import open_regular, output_errors, write_atomic
+from aotforge.base.files import output_errors, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import OutputError, listed
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
-from aotforge.formats.sums import SUMS, TAR_SUMS
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import read_regular
 from aotforge.plan.model import Plan
-from aotforge.release.contents import parse_contents
-from aotforge.release.model import MANIFEST, AssembledRelease, ReleaseManifest
+from aotforge.release.contents import ReleaseContents, parse_document
+from aotforge.release.model import MANIFEST, UNSIGNED, AssembledRelease, ReleaseManifest
+from aotforge.release.release import is_release_file
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def inputs_digest(
@@ -40,8 +39,10 @@ def inputs_digest(
     architectures: Mapping[str, Architecture] | None = None,
     verifier: str = "",
 ) -> str:
-    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own sources,
-    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified releases.
+    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own
+    sources,
+    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified
+    releases.
 
     A plan determines its images and their assembly text through its job keys, so no image is read for it.
     """
@@ -64,78 +65,69 @@ def inputs_digest(
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Stamp:
+    """What a release folder was made of, and what it then had."""
+
+    inputs: str
+    release: AssembledRelease
+
+
 def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
-    """The release in `output` when it was made of exactly these inputs and every file still has its digest, else None."""
+    """The release in `output` when it was made of exactly these inputs and every file has its digest, else
+    None."""
     folder = output / manifest.name
     try:
-        stamped, release = _read_stamp(folder)
-        names = {path.name for path in folder.iterdir()}
-        if stamped != inputs or names != {file.name for file in release.files}:
+        stamp = TypeAdapter(_Stamp).validate_json(_stamp(folder).read_bytes())
+        release = replace(stamp.release, folder=folder, fresh=False)
+        if stamp.inputs != inputs or {path.name for path in folder.iterdir()} != {
+            f.name for f in release.files
+        }:
             return None
         digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
         for file in release.files:
             path = folder / file.name
             inode = path.stat().st_ino
             digests[inode] = digests.get(inode) or sha256_file(path)
-            if path.is_symlink() or digests[inode] != file.sha256:
+            if digests[inode] != file.sha256:
                 return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return None  # no stamp, or one of another version: make the release again
     return release
 
 
 def write_stamp(release: AssembledRelease, inputs: str) -> None:
     """Records the digest of the inputs that `release` was made of."""
-    fields = asdict(release)
-    del fields["folder"], fields["fresh"]
-    text = json.dumps({"format": _FORMAT, "inputs": inputs, "release": fields}, indent=1, sort_keys=True)
-    write_atomic(_stamp(release.folder), (text + "\n").encode("utf-8"))
+    data = TypeAdapter(_Stamp).dump_json(_Stamp(inputs=inputs, release=release), indent=1)
+    write_atomic(_stamp(release.folder), data + b"\n")
 
 
 def _stamp(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.stamp.json"
 
 
-def _read_stamp(folder: Path) -> tuple[str, AssembledRelease]:
-    """Digest of the inputs, which covers the format, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
-    with open_regular(_stamp(folder)) as file:
-        stamp = parse_json(file.read())
-    fields = stamp["release"] | {"folder": folder, "fresh": False}
-    return stamp["inputs"], TypeAdapter(AssembledRelease).validate_python(fields)
-
-
 def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:
     """Refuses when `<output>/<release>` holds image packs other than `packs`, or files that no build made.
 
-    A release replaces an earlier folder completely: another arch's pack or a signature would be deleted. Call it before
+    A release replaces an earlier folder completely: another arch's pack or a signature would be deleted. Call
+    it before
     anything is compiled or staged. Raises OutputError.
     """
     folder = output / manifest.name
     elsewhere = f"choose another --output, or remove {folder}"
     with output_errors(folder):
-        if not folder.exists() and not folder.is_symlink():
+        if not folder.exists():
             return
-        if folder.is_symlink() or not folder.is_dir():
-            what = f"{folder} is not a folder, and this build would delete it"
-            raise OutputError(what, hint=f"move it away, or {elsewhere}")
         names = sorted(path.name for path in folder.iterdir())
-    # by name, because a build that is killed after the move into place writes no stamp
-    own = {
-        name: found.pack
-        for name in names
-        if (found := parse_artifact_name(name)) and found.release == manifest.name and found.kind != "windows"
-    }
+    own = [found for name in names if (found := parse_artifact_name(name)) and found.kind != "windows"]
     wanted = {"", *packs}
-    if kept := [pack for pack in dict.fromkeys(own.values()) if pack not in wanted]:
+    if kept := [pack for pack in dict.fromkeys(found.pack for found in own) if pack not in wanted]:
         raise OutputError(
             f"{folder} holds image packs that this build would delete: {', '.join(kept)}",
             cause="an earlier build of the same release was for other architectures",
             hint=f"name all architectures in one build (--arch a,b), or {elsewhere}",
         )
-    known = {SUMS, TAR_SUMS, MANIFEST}
-    with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or one of another version
-        known |= {file.name for file in _read_stamp(folder)[1].files}
-    if unknown := [name for name in names if name not in {*own, *known}]:
+    if unknown := [name for name in names if name in UNSIGNED or not is_release_file(name)]:
         raise OutputError(
             f"{folder} holds files that no build made and that this one would delete: {listed(unknown)}",
             cause="they were added by hand, a signature for instance",
@@ -147,12 +139,13 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = parse_contents(read_regular(folder / MANIFEST)).verified
+        verified = parse_document(read_regular(folder / MANIFEST), ReleaseContents).verified
     except (OSError, ValueError):
         return  # no release there, or one that cannot pass for verified
     if verified:
         raise OutputError(
-            f"{folder} holds a release whose images have all passed verification, and this build would replace it by an unverified one",
+            f"{folder} holds a release whose images have all passed verification, "
+            "and this build would replace it by an unverified one",
             cause="--no-verify, and something has changed since that release was made",
             hint=f"build without --no-verify, or choose another --output, or remove {folder}",
         )

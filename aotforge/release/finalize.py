@@ -59,7 +59,8 @@ def finalize_release(
 ) -> FinalizedRelease:
     """Makes `output`/<release> of a build's folder and `extra` archives (the Windows runtime, wheels).
 
-    SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`, called with
+    SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`,
+    called with
     the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
     """
     made = Release.open(build)

@@ -1,8 +1,10 @@
 """Packages for Hugging Face's `kernels`: the operator library and images per build of a framework.
 
-`build/<variant>/` has the Python module that `kernels` imports, the library, the vendor's image packs, and `metadata.json`: name,
+`build/<variant>/` has the Python module that `kernels` imports, the library, the vendor's image packs, and
+`metadata.json`: name,
 backend, and the SHA-256 of every other file. Its functions are called by TVM-FFI, so a variant is named
-`tvm-ffi<version>-<build>-<processor>-linux`. Facts: kernel-requirements.md and variants.py of huggingface/kernels 0.17.
+`tvm-ffi<version>-<build>-<processor>-linux`. Facts: kernel-requirements.md and variants.py of
+huggingface/kernels 0.17.
 """
 
 import base64
@@ -176,7 +178,8 @@ def _wrapper(function: Function) -> str:
 
 _MODULE = '''"""Functions of aotforge {release}, compiled ahead of time.
 
-Tensors are PyTorch's, JAX's, NumPy's or others with DLPack. The output is an argument, which is written on the current stream of its
+Tensors are PyTorch's, JAX's, NumPy's or others with DLPack. The output is an argument, which is written on \
+the current stream of its
 device and returned.
 """
 

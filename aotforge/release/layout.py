@@ -59,7 +59,8 @@ def read_release_archive(
     bounds: TarFacts = LIMITS,
     on_bytes: Callable[[int], None] | None = None,
 ) -> ArchiveFacts:
-    """As `read_archive`, of entries that a release's archive called `name` has. Raises OSError, UnsafeArchiveError.
+    """As `read_archive`, of entries that a release's archive called `name` has. Raises OSError,
+    UnsafeArchiveError.
 
     A pack in another pack's archive would be installed and served, and neither verified nor listed.
     """
@@ -77,7 +78,8 @@ def read_release_archive(
 
 
 def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, link: bool = False) -> str:
-    """Why an archive of this kind does not have the entry; empty for one that it may have. No folder and no link: a file."""
+    """Why an archive of this kind does not have the entry; empty for one that it may have. No folder and no
+    link: a file."""
     top, _, path = name.removesuffix("/").partition("/")
     trees, files = _TREES.get(archive.kind, ()), _FILES.get(archive.kind)
     below = any(path.startswith(f"{tree}/") for tree in trees)
@@ -98,7 +100,8 @@ def runtime_tree(
 ) -> dict[str, Member | Link]:
     """The runtime's install prefix with links and licences.
 
-    The prefix may hold links among the library's names only. Raises ReleaseError for any other link, and when the
+    The prefix may hold links among the library's names only. Raises ReleaseError for any other link, and when
+    the
     library, the headers or the CMake package are missing.
     """
     names = {DEVELOPMENT_NAME, *other_names}
@@ -133,7 +136,8 @@ def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images` shows it, and `resources.json`."""
+    """Assembly text of every image, named by the image's SHA-256 as `images` shows it, and
+    `resources.json`."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))
@@ -155,8 +159,10 @@ def licences(ours: bytes, *, runtime: bool = False) -> dict[str, Member | Link]:
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
     """The records of one pack; equal records in any order give equal bytes.
 
-    `{"format": 1, "pack": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., <fields of Resources>}]}`.
-    `labels` and `jobs` (job keys) correspond; several when compile jobs gave the same image with the same resources.
+    `{"format": 1, "pack": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., <fields of
+    Resources>}]}`.
+    `labels` and `jobs` (job keys) correspond; several when compile jobs gave the same image with the same
+    resources.
     Units are those of `aotforge.compile.Resources`. Images are sorted by their first label.
     """
     rows = [

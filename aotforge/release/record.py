@@ -29,7 +29,8 @@ class RecordedPack(Manifest):
 
 
 class Record(Manifest):
-    """The file. `tars`: digests of uncompressed archives (of a .zip itself), which a second build must reproduce."""
+    """The file. `tars`: digests of uncompressed archives (of a .zip itself), which a second build must
+    reproduce."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     release: str
@@ -49,16 +50,26 @@ class Record(Manifest):
 
 
 def make_record(origin: Origin, *, contents: ReleaseContents, tars: Mapping[str, str]) -> Record:
-    """The record of a finalised release. `contents` is its MANIFEST.json, `tars` the lines of SHA256SUMS.uncompressed."""
+    """The record of a finalised release. `contents` is its MANIFEST.json, `tars` the lines of
+    SHA256SUMS.uncompressed."""
     tools = origin.tools
     fields = {
-        "schema": 1, "release": origin.release, "commit": origin.commit, "archs": origin.archs, "profile": origin.profile,
-        "platforms": origin.platforms, "executor": tools.executor, "roots": dict(tools.roots), "epoch": origin.epoch,
-        "python": tools.python, "triton": tools.toolchain.triton_version, "triton_files": tools.toolchain.triton_digest,
+        "schema": 1,
+        "release": origin.release,
+        "commit": origin.commit,
+        "archs": origin.archs,
+        "profile": origin.profile,
+        "platforms": origin.platforms,
+        "executor": tools.executor,
+        "roots": dict(tools.roots),
+        "epoch": origin.epoch,
+        "python": tools.python,
+        "triton": tools.toolchain.triton_version,
+        "triton_files": tools.toolchain.triton_digest,
         "compiler": tools.compiler,
         "packs": {pack.name: _pack(pack.images) for pack in contents.packs},
         "tars": dict(sorted(_archives(tars).items())),
-    }  # fmt: skip
+    }
     return Record.model_validate(fields)
 
 
@@ -72,7 +83,8 @@ def _pack(images: Iterable[ReleasedImage]) -> dict[str, object]:
 
 
 def check_record(releases: Path, record: Record) -> Record:
-    """The recorded release in `releases`, with its commit; `record` when there is none. Raises ReleaseError when the
+    """The recorded release in `releases`, with its commit; `record` when there is none. Raises ReleaseError
+    when the
     recorded one has different digests: a release name means one set of bytes for ever."""
     path = releases / f"{record.release}.json"
     if not path.exists():
@@ -83,7 +95,8 @@ def check_record(releases: Path, record: Record) -> Record:
         raise ReleaseError(
             f"{record.release} is recorded with other bytes: {', '.join(changed[:3]) or 'its images'} differ",
             cause=f"something changed since {path} was committed, and a release is never changed",
-            hint="raise `revision` in manifests/release.yaml to make a new release; `./dev release.diff` shows what changed",
+            hint="raise `revision` in manifests/release.yaml to make a new release; "
+            "`./dev release.diff` shows what changed",
         )
     return known
 

@@ -25,7 +25,7 @@ from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, parse_contents
+from aotforge.release.contents import ReleaseContents, parse_document
 from aotforge.release.layout import TOP, entry_violation, read_release_archive
 from aotforge.release.model import (
     COVERAGE,
@@ -60,7 +60,8 @@ DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedPack:
-    """An image pack of a release. Texts, labels (compile jobs) and resources by image digest; `listed`: digests of its
+    """An image pack of a release. Texts, labels (compile jobs) and resources by image digest; `listed`:
+    digests of its
     images in MANIFEST.json; `sums`: SHA-256 of the release's SHA256SUMS."""
 
     release: str
@@ -74,7 +75,8 @@ class ReleasedPack:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it is read;
+    """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it
+    is read;
     those that are not read may be missing, until `check_files`."""
 
     folder: Path
@@ -91,7 +93,7 @@ class Release:
             data = read_regular(path)
         _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
         try:
-            contents = parse_contents(data)
+            contents = parse_document(data, ReleaseContents)
         except ValueError as error:
             raise _damaged(f"{path} is not of this format: {error}") from error
         return cls(folder=folder, contents=contents, sums=sums, digest=digest)
@@ -114,7 +116,8 @@ class Release:
 
     @property
     def runtime(self) -> ArtifactName:
-        """The runtime archive for the newest ROCm; others are the same under other names. Raises ReleaseError."""
+        """The runtime archive for the newest ROCm; others are the same under other names. Raises
+        ReleaseError."""
         if not (found := self.of("runtime")):
             raise _damaged(f"{self.folder} has no archive of the library", f"{SUMS} names none")
         return found[-1]
@@ -154,7 +157,8 @@ class Release:
         return found
 
     def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
-        """Unpacks tarballs into one prefix below `folder`, which must not exist; returns the prefix. Raises ReleaseError."""
+        """Unpacks tarballs into one prefix below `folder`, which must not exist; returns the prefix. Raises
+        ReleaseError."""
         writer = new_prefix(folder)
         for archive in archives:
             self.read(archive, writer)
@@ -203,7 +207,8 @@ class Release:
         return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
 
     def check_files(self) -> None:
-        """Every file is listed, with its digest and the name of a release's file, and no other is there. Raises ReleaseError."""
+        """Every file is listed, with its digest and the name of a release's file, and no other is there.
+        Raises ReleaseError."""
         present = {path.name for path in self.folder.iterdir()} - {SUMS} - UNSIGNED
         if odd := sorted(present ^ set(self.sums)):
             what = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both"
@@ -222,7 +227,7 @@ class Release:
         path = self.folder / RELEASE_JSON
         try:
             data = read_regular(path)
-            found = ReleaseDescription.model_validate_json(data)
+            found = parse_document(data, ReleaseDescription)
         except (OSError, ValueError) as error:
             raise ReleaseError(
                 f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
@@ -247,7 +252,8 @@ class Release:
 
 
 def is_release_file(name: str) -> bool:
-    """True for the names of a release's files. A folder with others is not one: of `--find-links FOLDER` pip takes source
+    """True for the names of a release's files. A folder with others is not one: of `--find-links FOLDER` pip
+    takes source
     archives, whose code it executes, and the links of pages."""
     wheel = parse_wheel_name(name)
     own_wheel = wheel is not None and is_own_project(wheel.name)

@@ -33,7 +33,8 @@ _MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
 
 
 def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed25519PrivateKey:
-    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError without key material."""
+    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError without
+    key material."""
     text = environment.get(KEY_VARIABLE, "")
     if path is None and "-----BEGIN" in text:
         where, data = f"the environment variable {KEY_VARIABLE}", text.encode("utf-8")
@@ -46,7 +47,8 @@ def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed255
         raise SignatureError(
             "no signing key was given",
             cause=f"neither --key nor {KEY_VARIABLE} names one",
-            hint=f"{_MAKE} and keep it outside of the repository; --unsigned makes a release that cannot be verified",
+            hint=f"{_MAKE} and keep it outside of the repository; "
+            "--unsigned makes a release that cannot be verified",
         )
     try:
         key = serialization.load_pem_private_key(data, password=None)
@@ -92,7 +94,8 @@ def sign_statement(statement: bytes, key: Ed25519PrivateKey) -> bytes:
 
 
 def sigstore_bundle(envelope: bytes, key: Ed25519PublicKey) -> bytes:
-    """The envelope in a Sigstore bundle, whose verifier has the key from the publisher. It has no certificate and no entry of a log."""
+    """The envelope in a Sigstore bundle, whose verifier has the key from the publisher. It has no certificate
+    and no entry of a log."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     hint = base64.b64encode(hashlib.sha256(der).digest()).decode("ascii")
     bundle = {

@@ -1,11 +1,13 @@
 """Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
 
-`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the package that loads them
-before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
+`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the
+package that loads them
+before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra
+per arch selects images.
 """
 
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -58,7 +60,8 @@ def make_wheels(
     *,
     windows: Path | None = None,
 ) -> list[Path]:
-    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image pack.
+    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image
+    pack.
     `windows`: the release's zip for Windows.
 
     Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
@@ -66,12 +69,13 @@ def make_wheels(
     release = Release.open(build)
     runtime, platform = release.files(release.runtime), release.runtime.platform
     images = ((one.pack.name, one.pack.files) for one in release.packs(packs))
-    return [
-        _write(folder, content, origin)
-        for content in wheel_contents(
-            manifest, packs, runtime, images, platform, windows=read_windows(windows) if windows else None
-        )
-    ]
+    zipped = read_windows(windows) if windows else None
+    made = []
+    for content in wheel_contents(manifest, packs, runtime, images, platform, windows=zipped):
+        name = content.name
+        bill = {f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, content.members)}
+        made.append(write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch))
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +96,8 @@ def wheel_contents(
     *,
     windows: Mapping[str, bytes] | None = None,
 ) -> Iterator[WheelContent]:
-    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each pack's.
+    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each
+    pack's.
     `packs`: archs of each pack.
     """
     libraries = {
@@ -107,8 +112,7 @@ def wheel_contents(
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
         members = {f"{LIBRARIES}/aotriton.images/{pack}/{file}": data for file, data in files.items()}
         summary = f"GPU images of {manifest.name} for {', '.join(sorted(packs[pack]))}, for {ATTENTION}"
-        metadata = _metadata(name, summary, _IMAGES_TEXT, licences)
-        yield WheelContent(name=name, members=members, info=_info(metadata, licences))
+        yield _content(name, members, summary, _IMAGES_TEXT, licences)
 
 
 def _attention_wheel(
@@ -138,9 +142,9 @@ def _attention_wheel(
     }
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
-    summary = f"Attention of AOTriton {manifest.api_level} for an installed PyTorch with ROCm, release {manifest.name}"
-    metadata = _metadata(name, summary, _ATTENTION_TEXT, licences, extras)
-    return WheelContent(name=name, members=members, info=_info(metadata, licences))
+    level = manifest.api_level
+    summary = f"Attention of AOTriton {level} for an installed PyTorch with ROCm, release {manifest.name}"
+    return _content(name, members, summary, _ATTENTION_TEXT, licences, extras)
 
 
 def write_windows_wheel(
@@ -153,7 +157,8 @@ def write_windows_wheel(
 ) -> Path:
     """The library's wheel for Windows, of the files of its zip; images come from the wheels that Linux has.
 
-    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with the same zlib.
+    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with
+    the same zlib.
     """
     content = _windows_wheel(manifest, packs, runtime)
     return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
@@ -164,16 +169,6 @@ def _windows_wheel(
 ) -> WheelContent:
     libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
     return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
-
-
-def _info(metadata: bytes, licences: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
-
-
-def _write(folder: Path, content: WheelContent, origin: Origin) -> Path:
-    name = content.name
-    bill = {f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, content.members)}
-    return write_wheel(folder, name, content.members, {**content.info, **bill}, epoch=origin.epoch)
 
 
 def read_windows(path: Path) -> dict[str, bytes]:
@@ -197,14 +192,15 @@ def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str,
     return "\n".join(lines).encode("ascii")
 
 
-def _metadata(
+def _content(
     name: WheelName,
+    members: Mapping[str, bytes],
     summary: str,
     text: str,
-    licences: Collection[str],
+    licences: Mapping[str, bytes],
     extras: Mapping[str, Sequence[str]] | None = None,
-) -> bytes:
-    """Core metadata 2.4."""
+) -> WheelContent:
+    """A wheel with core metadata 2.4."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {name.name}",
@@ -217,7 +213,9 @@ def _metadata(
     for extra, projects in (extras or {}).items():
         lines.append(f"Provides-Extra: {extra}")
         lines += [f'Requires-Dist: {project}=={name.version} ; extra == "{extra}"' for project in projects]
-    return "\n".join([*lines, "Description-Content-Type: text/markdown", "", text]).encode("ascii")
+    metadata = "\n".join([*lines, "Description-Content-Type: text/markdown", "", text]).encode("ascii")
+    info = {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
+    return WheelContent(name=name, members=members, info=info)
 
 
 _ATTENTION_TEXT = f"""# aotforge-attention
@@ -229,8 +227,10 @@ Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch
 
 INDEX is the publisher's package index. The packages are not on PyPI.
 
-When Python starts, the library is loaded if the installed PyTorch needs it; PyTorch then uses it instead of its own.
-No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, `pip uninstall` removes it.
+When Python starts, the library is loaded if the installed PyTorch needs it; \
+PyTorch then uses it instead of its own.
+No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, \
+`pip uninstall` removes it.
 """
 
 _IMAGES_TEXT = f"""# Images
@@ -240,7 +240,8 @@ GPU code that {ATTENTION} loads. Install it by an extra of that package.
 
 
 def build_package(project: Path, folder: Path) -> Path:
-    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal bytes."""
+    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal
+    bytes."""
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415 - a package of releases only
 
     (made,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from aotforge.rules import Scalar, Setting, Target, ValueType, Vendor
 from aotforge.toolchain.backend_options import BackendOptions
@@ -101,8 +101,10 @@ class CodeObject:
     threads: int
 
 
-class Backend(Protocol):
-    """One vendor. Methods on images raise CodeObjectError for bytes that cannot be read.
+class Backend:
+    """One vendor: a base class, whose methods with a result are what most vendors need.
+
+    Methods on images raise CodeObjectError for bytes that cannot be read.
 
     `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage
     that gives the assembly text (the last one gives the image), `options` those that a Setting may have.
@@ -110,20 +112,22 @@ class Backend(Protocol):
     half-precision products off where others round them.
     """
 
-    vendor: Vendor
-    executed_by: ExecutedBy
-    triton_name: str
-    archs: re.Pattern[str]
-    text_stage: str
-    options: BackendOptions
-    framework: str
-    cuts_sums_off: bool
+    vendor: ClassVar[Vendor]
+    executed_by: ClassVar[ExecutedBy]
+    triton_name: ClassVar[str]
+    archs: ClassVar[re.Pattern[str]]
+    text_stage: ClassVar[str]
+    options: ClassVar[BackendOptions]
+    framework: ClassVar[str]
+    cuts_sums_off: ClassVar[bool] = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
+        raise NotImplementedError
 
     def compiler_digest(self) -> str:
         """Of sources of this project that decide an image's bytes; '' where Triton alone does."""
+        return ""
 
     def check_toolchain(self, target: Target) -> None:
         """Raises ToolchainError when this installation of Triton lacks what the target needs."""
@@ -134,37 +138,47 @@ class Backend(Protocol):
 
         For worker processes: it loads Triton. Raises ToolchainError for a pass that Triton lacks.
         """
+        return nullcontext()
 
     def cured(self, assembly: str, hazards: Collection[str]) -> str:
         """The assembly text without code that has one of the hazards (`CompileJob.cures`)."""
+        return assembly
 
     def read(self, binary: bytes) -> CodeObject:
         """What the image states."""
+        raise NotImplementedError
 
     def check(
         self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
     ) -> None:
         """Raises CodeObjectError for an image that does not fit its target, its parameters' types or Triton's
         metadata."""
+        raise NotImplementedError
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """Resource use."""
+        raise NotImplementedError
 
     def makes_host_calls(self, binary: bytes) -> bool:
         """Whether the kernel prints or asserts."""
+        raise NotImplementedError
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
         """The vendor's own options of a Setting with the values that a search for settings tries."""
+        return {}
 
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
         """Labels of the frameworks' builds that images and library serve. `versions`: those that a release
         promises to AMD's users."""
+        raise NotImplementedError
 
     def framework_arch(self, arch: str) -> str:
         """An arch as frameworks name it; '' where they name none."""
+        return ""
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Warps per scheduler (AMD: waves per SIMD) when only this kernel runs."""
+        raise NotImplementedError
 
 
 def setting_options(backend: Backend, setting: Setting) -> tuple[tuple[str, Scalar], ...]:

@@ -19,7 +19,7 @@ from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedE
 from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, ImageRunner, load_runner
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Case, Invocation, LaunchCall, family_errors, load_cases
+from aotforge.verify.invocation import Case, Cases, Invocation, LaunchCall, family_errors, load_cases
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
@@ -102,21 +102,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
             results.add_error(error)
         else:
             device = runner.device
-            results.failures += runner.findings()
-            for use in task.uses:
-                keys = dict(zip(use.kernel.keys, use.key, strict=True))
-                try:
-                    with family_errors(kernels_root / task.folder):
-                        check_use(use, runner, cases(use.called, keys), results)
-                except RulesError as error:
-                    if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
-                        raise
-                    results.failures.append(str(error))
-            results.failures += [
-                f"{name} is zero or infinite in every case of this image: no case shows whether it is correct"
-                for name in results.outputs
-                if name not in results.informative
-            ]
+            check_uses(task, runner, cases, kernels_root, results)
     return replace(
         Verdict.failed(task, results.failure),
         outcome="failed" if results.failures else "passed" if results.runs else "unverified",
@@ -133,6 +119,32 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         device=device,
         seconds=time.perf_counter() - began,
     )
+
+
+def check_uses(
+    task: ImageTask, runner: ImageRunner, cases: Cases, kernels_root: Path, results: Results
+) -> None:
+    """Adds what reading the image shows, and the results of all its uses.
+
+    Raises RulesError when the cases lack values.
+    """
+    results.failures += runner.findings()
+    for use in task.uses:
+        keys = dict(zip(use.kernel.keys, use.key, strict=True))
+        try:
+            with family_errors(kernels_root / task.folder):
+                check_use(use, runner, cases(use.called, keys), results)
+        except RulesError as error:
+            if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
+                raise
+            results.failures.append(str(error))
+        if runner.device and results.faults:  # the device executes nothing more for this process
+            return
+    results.failures += [
+        f"{name} is zero or infinite in every case of this image: no case shows whether it is correct"
+        for name in results.outputs
+        if name not in results.informative
+    ]
 
 
 def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Results) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -103,9 +101,9 @@ class Machine:
         (self.world / "etc" / "passwd").write_text("\n".join(["root:x:0:0:root:/root:/bin/sh", *passwd, ""]))
         (self.world / "etc" / "group").write_text("\n".join(["root:x:0:", *group, ""]))
 
-    def start(
+    def run(
         self, account: Account, *command: str | Path, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
+    ) -> subprocess.CompletedProcess[str]:
         """A command on it, in the checkout's folder."""
         mounts = {
             self.place: self.checkout,
@@ -126,20 +124,13 @@ class Machine:
             "HOME": "/nonexistent", "LD_LIBRARY_PATH": "/mnt/python/lib",
             "PIP_INDEX_URL": "http://127.0.0.1:9/",
         }  # fmt: skip
-        return subprocess.Popen(
+        done = subprocess.run(
             ["unshare", "--mount", "--propagation", "private", "sh", "-euc", _ENTER, "sh", *command],
             env=kept | settings | self.settings | dict(env or {}), umask=account.umask, cwd="/",
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
-
-    def run(
-        self, account: Account, *command: str | Path, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """As `start`, to its end."""
-        with self.start(account, *command, env=env) as process:
-            out, err = process.communicate()
-        assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     def dev(
         self, account: Account, *arguments: str | Path, env: Mapping[str, str] | None = None
@@ -184,19 +175,6 @@ def make_checkout(folder: Path) -> Path:
         if shutil.which("git"):
             subprocess.run([*git, *words], cwd=folder, check=True)
     return folder
-
-
-def share(folder: Path, user: int) -> None:
-    """Let another user write a folder, as `setfacl -m u:USER:rwx`. Skips the test where the file system has no ACLs."""
-    owner, named, group, mask, other, no_id = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
-    entries = [(owner, 7, no_id), (named, 7, user), (group, 5, no_id), (mask, 7, no_id), (other, 5, no_id)]
-    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-    try:
-        os.setxattr(folder, "system.posix_acl_access", acl)
-    except OSError as error:
-        if error.errno != errno.ENOTSUP:
-            raise
-        pytest.skip("the file system of the test folder has no ACLs")
 
 
 def new_machine(world: Path, checkout: Path) -> Machine:

@@ -20,6 +20,7 @@ from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.verify_release import verify_release
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.targets.backends import unexecutable
 from tests.e2e import cpu_calls
@@ -54,7 +55,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = ("build", "--arch", ARCHS, "--only", "elementwise", "--profile", "smoke", "--quiet")
     run(*command(*build, "--output", str(folder / "dist")), env={"AOTFORGE_HOME": str(HOME)})
     (release,) = (path.parent for path in (folder / "dist").rglob("SHA256SUMS"))
-    run(*command("release.hf-kernel", str(release)), env={"AOTFORGE_HOME": str(HOME)})
+    run(*command("wheel", "--hf-kernel", str(release)), env={"AOTFORGE_HOME": str(HOME)})
     for archive in (*release.glob("*-rocm7.2-shared.tar.gz"), *release.glob("*-images-*.tar.gz")):
         (folder / "prefix").mkdir(exist_ok=True)
         run("tar", "-xzf", archive, "-C", folder / "prefix", "--strip-components", "1")
@@ -159,7 +160,7 @@ def test_calls_on_this_processor(prefix: Path) -> None:
 def test_processor_images_of_others_need_consent(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are loaded by a process of the verifier, which has no sandbox."""
     (release,) = (path.parent for path in (prefix.parent / "dist").rglob("SHA256SUMS"))
-    check = partial(verify_release, release, kernels_root=ROOT / "kernels", cache=HOME / "cache")
+    check = partial(verify_release, release, checkout=Checkout(ROOT), cache=HOME / "cache")
     with pytest.raises(ExecutorError, match=r"the images for processors of .* are not executed"):
         check()
     monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "planted")

@@ -63,7 +63,8 @@ def zipped(tar: bytes) -> bytes:
 def hostile_release(
     folder: Path, images: bytes, change: Callable[[Path], object] | None = None, *, asm: bytes | None = None
 ) -> Path:
-    """A release whose images archive is `images` and texts archive `asm`, else `images` too, with sums that list them."""
+    """A release whose images archive is `images` and texts archive `asm`, else `images` too, with sums that
+    list them."""
     make_release(folder, rocm=("7.1",), packs=())
     (folder / IMAGES).write_bytes(images)
     (folder / ASM).write_bytes(images if asm is None else asm)

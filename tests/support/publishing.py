@@ -40,7 +40,8 @@ def make_release(
     packs: tuple[str, ...] = ("amd-gfx908", "amd-gfx90a"),
     development: tuple[str, ...] = (),
 ) -> Path:
-    """A release folder in the build's layout; `size` incompressible bytes in every archive, all drawn from `seed`."""
+    """A release folder in the build's layout; `size` incompressible bytes in every archive, all drawn from
+    `seed`."""
     folder.mkdir(parents=True)
     noise = random.Random(f"{name} {seed}")
     library = noise.randbytes(size)
@@ -96,7 +97,8 @@ def try_install(
     request: InstallRequest | None = None,
     machine: Machine = MACHINE,
 ) -> Installation:
-    """As `install --prefix` does: `scratch`/prefix is the place, `scratch`/trust what was seen, `scratch`/downloads what was got."""
+    """As `install --prefix` does: `scratch`/prefix is the place, `scratch`/trust what was seen,
+    `scratch`/downloads what was got."""
     request = request or InstallRequest(packs=PACKS)
     request = replace(request, prefix=request.prefix or scratch / "prefix")
     trusted = trusted_index(reader, root, scratch / "trust")

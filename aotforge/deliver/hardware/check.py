@@ -17,9 +17,10 @@ from aotforge.deliver.install.choose import this_machine
 from aotforge.errors import ReleaseError
 from aotforge.pack.reader import open_files
 from aotforge.pipeline.image_texts import check_texts
-from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.selection import Only
 from aotforge.release.release import Release, ReleasedPack
+from aotforge.release.release_tasks import check_listed, operator_kernels, release_tasks
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verdict import ImageTask
@@ -115,7 +116,7 @@ def _tasks(
     opened = open_files(released.pack)
     selected = request.only.kernels(operator_kernels(opened))
     check_listed(released, opened)
-    tasks = release_tasks(released, opened, (arch,), request.root / "kernels", selected)
+    tasks = release_tasks(released, opened, (arch,), Checkout(request.root), selected)
     check_texts(tasks)
     if not tasks:
         raise ReleaseError(f"{folder} has no images for {arch} in {pack}", hint=f"./dev build --arch {arch}")

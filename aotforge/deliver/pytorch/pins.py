@@ -46,8 +46,12 @@ def pins_text(release: Release, *, base_url: str, commit: str, environment_url: 
     )
 
 
-def prefix_text(release: Release, base_url: str) -> str:
-    """The commands that need no edit of PyTorch: they install a prefix that its build takes."""
+def prefix_text(folder: Path, base_url: str) -> str:
+    """The commands that need no edit of PyTorch: they install a prefix that its build takes.
+
+    Raises ReleaseError.
+    """
+    release = Release.open(folder)
     prefix = f"/opt/aotriton-{release.name}"
     packs = ", ".join(name.pack.removeprefix("amd-") for name in release.of("images"))
     return (

@@ -50,7 +50,7 @@ _USED_DAYS = 7
 @dataclass(frozen=True, kw_only=True)
 class CachePlaces:
     """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root
-    of trust; `keys`: folder with the key of the target's list. `limit`: bytes of all objects in the target."""
+    of trust; `keys`: folder with the key of the target's list. `limit`: bytes of all objects there."""
 
     source: str | None = None
     target: str | None = None

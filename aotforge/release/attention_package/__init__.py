@@ -1,8 +1,11 @@
 """Loads this release's attention library before PyTorch does; changes no file of PyTorch.
 
-The loader takes a library that is already loaded for a later dependency on its SONAME. So PyTorch's `libtorch_hip.so` gets this
-package's library instead of the one in `torch/lib`, and the library finds the images beside its own file. A `.pth` file (from
-Python 3.15 on a `.start` file) imports this package when Python starts; `import aotforge_attention` before torch does the same.
+The loader takes a library that is already loaded for a later dependency on its SONAME. So PyTorch's
+`libtorch_hip.so` gets this
+package's library instead of the one in `torch/lib`, and the library finds the images beside its own file. A
+`.pth` file (from
+Python 3.15 on a `.start` file) imports this package when Python starts; `import aotforge_attention` before
+torch does the same.
 Without a PyTorch that needs this library nothing is loaded: `python -m aotforge_attention` shows the reason.
 """
 
@@ -47,7 +50,8 @@ status = Status()
 
 
 def preload() -> Status:
-    """Loads the library if the installed PyTorch needs it and the machine's GPUs have images. Raises nothing."""
+    """Loads the library if the installed PyTorch needs it and the machine's GPUs have images. Raises
+    nothing."""
     if status.library is None:
         _examine(status)
         if not status.reason:
@@ -61,7 +65,7 @@ def start() -> None:
 
 
 def _load(found: Status) -> None:
-    import ctypes  # noqa: PLC0415 - a millisecond of every start of Python, for nothing where no ROCm PyTorch is installed
+    import ctypes  # noqa: PLC0415 - a millisecond of every start of Python
 
     own = path = os.path.join(LIBRARIES, facts.NAMES[0])
     try:
@@ -79,7 +83,8 @@ def _load(found: Status) -> None:
 
 
 def _alias(name: str) -> str:
-    """The path of a library in memory which gives ours the name of a point release that is not in the wheel."""
+    """The path of a library in memory which gives ours the name of a point release that is not in the
+    wheel."""
     import importlib  # noqa: PLC0415 - as ctypes above
 
     content = importlib.import_module(f"{__name__}.library_alias").library_alias(name, facts.NAMES[0])
@@ -161,7 +166,8 @@ def _image_obstacle(found: Status) -> tuple[str, str] | None:
 
 
 def torch_lib() -> str | None:
-    """The libraries' folder of the PyTorch that `import torch` would take; None without one. Nothing is imported."""
+    """The libraries' folder of the PyTorch that `import torch` would take; None without one. Nothing is
+    imported."""
     for entry in sys.path:
         folder = os.path.join(str(entry), "torch")
         if os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -179,7 +185,8 @@ def installed_packs(folder: str) -> tuple[str, ...]:
 
 
 def machine_archs(nodes: str = _NODES) -> tuple[str, ...]:
-    """The archs of this machine's AMD GPUs, sorted, as the kernel's driver lists them; () where it cannot be read."""
+    """The archs of this machine's AMD GPUs, sorted, as the kernel's driver lists them; () where it cannot be
+    read."""
     found = set()
     try:
         for node in os.listdir(nodes):
@@ -197,7 +204,8 @@ def machine_archs(nodes: str = _NODES) -> tuple[str, ...]:
 
 
 def wheel_archs(torch_lib: str) -> tuple[str, ...]:
-    """The archs of AMD's device wheels beside a PyTorch, sorted: where no driver lists GPUs, those that it is installed for."""
+    """The archs of AMD's device wheels beside a PyTorch, sorted: where no driver lists GPUs, those that it is
+    installed for."""
     try:
         names = os.listdir(os.path.join(torch_lib, "..", ".."))
     except OSError:
@@ -230,7 +238,8 @@ def header_level(torch_lib: str) -> str:
 def _serves(pack: str, arch: str) -> bool:
     """Whether a pack's name means the arch; an x is any digit: amd-gfx11xx."""
     name = pack[4:]  # after the vendor
-    return len(name) == len(arch) and all(one in ("x", other) for one, other in zip(name, arch))  # noqa: B905 - Python 3.9
+    pairs = zip(name, arch)  # noqa: B905 - Python 3.9
+    return len(name) == len(arch) and all(one in ("x", other) for one, other in pairs)
 
 
 def needed_names(path: str) -> tuple[str, ...]:

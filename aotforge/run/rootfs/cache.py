@@ -78,7 +78,7 @@ def _unpacked(tree: Path, packed: Callable[[], AbstractContextManager[Path]]) ->
     return tree
 
 
-def prune_rootfs(checkout: Path, cache: Path, *, dry_run: bool = False) -> list[Path]:
+def prune_rootfs(checkout: Path, cache: Path) -> list[Path]:
     """Removes downloads and trees of a day ago that no lock of the checkout names; returns their paths.
 
     Raises ManifestError, ContainerError.
@@ -90,6 +90,6 @@ def prune_rootfs(checkout: Path, cache: Path, *, dry_run: bool = False) -> list[
     others = [path for path in sorted(folder.glob("*/[!.]*")) if path.name not in named]
     old = [path for path in others if time.time() - path.lstat().st_mtime > _DAY]
     with _storage_errors(folder):
-        for path in () if dry_run else old:
+        for path in old:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return old

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
-from aotforge.rules import Target, ValueType, Vendor
+from aotforge.rules import Target, ValueType
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.amd.occupancy import occupancy
-from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
+from aotforge.targets.backend import Backend, CodeObject, CodeObjectStats
 from aotforge.toolchain.backend_options import BackendOptions
 from vgpu.code_object import kernel_metadata
 
@@ -39,28 +39,20 @@ OPTIONS = BackendOptions(
 )
 
 
-class AmdBackend:
+class AmdBackend(Backend):
     """`Backend` of AMD's archs."""
 
-    vendor: Vendor = "amd"
-    executed_by: ExecutedBy = "virtual GPU"
+    vendor = "amd"
+    executed_by = "virtual GPU"
     triton_name = "hip"
     archs = re.compile(r"gfx[0-9a-f]{3,5}")
     text_stage = "amdgcn"
     options = OPTIONS
     framework = "rocm"
-    cuts_sums_off = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
         return self.triton_name, target.arch, target.warp_size
-
-    def compiler_digest(self) -> str:
-        """Triton alone makes the images."""
-        return ""
-
-    def check_toolchain(self, target: Target) -> None:
-        """Everything is in libraries that Triton loads."""
 
     def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
         """Conversion passes to LLVM's IR have aliases."""

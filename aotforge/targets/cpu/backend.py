@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotforge.base.source_groups import group_digest
-from aotforge.rules import Target, ValueType, Vendor
-from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy, kernarg_layout
+from aotforge.rules import Target, ValueType
+from aotforge.targets.backend import Backend, CodeObject, CodeObjectStats, kernarg_layout
 from aotforge.targets.cpu.image import imported, read_description
 from aotforge.toolchain.backend_options import BackendOptions
 from ttcpu import levels
@@ -69,17 +68,16 @@ OPTIONS = BackendOptions(
 )
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """`Backend` of x86-64's levels."""
 
-    vendor: Vendor = "cpu"
-    executed_by: ExecutedBy = "processor"
+    vendor = "cpu"
+    executed_by = "processor"
     triton_name = "cpu"
     archs = re.compile(r"cpu-x86-64-v[234](-[a-z0-9]+)?")
     text_stage = "asm"
     options = OPTIONS
     framework = "cpu"
-    cuts_sums_off = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -93,14 +91,6 @@ class CpuBackend:
         """Everything is in libraries that Triton loads. Raises UnsupportedError for a level that the compiler
         does not know."""
         level_named(target.arch.removeprefix(PREFIX))
-
-    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
-        """No pass has an alias."""
-        return nullcontext()
-
-    def cured(self, assembly: str, hazards: Collection[str]) -> str:
-        """No hazard is known."""
-        return assembly
 
     def read(self, binary: bytes) -> CodeObject:
         """What the image's description states; the runtime library takes arguments one by one, as in its
@@ -149,17 +139,9 @@ class CpuBackend:
         except CodeObjectError:
             return False  # another vendor's
 
-    def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
     def framework_builds(self, versions: Sequence[str]) -> tuple[str, ...]:
         """One."""
         return ("cpu",)
-
-    def framework_arch(self, arch: str) -> str:
-        """None."""
-        return ""
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """A processor executes one program at a time."""

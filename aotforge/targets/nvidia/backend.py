@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.errors import ToolchainError
-from aotforge.rules import Target, ValueType, Vendor
+from aotforge.rules import Target, ValueType
 from aotforge.targets.backend import (
+    Backend,
     CodeObject,
     CodeObjectStats,
-    ExecutedBy,
     argument_text,
     check_no_scratch,
     expected_arguments,
@@ -59,11 +58,11 @@ OPTIONS = BackendOptions(
 )
 
 
-class NvidiaBackend:
+class NvidiaBackend(Backend):
     """`Backend` of NVIDIA's archs."""
 
-    vendor: Vendor = "nvidia"
-    executed_by: ExecutedBy = "device"
+    vendor = "nvidia"
+    executed_by = "device"
     triton_name = "cuda"
     archs = re.compile(r"sm_[0-9]{2,3}")
     text_stage = "ptx"
@@ -74,10 +73,6 @@ class NvidiaBackend:
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
         return self.triton_name, _capability(target.arch), target.warp_size
-
-    def compiler_digest(self) -> str:
-        """Triton alone makes the images."""
-        return ""
 
     def check_toolchain(self, target: Target) -> None:
         """Raises ToolchainError when the wheel's ptxas is missing: root filesystems without NVIDIA leave it
@@ -92,14 +87,6 @@ class NvidiaBackend:
                 cause="this root filesystem has Triton without its NVIDIA tools",
                 hint="--executor local compiles with the complete wheel",
             )
-
-    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
-        """No pass has an alias."""
-        return nullcontext()
-
-    def cured(self, assembly: str, hazards: Collection[str]) -> str:
-        """No hazard is known."""
-        return assembly
 
     def read(self, binary: bytes) -> CodeObject:
         """What the cubin states."""

@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection
 
 from aotforge.base.hardware import Outcome
 from aotforge.base.workers import open_connection
-from aotforge.errors import AotforgeError, ExecutionError, RulesError
+from aotforge.errors import AotforgeError, ExecutionError
 from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Device
 from aotforge.targets.installed import installed_devices
-from aotforge.verify.check_image import Results, check_use
+from aotforge.verify.check_image import Results, check_uses
 from aotforge.verify.device.images import ComparedImage
 from aotforge.verify.device.library import LibraryImage, TimedCall
 from aotforge.verify.device.messages import (
@@ -34,7 +34,15 @@ from aotforge.verify.device.messages import (
 )
 from aotforge.verify.executors import DeviceImage, EmulatedImage
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Cases, Invocation, LaunchCall, family_errors, load_cases, load_shaped
+from aotforge.verify.invocation import (
+    Case,
+    Cases,
+    Invocation,
+    LaunchCall,
+    family_errors,
+    load_cases,
+    load_shaped,
+)
 from aotforge.verify.verdict import UNREACHED, ImageTask
 from vgpu.code_object import CodeObjectError
 from vgpu.emulator.isa import approximations
@@ -193,23 +201,11 @@ def _virtual(request: CheckImage) -> tuple[EmulatedImage | None, str]:
 
 def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> Results:
     results = Results()
-    results.failures += image.findings()
-    for use in request.task.uses:
-        keys = dict(zip(use.kernel.keys, use.key, strict=True))
-        try:
-            with family_errors(request.kernels_root / request.task.folder):
-                check_use(use, image, image.noted(cases(use.called, keys)), results)
-        except RulesError as error:
-            if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
-                raise
-            results.failures.append(str(error))
-        if results.faults:  # the device executes nothing more for this process
-            return results
-    results.failures += [
-        f"{name} is zero or infinite in every case of this image: no case shows whether it is correct"
-        for name in results.outputs
-        if name not in results.informative
-    ]
+
+    def noted(kernel: str, keys: Mapping[str, int]) -> list[Case]:
+        return image.noted(cases(kernel, keys))
+
+    check_uses(request.task, image, noted, request.kernels_root, results)
     return results
 
 

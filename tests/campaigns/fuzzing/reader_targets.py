@@ -80,19 +80,50 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 _DOCUMENTS = ("MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed", "release.json", "resources.json")
 _RELEASE = {
-    "format": 1, "release": "0.11.2b-r1",
+    "format": 1,
+    "release": "0.11.2b-r1",
     "origin": {
-        "release": "0.11.2b-r1", "commit": "0" * 40, "archs": ["gfx908"], "profile": "core", "platforms": ["linux"], "epoch": 0,
-        "tools": {"python": "3.11", "compiler": "gcc", "zstd": ["a", "b"], "zlib": "1.3", "executor": "local", "roots": []},
+        "release": "0.11.2b-r1",
+        "commit": "0" * 40,
+        "archs": ["gfx908"],
+        "profile": "core",
+        "platforms": ["linux"],
+        "epoch": 0,
+        "tools": {
+            "python": "3.11",
+            "compiler": "gcc",
+            "zstd": ["a", "b"],
+            "zlib": "1.3",
+            "executor": "local",
+            "roots": [],
+        },
     },
-    "toolchain": {"triton_version": "3.9.0", "triton_digest": "", "llvm_revision": "", "environment": []}, "files": [],
+    "toolchain": {"triton_version": "3.9.0", "triton_digest": "", "llvm_revision": "", "environment": []},
+    "files": [],
     "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "profile": "core", "images": []}],
-}  # fmt: skip
+}
 _RESOURCES = {
-    "images": [{"digest": "1" * 64, "labels": ["x"], **dict.fromkeys(
-        ("registers", "accumulation_registers", "scalar_registers", "spilled_registers",
-         "spilled_scalar_registers", "shared_bytes", "scratch_bytes", "occupancy", "threads"), 1)}]
-}  # fmt: skip
+    "images": [
+        {
+            "digest": "1" * 64,
+            "labels": ["x"],
+            **dict.fromkeys(
+                (
+                    "registers",
+                    "accumulation_registers",
+                    "scalar_registers",
+                    "spilled_registers",
+                    "spilled_scalar_registers",
+                    "shared_bytes",
+                    "scratch_bytes",
+                    "occupancy",
+                    "threads",
+                ),
+                1,
+            ),
+        }
+    ]
+}
 
 
 def _read_documents(release: Path, work: Path) -> None:
@@ -165,13 +196,17 @@ _PACK = SmallPack(
     operators={"opA": [("p", "ptr"), ("i", "i32"), ("l", "i64"), ("u", "u64"), ("f", "f32")]},
     kernels=[
         Kernel(
-            name="e.one", operator="opA", keys=("i", "l"), ladder=True, parameters=[("ptr", "p"), ("i64",
-            "i")], nulls=2,
+            name="e.one",
+            operator="opA",
+            keys=("i", "l"),
+            ladder=True,
+            parameters=[("ptr", "p"), ("i64", "i")],
+            nulls=2,
             functionals={("gfx908", (-1, 2)): [_CHOICE], ("gfx90a", (0, 0)): [_CHOICE]},
         )
     ],
     gates=[("0.13", "gfx908")],
-)  # fmt: skip
+)
 
 
 @contextmanager
@@ -244,7 +279,14 @@ READER_TARGETS: Mapping[str, Target] = {
     "release documents": Target(
         open=release_documents,
         modules=(
-            *("release/release", "release/contents", "release/compare", "release/layout", "release/release_json", "formats/sums"),
+            *(
+                "release/release",
+                "release/contents",
+                "release/compare",
+                "release/layout",
+                "release/release_json",
+                "formats/sums",
+            ),
             *("conformance/candidate", "publish/release_dir", "deliver/page", "pytorch/pins"),
         ),
     ),
@@ -253,8 +295,11 @@ READER_TARGETS: Mapping[str, Target] = {
         modules=("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame"),
         compiled=True,
     ),
-    "code objects": Target(open=code_objects, modules=("formats/elf", "formats/code_object",
-    "emulator/descriptor")),
-    "assembly texts": Target(open=assembly_texts, modules=("emulator/listing", "emulator/assembly",
-    "emulator/operands", "emulator/modifiers")),
-}  # fmt: skip
+    "code objects": Target(
+        open=code_objects, modules=("formats/elf", "formats/code_object", "emulator/descriptor")
+    ),
+    "assembly texts": Target(
+        open=assembly_texts,
+        modules=("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers"),
+    ),
+}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -98,47 +96,3 @@ def test_package_managers_have_a_limit_of_time(tmp_path: Path, name: str) -> Non
     environment = {"PATH": str(programs), "TMPDIR": str(scratch)}
     subprocess.run(["/bin/bash", script], env=environment, check=False, capture_output=True)
     assert set((tmp_path / "calls").read_text().split()) == {"1"}
-
-
-class _Endless(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        try:
-            for _ in range(64):
-                self.wfile.write(bytes(2**20))
-        except OSError:
-            pass
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_a_mirror_of_older_compilers_that_sends_without_end(tmp_path: Path) -> None:
-    """Its file is compared with a SHA-256 behind the last byte."""
-    programs, scratch = tmp_path / "programs", tmp_path / "scratch"
-    for folder in (programs, scratch):
-        folder.mkdir()
-    for name in ("mktemp", "chmod", "mkdir", "curl", "sha256sum"):  # and no compiler
-        (programs / name).symlink_to(shutil.which(name) or name)
-    stand_in(programs, "id", "echo 0")
-    stand_in(programs, "apt-get", "exit 1")
-    stand_in(programs, "dpkg", "echo amd64")
-    stand_in(programs, "rm", f"/bin/ls -s --block-size=1 {scratch}/*/*.deb >{tmp_path}/size")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Endless)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    environment = {"PATH": str(programs), "TMPDIR": str(scratch)}
-    environment["http_proxy"] = f"http://127.0.0.1:{server.server_address[1]}"
-    done = subprocess.run(
-        ["/bin/bash", ROOT / ".ci/older-compilers"],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    server.shutdown()
-    server.server_close()
-    assert done.returncode != 0
-    assert int((tmp_path / "size").read_text().split()[0]) <= 2**20
-    assert "checksum" not in done.stderr

@@ -6,14 +6,13 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.dev_home import VERSION, stamp_of
 from tests.support.families import PROJECT
-from tests.support.other_user import USER, as_other_user
+from tests.support.other_user import as_other_user
 
 PYTHON = f"""#!/bin/sh
 echo "$*" >>"${{AOTFORGE_HOME%/}}/../calls"
@@ -182,27 +181,6 @@ def test_a_home_that_cannot_be_written_and_one_that_need_not_be() -> None:
     as_other_user(check, prepare=prepare)
 
 
-@pytest.mark.parametrize("place", ["", "venv-*", "venv-*/bin"])
-def test_a_home_of_links(tmp_path: Path, place: str) -> None:
-    """Folders of gigabytes are moved to another disk."""
-    home = made_home(tmp_path, "tools", "build")
-    (path,) = home.glob(place) if place else [home]
-    path.rename(tmp_path / "moved")
-    path.symlink_to(tmp_path / "moved")
-    done = run_dev(home, "plan")
-    assert done.returncode == 0 and done.stdout.startswith("ran "), done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_a_home_of_another_user(tmp_path: Path) -> None:
-    home = made_home(tmp_path, "tools", "build")
-    for path in (home, *home.rglob("*")):
-        os.chown(path, USER, USER)
-    home.chmod(0o777)
-    done = run_dev(home, "plan")
-    assert done.returncode == 0 and done.stdout.startswith("ran ") and not done.stderr
-
-
 @pytest.mark.parametrize("home", ["-x", "./a b", "c/../d"])
 def test_a_home_that_is_named_from_the_current_folder(tmp_path: Path, home: str) -> None:
     made_home(tmp_path, "tools", "build")
@@ -213,18 +191,3 @@ def test_a_home_that_is_named_from_the_current_folder(tmp_path: Path, home: str)
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.startswith("ran "), done.stderr
-
-
-def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:
-    """The current folder may have a pip.py of its own."""
-    for name in ("pip", "venv", "ensurepip", "site"):
-        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('planted {name}')")
-    python = new_python(tmp_path)
-    for word in ("venv", "pip"):  # the real ones, as far as their help
-        text = python.read_text()
-        python.write_text(
-            text.replace(f'*" -m {word} "*)', f'*" -m {word} "*) {sys.executable} "$@" --help &&', 1)
-        )
-    done = run_dev(tmp_path / "home", "plan", AOTFORGE_PYTHON=str(python))
-    assert done.returncode == 0 and "planted" not in done.stdout + done.stderr
-    assert "usage: venv" in done.stdout and "pip install [options]" in done.stdout

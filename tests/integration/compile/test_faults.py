@@ -56,7 +56,7 @@ def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
     text = str(caught.value)
     assert "1 of 4 compile jobs failed twice" in text
     assert reason in text
-    assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908 --profile full" in text
+    assert "./dev compile --job bad.bad:gfx908:0 --arch gfx908 --profile full" in text
     assert len(entries(tmp_path / "cache")) == 3
     assert remaining_workers(root) == []
 

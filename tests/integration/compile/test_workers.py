@@ -46,4 +46,4 @@ def test_a_fork_sends_its_process_id_before_its_result(monkeypatch: pytest.Monke
 
 
 def test_reproduction_commands_can_be_pasted() -> None:
-    assert reproduction(PLAN, JOB).startswith("./dev compile.job ")
+    assert reproduction(PLAN, JOB).startswith("./dev compile --job ")

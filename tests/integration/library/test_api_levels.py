@@ -181,6 +181,10 @@ def test_strided_varlen_is_none_of_level_0_11(drivers: dict[str, Driver]) -> Non
         {"cu_seqlens_k": lengths(3)},
         {"varlen_type": 1, "cu_seqlens_q": Tensor(0x700000, (4,), 13), "cu_seqlens_k": lengths(4)},
         {"varlen_type": 1, "cu_seqlens_q": lengths(4)},
+        {"varlen_type": 1, "cu_seqlens_q": Tensor(0, (4,), 12), "cu_seqlens_k": lengths(4)},
+        {"varlen_type": 1, "cu_seqlens_q": lengths(0), "cu_seqlens_k": lengths(4)},
+        {"varlen_type": 1, "cu_seqlens_q": lengths(4), "cu_seqlens_k": lengths(4), "max_seqlen_q": -1},
+        {"varlen_type": 2, "cu_seqlens_q": lengths(1), "cu_seqlens_k": lengths(2)},
         {"varlen_type": 1, "cu_seqlens_q": lengths(4), "cu_seqlens_k": lengths(3)},
         {"varlen_type": 1, "cu_seqlens_q": Tensor(0x700000, (4,), 12, (2,)), "cu_seqlens_k": lengths(4)},
     ],
@@ -267,9 +271,11 @@ def test_equal_lengths_of_packed_tokens(drivers: dict[str, Driver]) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_windows_of_packed_sequences_arrive_as_they_are(drivers: dict[str, Driver], level: str) -> None:
-    window = {"causal_type": 3, "window_left": BOTTOM_RIGHT, "window_right": TOP_LEFT}
-    found = values(drivers[level], packed(level, **window).line("fwd"))
-    assert (found["mask"], found["window_left"], found["window_right"]) == (1, BOTTOM_RIGHT, TOP_LEFT)
+    """Sequences differ in length: neither constants nor bounds can be resolved for all of them."""
+    for left, right in ((BOTTOM_RIGHT, TOP_LEFT), (1000, 5), (3, 1000), (-7, -7)):
+        window = {"causal_type": 3, "window_left": left, "window_right": right}
+        found = values(drivers[level], packed(level, **window).line("fwd"))
+        assert (found["mask"], found["window_left"], found["window_right"]) == (1, left, right)
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])

@@ -1,4 +1,5 @@
-"""The real things that a client needs: the library with its HIP double, and a handful of compiled attention kernels."""
+"""The real things that a client needs: the library with its HIP double, and a handful of compiled attention
+kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from aotforge.plan.planner import make_plan
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 ROOT = Path(__file__).parents[3]
-# the project's own cache: it is content-addressed, and with it these tests need no network after the first build
+# the project's own cache: it is content-addressed, and with it these tests need no network after the first
+# build
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
 
 
@@ -59,7 +61,8 @@ def images_of(arch: str, keep: Keep) -> tuple[Plan, list[KernelImage]]:
 
 
 def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
-    """fp16 attention with head_dim 32, without causal masks, and fp16 `add`: a part of profile `smoke`, which other tests compile too."""
+    """fp16 attention with head_dim 32, without causal masks, and fp16 `add`: a part of profile `smoke`, which
+    other tests compile too."""
     keep: Keep = {
         "dtype": ("fp16",),
         "width": (32,),
@@ -71,7 +74,8 @@ def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
 
 
 def runtime_and_double(folder: Path) -> Runtime:
-    """The library as a build makes it, and of its test programs the double of ROCm 7's HIP, built in `folder`."""
+    """The library as a build makes it, and of its test programs the double of ROCm 7's HIP, built in
+    `folder`."""
     built = build_runtime(LibraryRequest(root=ROOT, cache=CACHE))
     tools = find_tools(os.environ)
     objects = folder
@@ -104,6 +108,7 @@ def runtime_and_double(folder: Path) -> Runtime:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """As CMake does it, with the system's tar: Python's extraction filters are missing in 3.11.0 to 3.11.3."""
+    """As CMake does it, with the system's tar: Python's extraction filters are missing in 3.11.0 to
+    3.11.3."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)

@@ -63,12 +63,18 @@ def records(plan: Plan, images: Iterable[KernelImage]) -> tuple[ImageRecord, ...
             digest=one.digest,
             resources=one.resources,
             verdict=Verdict(
-                key=one.key, label=labels[one.key], digest=one.digest, outcome="passed", resources=one.resources,
-                verifier_digest="t" * 64, cases=("ragged",), runs=2,
+                key=one.key,
+                label=labels[one.key],
+                digest=one.digest,
+                outcome="passed",
+                resources=one.resources,
+                verifier_digest="t" * 64,
+                cases=("ragged",),
+                runs=2,
             ),
         )
         for one in images
-    )  # fmt: skip
+    )
 
 
 def packed() -> PackInput:

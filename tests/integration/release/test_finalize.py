@@ -1,4 +1,5 @@
-"""A build's folder finished: its documents agree with it, every alteration is noticed, and peers can check the signatures."""
+"""A build's folder finished: its documents agree with it, every alteration is noticed, and peers can check
+the signatures."""
 
 from __future__ import annotations
 
@@ -44,13 +45,23 @@ from aotforge.release.signing import load_private_key, load_public_key, open_sta
 from tests.integration.release import standin
 
 TOOLS = BuildTools(
-    toolchain=standin.PLAN.toolchain, python="3.11", compiler="g++ 10.2.1", zstd=("zstandard-0.25.0.tar.gz", "0" * 64),
-    zlib="1.3", executor="docker", roots=(("rocm-kernels", "1" * 64), ("rocm-runtime", "2" * 64)),
-)  # fmt: skip
+    toolchain=standin.PLAN.toolchain,
+    python="3.11",
+    compiler="g++ 10.2.1",
+    zstd=("zstandard-0.25.0.tar.gz", "0" * 64),
+    zlib="1.3",
+    executor="docker",
+    roots=(("rocm-kernels", "1" * 64), ("rocm-runtime", "2" * 64)),
+)
 ORIGIN = Origin(
-    release=standin.MANIFEST.name, commit="a" * 40, archs=standin.PLAN.archs, profile=standin.PLAN.profile,
-    platforms=("linux",), epoch=1767225600, tools=TOOLS,
-)  # fmt: skip
+    release=standin.MANIFEST.name,
+    commit="a" * 40,
+    archs=standin.PLAN.archs,
+    profile=standin.PLAN.profile,
+    platforms=("linux",),
+    epoch=1767225600,
+    tools=TOOLS,
+)
 BUILDER = "https://builder.example/1"
 
 
@@ -58,9 +69,14 @@ BUILDER = "https://builder.example/1"
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("build")
     release = assemble_release(
-        standin.MANIFEST, [standin.packed()], standin.prefix(folder / "prefix"), output=folder / "dist",
-        licence=standin.LICENCE, epoch=ORIGIN.epoch, inputs="1",
-    )  # fmt: skip
+        standin.MANIFEST,
+        [standin.packed()],
+        standin.prefix(folder / "prefix"),
+        output=folder / "dist",
+        licence=standin.LICENCE,
+        epoch=ORIGIN.epoch,
+        inputs="1",
+    )
     return release.folder
 
 
@@ -122,7 +138,8 @@ def test_the_coverage_is_that_of_the_packs(done: Path) -> None:
 
 
 def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None:
-    """sha256sum checks the sums, openssl the signature, CycloneDX's own reader the bill; the statement names every file."""
+    """sha256sum checks the sums, openssl the signature, CycloneDX's own reader the bill; the statement names
+    every file."""
     subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=done, check=True)
     public = tmp_path / "key.pub"
     public.write_bytes(
@@ -133,9 +150,22 @@ def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None
     raw = tmp_path / "signature"
     raw.write_bytes(base64.b64decode((done / SIGNATURE).read_bytes()))
     subprocess.run(
-        ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", public, "-in", done / SUMS, "-sigfile", raw],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "pkeyutl",
+            "-verify",
+            "-rawin",
+            "-pubin",
+            "-inkey",
+            public,
+            "-in",
+            done / SUMS,
+            "-sigfile",
+            raw,
+        ],
+        check=True,
+        capture_output=True,
+    )
     bom = Bom.from_json(json.loads((done / SBOM).read_bytes()))  # type: ignore[attr-defined]
     assert {"zstd (decoder, linked statically)"} < {component.name for component in bom.components}
     statement = json.loads(open_statement((done / PROVENANCE).read_bytes(), key.public_key()))
@@ -148,7 +178,8 @@ def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None
 
 
 def check_bundle(bundle: dict[str, Any], envelope: dict[str, Any], public: Path) -> None:
-    """As Sigstore's clients read a bundle (protobuf-specs, bundle v0.3) and check a DSSE envelope with a key that they have."""
+    """As Sigstore's clients read a bundle (protobuf-specs, bundle v0.3) and check a DSSE envelope with a key
+    that they have."""
     assert bundle.keys() == {"mediaType", "verificationMaterial", "dsseEnvelope"}
     assert bundle["mediaType"] == "application/vnd.dev.sigstore.bundle.v0.3+json"
     der = subprocess.run(
@@ -170,8 +201,13 @@ def test_the_same_bytes_with_any_key(build: Path, key: Ed25519PrivateKey, done: 
     )
     assert not again.fresh
     other = finalize_release(
-        build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "other", key=Ed25519PrivateKey.generate(), builder="urn:x"
-    )  # fmt: skip
+        build,
+        origin=ORIGIN,
+        plans=[standin.PLAN],
+        output=tmp_path / "other",
+        key=Ed25519PrivateKey.generate(),
+        builder="urn:x",
+    )
     assert (other.folder / SUMS).read_bytes() == (done / SUMS).read_bytes()
     with pytest.raises(SignatureError, match="another key"):
         check_finalized_release(other.folder, key.public_key())
@@ -208,8 +244,13 @@ def test_an_added_file_and_mixed_releases(
     done: Path, build: Path, key: Ed25519PrivateKey, tmp_path: Path
 ) -> None:
     other = finalize_release(
-        build, origin=replace(ORIGIN, commit="b" * 40), plans=[standin.PLAN], output=tmp_path / "b", key=key, builder=BUILDER
-    ).folder  # fmt: skip
+        build,
+        origin=replace(ORIGIN, commit="b" * 40),
+        plans=[standin.PLAN],
+        output=tmp_path / "b",
+        key=key,
+        builder=BUILDER,
+    ).folder
     original = shutil.copytree(done, tmp_path / "original")
     shutil.copyfile(other / PROVENANCE, done / PROVENANCE)
     with pytest.raises(SignatureError, match="different files"):
@@ -248,7 +289,8 @@ def test_record(done: Path, tmp_path: Path) -> None:
 def test_what_is_not_approved_takes_no_place(
     done: Path, build: Path, key: Ed25519PrivateKey, tmp_path: Path
 ) -> None:
-    """A release that breaks a check must not lie where others look for finished ones, nor replace one that held."""
+    """A release that breaks a check must not lie where others look for finished ones, nor replace one that
+    held."""
     before = {path.name: path.read_bytes() for path in done.iterdir()}
     seen = []
 
@@ -260,14 +302,21 @@ def test_what_is_not_approved_takes_no_place(
     for output in (done.parent, tmp_path / "empty"):
         with pytest.raises(CompatError):
             finalize_release(
-                build, origin=other, plans=[standin.PLAN], output=output, key=key, builder=BUILDER, approve=refuse
-            )  # fmt: skip
+                build,
+                origin=other,
+                plans=[standin.PLAN],
+                output=output,
+                key=key,
+                builder=BUILDER,
+                approve=refuse,
+            )
     assert len(seen) == 2 and {path.name: path.read_bytes() for path in done.iterdir()} == before
     assert not [path for path in (tmp_path / "empty").iterdir() if path.is_dir()]
 
 
 def copied(done: Path, target: Path, change: Callable[[bytes], bytes]) -> Path:
-    """A copy with other bytes of the archive of images, and its digest in the sums; release.json is the same."""
+    """A copy with other bytes of the archive of images, and its digest in the sums; release.json is the
+    same."""
     shutil.copytree(done, target)
     archive = next(path for path in target.iterdir() if "-images-" in path.name)
     data = change(archive.read_bytes())

@@ -1,4 +1,5 @@
-"""Releases of two API levels, fetched with the pins of the PyTorch that each is for: attention with a bias, dropout, packed sequences."""
+"""Releases of two API levels, fetched with the pins of the PyTorch that each is for: attention with a bias,
+dropout, packed sequences."""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ def test_the_newest_of_several_libraries(tmp_path: Path) -> None:
 
 def test_versions_of_the_loader_count(tmp_path: Path) -> None:
     """It is part of glibc."""
-    code = '__asm__(".symver __rseq_offset, __rseq_offset@GLIBC_2.35"); extern int __rseq_offset; int *offset(void) { return &__rseq_offset; }'
+    code = (
+        '__asm__(".symver __rseq_offset, __rseq_offset@GLIBC_2.35"); extern int __rseq_offset; '
+        "int *offset(void) { return &__rseq_offset; }"
+    )
     path = tmp_path / "l.so"
     loader = tmp_path / "ld-linux-x86-64.so.2"
     library(

@@ -30,8 +30,15 @@ def assemble(
     runtime: Path, output: Path, pack: PackInput = PACKED, *, inputs: str = "1", unverified: bool = False
 ) -> AssembledRelease:
     return assemble_release(
-        MANIFEST, [pack], runtime, output=output, licence=LICENCE, epoch=MANIFEST.epoch, inputs=inputs, unverified=unverified
-    )  # fmt: skip
+        MANIFEST,
+        [pack],
+        runtime,
+        output=output,
+        licence=LICENCE,
+        epoch=MANIFEST.epoch,
+        inputs=inputs,
+        unverified=unverified,
+    )
 
 
 def verdict(**changes: Any) -> Verdict:
@@ -96,8 +103,12 @@ def test_the_manifest_has_the_verdict_of_every_image(runtime: Path, tmp_path: Pa
     rows = {label: row for row in pack["images"] for label in row["labels"]}
     assert set(rows) == {record.label for record in PACKED.records}
     assert rows[FIRST.label]["verdict"] == {
-        "outcome": "passed", "cases": ["ragged"], "runs": 2, "worst": 0.62, "tools": "t" * 64,
-    }  # fmt: skip
+        "outcome": "passed",
+        "cases": ["ragged"],
+        "runs": 2,
+        "worst": 0.62,
+        "tools": "t" * 64,
+    }
     assert {row["digest"] for row in rows.values()} == {record.digest for record in PACKED.records}
     sums = (release.folder / "SHA256SUMS.uncompressed").read_text()
     tars = {line.split("  ")[1]: line.split("  ")[0] for line in sums.splitlines()}

@@ -101,7 +101,7 @@ def test_a_job_that_fails_is_reported_and_the_others_are_kept(tmp_path: Path) ->
         compile_in(target("bubblewrap", tmp_path, "rocm-kernels"), root, tmp_path / "there")
     text = str(caught.value)
     assert "1 of 2 compile jobs failed twice" in text and "broken on purpose" in text
-    assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908 --profile full --executor bubblewrap" in text
+    assert "./dev compile --job bad.bad:gfx908:0 --arch gfx908 --profile full --executor bubblewrap" in text
     assert len(entries(tmp_path / "there")) == 1
 
 

@@ -28,12 +28,14 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import VerifyRequest
-from aotforge.pipeline.verify_release import check_dispatch, verify, verify_release
+from aotforge.pipeline.verify_release import verify, verify_release
+from aotforge.plan.checkout import Checkout
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, PlannedFunctional, PlannedKernel, Predicate, ServedGate
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.release import Release
+from aotforge.release.release_tasks import check_dispatch
 from aotforge.rules import Value
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import verify_images
@@ -95,7 +97,7 @@ def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
     cache = tmp_path / "cache"
     # without files that other tests are writing
     shutil.copytree(CACHE / "emulator-1", cache / "emulator-1", ignore=shutil.ignore_patterns(".*"))
-    report = verify_release(release, kernels_root=root, cache=cache, jobs=1)
+    report = verify_release(release, checkout=Checkout(root.parent), cache=cache, jobs=1)
     report.require_passed()
     assert (report.pack, report.archs) == (plan.pack, ("gfx908",))
     assert {v.label for v in report.verdicts} == {job.label for job in plan.jobs}
@@ -117,7 +119,7 @@ def test_a_wrong_image_in_a_release_is_found_whatever_the_cache_has(
     root, plan, images = add
     bad = plan.jobs[0]
     folder = released(tmp_path, plan, {**images, bad.key: faulty(images[bad.key], scaled)})
-    report = verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+    report = verify_release(folder, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
     assert [v.label for v in report.verdicts if v.outcome != "passed"] == [bad.label]
     with pytest.raises(VerifyError, match=bad.label):
         report.require_passed()
@@ -130,7 +132,7 @@ def test_families_may_be_links_to_other_folders(
     shutil.copytree(add[0].parent, root.parent)
     (root / "add").rename(tmp_path / "elsewhere")
     (root / "add").symlink_to(tmp_path / "elsewhere")
-    verify_release(release, kernels_root=root, cache=CACHE, jobs=1).require_passed()
+    verify_release(release, checkout=Checkout(root.parent), cache=CACHE, jobs=1).require_passed()
 
 
 def test_an_image_of_which_the_emulator_reads_all_but_one_bit_is_refused(
@@ -144,7 +146,7 @@ def test_an_image_of_which_the_emulator_reads_all_but_one_bit_is_refused(
         data[read_elf(image.binary).section(".rodata").offset + 55] ^= 8
         altered[key] = replace(image, binary=bytes(data), digest=hashlib.sha256(data).hexdigest())
     with pytest.raises(ReleaseError, match="it is another file"):
-        verify_release(released(tmp_path, plan, altered), kernels_root=root, cache=CACHE, jobs=1)
+        verify_release(released(tmp_path, plan, altered), checkout=Checkout(root.parent), cache=CACHE, jobs=1)
 
 
 def cut(path: Path) -> None:
@@ -191,7 +193,7 @@ def test_archives_of_different_builds_are_not_mixed(release: Path) -> None:
     sums = release / "SHA256SUMS"
     sums.write_text(sums.read_text().replace(before, hashlib.sha256(path.read_bytes()).hexdigest()))
     with pytest.raises(ReleaseError, match=Path(text).stem):
-        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE)
+        verify_release(release, checkout=Checkout(PROJECT), cache=CACHE)
 
 
 def rewritten(release: Path, change: Callable[[str], str], *, sums: bool) -> None:
@@ -221,36 +223,31 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
         with_sums = Path(shutil.copytree(release, tmp_path / expected.replace(" ", "-")))
         rewritten(with_sums, change, sums=sums)
         with pytest.raises(ReleaseError, match=expected):
-            verify_release(with_sums, kernels_root=root, cache=CACHE, jobs=1)
+            verify_release(with_sums, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
     (release / "MANIFEST.json").unlink()
     with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
         Release.open(release).packs()
-    lines = (release / "SHA256SUMS").read_text().splitlines()
-    (release / "SHA256SUMS").write_text("\n".join(line for line in lines if "MANIFEST" not in line) + "\n")
-    assert [one.listed for one in Release.open(release).packs()] == [None]
 
 
 def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
         Release.open(tmp_path).packs()
-    write_atomic(tmp_path / "SHA256SUMS", b"")
-    with pytest.raises(ReleaseError, match="no image packs"):
-        Release.open(tmp_path).packs()
-    write_atomic(tmp_path / "SHA256SUMS", b"\xff\xfe")
-    with pytest.raises(ReleaseError, match="not a list"):
-        Release.open(tmp_path).packs()
+    for sums, expected in ((b"", r"MANIFEST\.json"), (b"\xff\xfe", "not a list")):
+        write_atomic(tmp_path / "SHA256SUMS", sums)
+        with pytest.raises(ReleaseError, match=expected):
+            Release.open(tmp_path)
 
 
 def test_another_checkout_and_another_arch_are_refused(release: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="no images for gfx942"):
-        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx942"])
+        verify_release(release, checkout=Checkout(PROJECT), cache=CACHE, archs=["gfx942"])
     # nor is it left out in silence beside one that is there
     with pytest.raises(ReleaseError, match="no images for gfx942"):
-        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx908", "gfx942"])
+        verify_release(release, checkout=Checkout(PROJECT), cache=CACHE, archs=["gfx908", "gfx942"])
     (tmp_path / "kernels").mkdir()
     shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "kernels" / "flash")
     with pytest.raises(RulesError, match=r"add\.add"):
-        verify_release(release, kernels_root=tmp_path / "kernels", cache=CACHE)
+        verify_release(release, checkout=Checkout(tmp_path), cache=CACHE)
 
 
 @pytest.mark.parametrize(("profile", "named"), [(None, False), ("quick", True)])
@@ -282,7 +279,7 @@ def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
     root, plan, images = add
     folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
     with pytest.raises(ReleaseError, match=expected):
-        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+        verify_release(folder, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
 
 
 def test_kernels_of_an_operator_in_other_steps_are_refused(
@@ -300,9 +297,9 @@ def test_kernels_of_an_operator_in_other_steps_are_refused(
         (replace(kernel, name="other"),),
     ):
         others = (replace(one, family=replace(one.family, kernels=kernels)),)
-        monkeypatch.setattr("aotforge.pipeline.verify_release.load_families", lambda _, found=others: found)
+        monkeypatch.setattr("aotforge.plan.checkout.load_families", lambda _, found=others: found)
         with pytest.raises(ReleaseError, match=r"executes add in other steps than kernels/: 0: add\.add"):
-            verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+            verify_release(folder, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
 
 
 def test_an_image_for_two_archs_is_refused(
@@ -319,7 +316,7 @@ def test_an_image_for_two_archs_is_refused(
     )
     folder = released(tmp_path, both, images)
     with pytest.raises(ReleaseError, match="for gfx906 and gfx908"):
-        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+        verify_release(folder, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
 
 
 def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
@@ -340,7 +337,7 @@ def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
     }
     folder = released(tmp_path, altered, lying)
     with pytest.raises(PackError, match="the plan passes 4 bytes"):
-        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+        verify_release(folder, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
 
 
 def hidden_choice(kernel: PlannedKernel) -> PlannedKernel:
@@ -384,7 +381,7 @@ def test_dispatch_data_other_than_the_rules_are_refused(
     root, plan, images = add
     folder = released(tmp_path, change(plan), images)
     with pytest.raises(ReleaseError, match=expected):
-        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+        verify_release(folder, checkout=Checkout(root.parent), cache=CACHE, jobs=1)
 
 
 @pytest.mark.parametrize("path", ["source", "complete", "only"])
@@ -400,4 +397,4 @@ def test_a_release_of_other_sources_or_of_some_kernels_is_verified(
     (opened,) = (
         open_files(one.pack) for one in Release.open(released(tmp_path, changes[path], images)).packs()
     )
-    check_dispatch(opened, root.parent)
+    check_dispatch(opened, Checkout(root.parent))

@@ -257,3 +257,12 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
     ):
         raise AssertionError
     assert (output / "notes").exists()
+
+
+def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "place").touch()
+    with pytest.raises(OutputError, match="place is not a folder"), staged_folder(tmp_path / "place"):
+        pass
+    with staged_folder(tmp_path / "late"):
+        (tmp_path / "late").touch()
+    assert (tmp_path / "late").is_dir()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.archive import Digests, Link, Member, Members, check_tar_gz, write_tar_gz
+from aotforge.formats.archive import Digests, Link, Member, Members, write_tar_gz
 
 PART = st.text("abcXYZ012._-", min_size=1, max_size=12).filter(lambda part: part not in (".", ".."))
 MEMBER = st.builds(Member, content=st.binary(max_size=2000), executable=st.booleans())
@@ -39,10 +39,10 @@ def test_members_come_back_and_order_does_not_matter(
     )
     assert (folder / "a.tar.gz").read_bytes() == (folder / "b.tar.gz").read_bytes()
     assert digests == again
-    check_tar_gz(folder / "a.tar.gz", tree, digests)
     with tarfile.open(folder / "a.tar.gz") as tar:
         infos = tar.getmembers()
-        read = {info.name: tar.extractfile(info).read() for info in infos if info.isreg()}  # type: ignore[union-attr]
+        streams = {info.name: tar.extractfile(info) for info in infos if info.isreg()}
+        read = {name: stream.read() for name, stream in streams.items() if stream}
     assert read == {name: member.content for name, member in tree.items() if isinstance(member, Member)}
     assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in infos} == {(7, 0, 0, "", "")}
     names = [info.name for info in infos]
@@ -75,31 +75,6 @@ def test_gnu_tar_and_sha256sum_agree(tmp_path: Path) -> None:
         "-rwxr-xr-x 0/0 5004 2026-01-01 00:00:00 aotriton/lib/lib.so.1",
     ]
     assert subprocess.run(["gzip", "--test", tmp_path / "r.tar.gz"], check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "meant",
-    [
-        {**TREE, "aotriton/include/a.h": Member(content=b"#pragma twice")},
-        {**TREE, "aotriton/lib/lib.so": Link(target="lib.so.2")},
-        {**TREE, "aotriton/lib/lib.so": Member(content=b"")},
-        {**TREE, "aotriton/lib/more": Member(content=b"")},
-        {name: member for name, member in TREE.items() if name != "aotriton/include/a.h"},
-    ],
-)
-def test_tarball_with_other_members_is_refused(tmp_path: Path, meant: Members) -> None:
-    digests = write_tar_gz(tmp_path / "r.tar.gz", TREE, epoch=0)
-    with pytest.raises(ReleaseError, match=r"r\.tar\.gz: "):
-        check_tar_gz(tmp_path / "r.tar.gz", meant, digests)
-
-
-def test_tarball_that_changed_on_disk_is_refused(tmp_path: Path) -> None:
-    digests = write_tar_gz(tmp_path / "r.tar.gz", TREE, epoch=0)
-    data = bytearray((tmp_path / "r.tar.gz").read_bytes())
-    data[4] ^= 1  # the time in gzip's header: the content stays the same
-    (tmp_path / "r.tar.gz").write_bytes(data)
-    with pytest.raises(ReleaseError, match="SHA-256 changed"):
-        check_tar_gz(tmp_path / "r.tar.gz", TREE, digests)
 
 
 def test_name_that_no_tarball_can_hold_is_refused(tmp_path: Path) -> None:

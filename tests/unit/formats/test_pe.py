@@ -17,7 +17,8 @@ _BASE = 0x1000
 
 
 def module() -> bytes:
-    """One section at 0x1000 (file offset 0x200, not executable): two exports, of which one forwards, and one import."""
+    """One section at 0x1000 (file offset 0x200, not executable): two exports, of which one forwards, and one
+    import."""
     body = bytearray(0x200)
     texts = {0x80: b"data", 0x90: b"there", 0xA0: b"other.there", 0xB0: b"system.DLL"}
     for at, text in texts.items():
@@ -50,7 +51,8 @@ def test_exports_and_imports_are_read() -> None:
 
 
 def test_a_forward_is_an_import_and_every_table_is_listed() -> None:
-    """The loader loads the module of a forward, and those of delayed imports (13) or beside a manifest (2)."""
+    """The loader loads the module of a forward, and those of delayed imports (13) or beside a manifest
+    (2)."""
     data = bytearray(module())
     assert read_module(module()).imports == ("OTHER.DLL", "SYSTEM.DLL")
     struct.pack_into("<II", data, 0x58 + 112 + 8 * 13, _BASE + 0xC0, 40)
@@ -78,7 +80,8 @@ def test_a_header_that_ends_within_its_tables() -> None:
 
 
 def test_a_module_that_ends_early_is_refused() -> None:
-    """Up to the last byte that each reader needs: the end of the last name, and of the entry that ends the imports."""
+    """Up to the last byte that each reader needs: the end of the last name, and of the entry that ends the
+    imports."""
     complete = module()
     for read, end in ((exports, 0x2AC), (imports, 0x2E4)):
         assert read(complete[:end]) == read(complete)

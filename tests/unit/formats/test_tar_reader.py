@@ -73,8 +73,14 @@ HOSTILE: dict[str, tuple[tuple[Row, ...], str]] = {
     "empty part": ((("top//b", b"1", {}),), "is not a plain path"),
     "backslash": ((("top/..\\b", b"1", {}),), "is not a plain path"),
     "control character": ((("top/a\nb", b"1", {}),), "is not a plain path"),
-    "absolute link": ((typed(tarfile.SYMTYPE, linkname="/etc/passwd"),), "the link 'top/x' is an absolute path"),
-    "climbing link": ((typed(tarfile.SYMTYPE, linkname="../../b"),), "the link 'top/x' is outside its folder"),
+    "absolute link": (
+        (typed(tarfile.SYMTYPE, linkname="/etc/passwd"),),
+        "the link 'top/x' is an absolute path",
+    ),
+    "climbing link": (
+        (typed(tarfile.SYMTYPE, linkname="../../b"),),
+        "the link 'top/x' is outside its folder",
+    ),
     "climbing link within": ((typed(tarfile.SYMTYPE, "top/a/x", linkname="../b"),), "is outside its folder"),
     "empty link": ((typed(tarfile.SYMTYPE, linkname=""),), "is not a plain path"),
     "hard link": ((FILE, typed(tarfile.LNKTYPE, linkname="top/a")), "is a hard link"),
@@ -82,7 +88,7 @@ HOSTILE: dict[str, tuple[tuple[Row, ...], str]] = {
     "block device": ((typed(tarfile.BLKTYPE),), "is a special file"),
     "pipe": ((typed(tarfile.FIFOTYPE),), "is a special file"),
     "large": ((("top/x", b"1" * (2 << 20), {}),), "has more than the expected 1048576 bytes"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -200,7 +206,8 @@ def test_ours_pass_however_they_arrive(
 
 
 def mutated(changes: list[tuple[int, int]], *, sealed: bool) -> bytes:
-    """The seed with other bytes; `sealed`: with header checksums that fit, so that deeper checks are reached."""
+    """The seed with other bytes; `sealed`: with header checksums that fit, so that deeper checks are
+    reached."""
     data = bytearray(intact())
     for place, value in changes:
         data[place] = value
@@ -256,7 +263,8 @@ def test_two_archives_into_one_folder(tmp_path: Path) -> None:
     """They may share a file of the same bytes; nothing else, and no way through a link of the other."""
 
     def put(writer: FolderWriter, *rows: Row) -> None:
-        name, data = "x.tar.gz", pack(tar(*((f"aotriton/{path}", *rest) for path, *rest in rows)))  # type: ignore[arg-type]
+        name = "x.tar.gz"
+        data = pack(tar(*((f"aotriton/{path}", content, more) for path, content, more in rows)))
         facts = read_archive([data])
         (path := tmp_path.with_name(name)).write_bytes(data)
         unpack(IndexedFile(name=name, size=facts.size, sha256=facts.sha256, tar=facts.tar), path, writer)

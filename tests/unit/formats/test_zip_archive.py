@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from aotforge.errors import ReleaseError
 from aotforge.formats import zip_archive
 from aotforge.formats.wheel import WheelName, read_metadata, read_wheel, write_wheel
-from aotforge.formats.zip_archive import check_zip, digest_members, write_zip, zip_members
+from aotforge.formats.zip_archive import digest_members, write_zip, zip_members
 
 PART = st.text("abcXYZ019._-+", min_size=1, max_size=12).filter(lambda part: not part.endswith("."))
 NAME = st.lists(PART, min_size=1, max_size=4).map("/".join)
@@ -34,7 +34,6 @@ def test_order_and_place_do_not_count(members: dict[str, bytes], epoch: int, shu
         digest = write_zip(first, members, epoch=epoch)
         assert write_zip(second, {name: members[name] for name in names}, epoch=epoch) == digest
         assert first.read_bytes() == second.read_bytes()
-        check_zip(first, members)
         with zipfile.ZipFile(first) as file:
             assert file.namelist() == sorted(members)
             assert (
@@ -52,8 +51,6 @@ def test_other_contents_are_another_file(members: dict[str, bytes], data: st.Dat
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.zip")
         assert write_zip(path, members, epoch=0) != write_zip(path, changed, epoch=0)
-        with pytest.raises(ReleaseError, match="differ from what was written"):
-            check_zip(path, members)
 
 
 @pytest.mark.parametrize(
@@ -70,24 +67,6 @@ def test_members_have_one_time_mode_and_system(tmp_path: Path, epoch: int, momen
         (info,) = file.infolist()
     assert (info.date_time, info.create_system, info.external_attr) == (moment, 3, 0o100644 << 16)
     assert info.compress_type == zipfile.ZIP_DEFLATED
-
-
-def test_a_member_that_occurs_twice_is_noticed(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file, pytest.warns(UserWarning, match="Duplicate"):
-        file.writestr("a", b"1")
-        file.writestr("a", b"1")
-    with pytest.raises(ReleaseError, match="differ from what was written"):
-        check_zip(tmp_path / "a.zip", {"a": b"1"})
-
-
-def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
-    members = {"a": bytes(1000), "b/c": b"text"}
-    write_zip(tmp_path / "a.zip", members, epoch=1767225600)
-    intact = (tmp_path / "a.zip").read_bytes()
-    for cut in (0, 10, len(intact) // 2, len(intact) - 1):
-        (tmp_path / "a.zip").write_bytes(intact[:cut])
-        with pytest.raises(ReleaseError):
-            check_zip(tmp_path / "a.zip", members)
 
 
 @pytest.mark.parametrize("name", ["", "/a", "a//b", "../a", "a/..", "a\\b", "c:a", "a.", "a /b", "é", "a\n"])
@@ -109,12 +88,14 @@ def test_what_is_written_is_read(members: dict[str, bytes]) -> None:
 
 
 def at(offset: int, new: bytes) -> Callable[[bytes], bytes]:
-    """Other bytes in the first header: its method is at 8, CRC at 14, sizes at 18 and 22, the length of extra fields at 28."""
+    """Other bytes in the first header: its method is at 8, CRC at 14, sizes at 18 and 22, the length of extra
+    fields at 28."""
     return lambda data: data[:offset] + new + data[offset + len(new) :]
 
 
 def in_directory(offset: int, new: bytes) -> Callable[[bytes], bytes]:
-    """Other bytes in the last entry of the directory: its flags are at 8, lengths of name, extra fields and comment from 28 on."""
+    """Other bytes in the last entry of the directory: its flags are at 8, lengths of name, extra fields and
+    comment from 28 on."""
     return lambda data: at(data.rindex(b"PK\1\2") + offset, new)(data)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
-from aotforge.library import sources
 from aotforge.library.build_linux import check_library
 from aotforge.library.build_tools import find_tools
 from aotforge.library.library_build import LibraryRequest, source_digest
@@ -71,23 +70,6 @@ def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
     kept.write_bytes(b"damaged")
     unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "again", environment={}, download=download)
     assert len(fetched) == 2 and kept.read_bytes() == data
-
-
-def test_the_bytes_that_were_compared_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user who owns the file's folder exchanges it when it has been read."""
-    pin, data = archive()
-    kept = tmp_path / "sources" / pin.sha256 / pin.file
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(data)
-
-    def exchanged(path: Path, *arguments: object, **options: object) -> bytes:
-        read = path.read_bytes()
-        path.write_bytes(archive(b"int evil;")[1])
-        return read
-
-    monkeypatch.setattr(sources, "read_bytes", exchanged)
-    folder = unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment={}, download=never)
-    assert (folder / "zstd.c").read_bytes() == b"int zstd;"
 
 
 def test_a_named_file_needs_no_network(tmp_path: Path) -> None:

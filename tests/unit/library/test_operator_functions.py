@@ -46,16 +46,6 @@ def test_a_function_becomes_header_tables_and_exports(tmp_path: Path) -> None:
     assert (write_sources(sources, tmp_path) / TABLES).stat().st_mtime_ns == before, "unchanged files stay"
 
 
-def test_sources_are_not_written_through_links(tmp_path: Path) -> None:
-    private, folder = tmp_path / "private", tmp_path / "functions"
-    private.write_text("mine")
-    folder.mkdir()
-    (folder / EXPORTS).symlink_to(private)
-    write_sources({EXPORTS: "exports"}, folder)
-    assert private.read_text() == "mine" and (folder / EXPORTS).read_text() == "exports"
-    assert not (folder / EXPORTS).is_symlink()
-
-
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Parameters of kernels: which are constexpr, and the defaults that a job takes when its settings give no value."""
+"""Parameters of kernels: which are constexpr, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""What a release is refused for, in numbers: images without a verdict, packs without a text or a record; threads of the archives."""
+"""What a release is refused for, in numbers: images without a verdict, packs without a text or a record."""
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import replace
 
 import pytest
 
 from aotforge.errors import ReleaseError, VerifyError
-from aotforge.release.assemble import _check_pack, _for_distinct, _require_verdicts, _unverified_reasons
+from aotforge.release.assemble import _check_pack, _require_verdicts, _unverified_reasons
 from aotforge.release.model import PackInput
 from tests.integration.release.standin import packed
 
@@ -55,12 +53,3 @@ def test_every_image_has_a_text_and_a_record_and_no_other_has() -> None:
     ):
         with pytest.raises(ReleaseError, match=reason):
             _check_pack(wrong)
-
-
-def test_archives_of_the_same_members_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In as many threads as this process may use; the first name of each is given."""
-    monkeypatch.setattr(os, "sched_getaffinity", {0: {3, 5}}.__getitem__)
-    both = threading.Barrier(2, timeout=60)
-    one, two = {}, {}  # type: ignore[var-annotated]
-    made = _for_distinct({"a": one, "b": two, "c": one, "d": two}, lambda name: (both.wait(), name)[1])
-    assert made == {"a": "a", "b": "b"}

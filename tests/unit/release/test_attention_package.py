@@ -109,7 +109,8 @@ WHEELS = {
     "0.13b": ("0.13.0", "0.13.1", "0.13.50"),
     "0.14.2b": ("0.14.0", "0.14.1", "0.14.2", "0.14.50"),
 }
-"""What installed PyTorch wheels need, AMD's too, by the API level that serves them; 0.11.9 does not exist yet."""
+"""What installed PyTorch wheels need, AMD's too, by the API level that serves them; 0.11.9 does not exist
+yet."""
 
 
 @pytest.mark.parametrize("level", WHEELS)

@@ -14,7 +14,8 @@ from aotforge.release.model import PlatformTag
         (
             "manylinux_2_34_x86_64",
             ("GLIBC_2.34 of libc.so.6", "GLIBC_2.33 of libc.so.6"),
-            "the library needs glibc 2.34 (manylinux_2_34_x86_64), a release runs with 2.28 (manylinux_2_28_x86_64)",
+            "the library needs glibc 2.34 (manylinux_2_34_x86_64), "
+            "a release runs with 2.28 (manylinux_2_28_x86_64)",
         ),
         (
             "linux_x86_64",
@@ -24,7 +25,8 @@ from aotforge.release.model import PlatformTag
         (
             "manylinux_2_34_x86_64",
             ("GLIBC_2.34 of libc.so.6", "GLIBCXX_3.4.30 of libstdc++.so.6", "a", "b"),
-            "the library is manylinux_2_34_x86_64, not manylinux_2_28_x86_64: it needs GLIBC_2.34 of libc.so.6, "
+            "the library is manylinux_2_34_x86_64, not manylinux_2_28_x86_64: "
+            "it needs GLIBC_2.34 of libc.so.6, "
             "GLIBCXX_3.4.30 of libstdc++.so.6, a and 1 more",
         ),
     ],

@@ -215,7 +215,8 @@ def findings_about_names(folder: Path, file: str) -> str:
 def test_a_windows_archive_has_the_packs_of_its_name(
     tmp_path: Path, file: str, left_out: str, missing: str
 ) -> None:
-    """`check` passed one without images that was named for a pack, and one that was named for another release."""
+    """`check` passed one without images that was named for a pack, and one that was named for another
+    release."""
     held = {name: data for name, data in PACKED.items() if not left_out or f"/{left_out}" not in name}
     write_zip(tmp_path / file, {"aotriton/lib/dl.dll": b"data", **held}, epoch=0)
     found = findings_about_names(tmp_path, file)
@@ -234,8 +235,14 @@ def test_a_file_that_has_the_name_of_a_pack_is_none(tmp_path: Path) -> None:
 
 
 def test_a_runtime_has_its_libraries_headers_and_packages(tmp_path: Path) -> None:
-    files = ("lib/libaotriton_v2.so.0.11.2", "lib/libaotriton_v2.so", "lib/libaotforge_ops.a", "include/aotriton/v2/flash.h",
-             "lib/cmake/aotforge_ops/aotforge_opsConfig.cmake", "share/licenses/aotriton/LICENSE.zstd")  # fmt: skip
+    files = (
+        "lib/libaotriton_v2.so.0.11.2",
+        "lib/libaotriton_v2.so",
+        "lib/libaotforge_ops.a",
+        "include/aotriton/v2/flash.h",
+        "lib/cmake/aotforge_ops/aotforge_opsConfig.cmake",
+        "share/licenses/aotriton/LICENSE.zstd",
+    )
     (tmp_path / RUNTIME).write_bytes(archive(dict.fromkeys(files, b"data")))
     top = unpack([tmp_path / RUNTIME], tmp_path / "unpacked")
     assert {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()} == {*files}
@@ -289,25 +296,42 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "other texts": (altered(TEXTS), f"{TEXTS} is not the file that SHA256SUMS names"),
     "another manifest": (altered("MANIFEST.json"), "MANIFEST.json is not the file that SHA256SUMS names"),
     "a manifest without a sum": (
-        lambda folder: release(folder, complete(), content("amd-b")), "MANIFEST.json is not the file that SHA256SUMS names",
+        lambda folder: release(folder, complete(), content("amd-b")),
+        "MANIFEST.json is not the file that SHA256SUMS names",
     ),
-    "a manifest of text": (with_files(**{"MANIFEST.json": b"no JSON"}), "MANIFEST.json is not of this format"),
+    "a manifest of text": (
+        with_files(**{"MANIFEST.json": b"no JSON"}),
+        "MANIFEST.json is not of this format",
+    ),
     "a manifest of a list": (with_files(**{"MANIFEST.json": b"[]"}), "MANIFEST.json is not of this format"),
-    "a manifest without packs": (with_files(**{"MANIFEST.json": b"{}"}), "MANIFEST.json is not of this format"),
-    "another name": (with_files(**{"MANIFEST.json": CONTENTS.encoded().replace(b"0.11.2b-r1", b"../x")}), "not of this format: release"),
+    "a manifest without packs": (
+        with_files(**{"MANIFEST.json": b"{}"}),
+        "MANIFEST.json is not of this format",
+    ),
+    "another name": (
+        with_files(**{"MANIFEST.json": CONTENTS.encoded().replace(b"0.11.2b-r1", b"../x")}),
+        "not of this format: release",
+    ),
     "a label with a terminal escape": (
         with_files(**{"MANIFEST.json": CONTENTS.encoded().replace(b"third", b"\\u001b[2K")}),
-        "MANIFEST.json is not of this format: packs.0.images.1.labels.0: Value error, '\\x1b[2K' has control characters or line ends",
+        "packs.0.images.1.labels.0: Value error, '\\x1b[2K' has control characters or line ends",
     ),
-    "damaged images": (with_files(**{IMAGES: b"no archive"}), f"{IMAGES}: it is truncated or damaged (Not a gzipped file"),
-    "no resources": (with_files(**{TEXTS: archive({"share/licenses/aotriton/x": b""})}), "resources.json is missing or not of this format"),
+    "damaged images": (
+        with_files(**{IMAGES: b"no archive"}),
+        f"{IMAGES}: it is truncated or damaged (Not a gzipped file",
+    ),
+    "no resources": (
+        with_files(**{TEXTS: archive({"share/licenses/aotriton/x": b""})}),
+        "resources.json is missing or not of this format",
+    ),
     "resources of a list": (of_resources([]), "resources.json is missing or not of this format"),
     "resources without a digest": (of_resources({"images": [{**ROW}]}), "resources.json is missing"),
     "resources without a number": (of_resources({"images": [{"digest": "aa"}]}), "resources.json is missing"),
     "resources that are no numbers": (
-        of_resources({"images": [{"digest": "aa", **ROW, "threads": "many"}]}), "resources.json is missing",
+        of_resources({"images": [{"digest": "aa", **ROW, "threads": "many"}]}),
+        "resources.json is missing",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAULTS)

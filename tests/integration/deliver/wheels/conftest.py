@@ -42,7 +42,7 @@ class Site:
 
 def write_wheels(build: Path, folder: Path, windows: Path | None = None) -> list[Path]:
     """As `./dev release --wheels` makes them."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     origin = replace(ORIGIN, release=MANIFEST.name)
     return make_wheels(build, MANIFEST, origin, PACKS, folder, windows=windows)
 

@@ -93,8 +93,8 @@ def test_the_task_makes_one_or_reports_why_not(folder: Path) -> None:
     command = [
         sys.executable,
         "tasks.py",
-        "dl.forward",
-        "--library",
+        "build.windows",
+        "--forward",
         str(folder / "aotriton_v2.dll"),
         "--json",
         "--name",

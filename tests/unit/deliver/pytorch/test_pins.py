@@ -81,7 +81,7 @@ def test_documents_that_are_too_deep(tmp_path: Path) -> None:
 
 
 def test_the_way_without_an_edit(opened: Release) -> None:
-    text = prefix_text(opened, "s3://bucket/aot")
+    text = prefix_text(opened.folder, "s3://bucket/aot")
     (install,) = (line for line in text.splitlines() if "install" in line and line.startswith("./dev"))
     words = install.split()
     prefix = words[words.index("--prefix") + 1]
