@@ -67,7 +67,8 @@ class CacheError(UserError, exit_code=ENVIRONMENT, kind="cache"):
 
 
 class DecodeError(UserError, exit_code=INPUT, kind="decode"):
-    """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the emulator does not know."""
+    """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the
+    emulator does not know."""
 
 
 class ExecutionError(UserError, exit_code=FAILED, kind="execution"):

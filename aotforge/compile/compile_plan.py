@@ -229,7 +229,9 @@ class _Build:
 
 def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
     """The command that compiles one job alone, where it was compiled."""
-    command = f"./dev compile --job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
+    command = (
+        f"./dev compile --job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
+    )
     return f"{command} --executor {execution.runner.name}" if execution and execution.rootfs else command
 
 

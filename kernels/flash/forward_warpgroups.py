@@ -118,7 +118,7 @@ def _softmax(
     """Online softmax: exponentials, the new maximum and sum, and the factor of what was summed before; `scale` is above 0."""
     if MASKED:
         keys = (start + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :]
-        if WINDOW:  # noqa: SIM108 - decided when it is compiled
+        if WINDOW:
             # one comparison for both bounds: keys before the first one become large numbers
             seen = (keys - low[:, None]).to(gl.uint32, bitcast=True) < span.to(gl.uint32, bitcast=True)[
                 :, None
