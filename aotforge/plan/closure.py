@@ -1,8 +1,8 @@
 """The source closure of a kernel: the files that its image depends on; digest of their syntax.
 
 The closure of a file is the file, the `__init__.py` files of its packages, and the closures of all modules
-that it imports relatively, anywhere in it. The digest covers no comments, docstrings and formatting. It is the
-same in every Python version (`ast.dump` is not: it gains fields and drops empty ones from release to release).
+that it imports relatively, anywhere in it. The digest covers no comments, docstrings and formatting. It is
+the same in every Python version (`ast.dump` is not: it gains fields and drops empty ones over time).
 """
 
 import ast
