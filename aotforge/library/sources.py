@@ -21,8 +21,7 @@ from aotforge.base.files import make_folders, output_errors, read_bytes, write_a
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.api_level import LEVEL_PATTERN
-from aotforge.run.pip_download import run_pip_download
-from aotforge.run.rootfs.fetch import SOURCES
+from aotforge.run.pip_download import SOURCES, run_pip_download
 
 _PIP_SECONDS = 600
 _OTHER_BYTES = "DO NOT MATCH THE HASHES"

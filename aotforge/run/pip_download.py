@@ -8,6 +8,9 @@ from pathlib import Path
 from aotforge.base.child_processes import NETWORK, child_environment, run_child
 from aotforge.run.processes import limited
 
+SOURCES = "AOTFORGE_SOURCES"
+"""Environment variable: folders and URLs, separated by spaces, that are searched for a file first."""
+
 _PIP_SECONDS = 3600.0
 """Time for a wheel of 300 MB at 80 kB/s: pip itself waits for as long as a byte comes now and then."""
 

@@ -13,11 +13,8 @@ from aotforge.base.files import make_folders, new_file, scratch_folder
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
-from aotforge.run.pip_download import fetch_wheel
+from aotforge.run.pip_download import SOURCES, fetch_wheel
 from aotforge.run.rootfs.definitions import Lock, LockedFile, RootfsSpec
-
-SOURCES = "AOTFORGE_SOURCES"
-"""Environment variable: folders and URLs, separated by spaces, searched for a file by its SHA-256 first."""
 
 DEBIAN = "http://deb.debian.org/"
 SNAPSHOT = "https://snapshot.debian.org/archive/"
