@@ -22,7 +22,7 @@ from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.api_level import LEVEL_PATTERN
 from aotforge.run.pip_download import run_pip_download
-from aotforge.run.rootfs.fetch import SOURCES
+from aotforge.run.rootfs.definitions import SOURCES
 
 _PIP_SECONDS = 600
 _OTHER_BYTES = "DO NOT MATCH THE HASHES"

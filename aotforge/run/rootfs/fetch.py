@@ -14,10 +14,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 from aotforge.run.pip_download import fetch_wheel
-from aotforge.run.rootfs.definitions import Lock, LockedFile, RootfsSpec
-
-SOURCES = "AOTFORGE_SOURCES"
-"""Environment variable: folders and URLs, separated by spaces, searched for a file by its SHA-256 first."""
+from aotforge.run.rootfs.definitions import SOURCES, Lock, LockedFile, RootfsSpec
 
 DEBIAN = "http://deb.debian.org/"
 SNAPSHOT = "https://snapshot.debian.org/archive/"

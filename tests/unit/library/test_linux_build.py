@@ -15,7 +15,7 @@ from aotforge.library.build_linux import check_library
 from aotforge.library.build_tools import find_tools
 from aotforge.library.library_build import LibraryRequest, source_digest
 from aotforge.library.sources import ZstdPin, load_runtime_manifest, unpack_zstd
-from aotforge.run.rootfs.fetch import SOURCES
+from aotforge.run.rootfs.definitions import SOURCES
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,8 +18,8 @@ from aotforge.base.progress import SILENT, LineObserver
 from aotforge.errors import ContainerError, UnknownNameError
 from aotforge.run.rootfs.assemble import assemble
 from aotforge.run.rootfs.cache import find_rootfs, prune_rootfs
-from aotforge.run.rootfs.definitions import LockedFile, read_lock, read_spec, rootfs_names
-from aotforge.run.rootfs.fetch import SOURCES, places
+from aotforge.run.rootfs.definitions import SOURCES, LockedFile, read_lock, read_spec, rootfs_names
+from aotforge.run.rootfs.fetch import places
 from aotforge.run.rootfs.lock import pinned_wheels
 from aotforge.run.step import RootFS
 from tests.support.debs import PACKAGES, deb, make_checkout
