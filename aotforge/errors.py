@@ -108,7 +108,7 @@ class PublishError(AotforgeError, exit_code=UNAVAILABLE, kind="publish"):
 
 
 class TrustError(AotforgeError, exit_code=INTEGRITY, kind="trust"):
-    """An invalid signature, an expired or older index, other bytes than the signed ones, an unsafe archive."""
+    """An invalid signature, an expired or older index, other bytes, or an unsafe archive."""
 
 
 class InstallError(AotforgeError, exit_code=INPUT, kind="install"):
@@ -132,7 +132,7 @@ class ReportError(AotforgeError, exit_code=INPUT, kind="report"):
 
 
 class ClusterError(AotforgeError, exit_code=UNAVAILABLE, kind="cluster"):
-    """A Dask cluster without scheduler or usable worker, or a job that was lost with its workers too often."""
+    """A Dask cluster without scheduler or usable worker, or a job that its workers lost too often."""
 
 
 class DeviceError(AotforgeError, exit_code=ENVIRONMENT, kind="device"):
