@@ -1,4 +1,4 @@
-"""What a container costs: wall time of an empty step, and of compiling the same images, in each runner and bare.
+"""Cost of containers: wall time of an empty step and of compiling images, in each runner and bare.
 
     python -m benchmarks.executors [rounds [runner ...]]
 

@@ -48,9 +48,6 @@ class ArchiveFacts:
 LIMITS = TarFacts(sha256="", size=UNPACKED_LIMIT, members=MEMBERS_LIMIT)
 """Bounds of an archive that no index describes."""
 
-OWN_LIMITS = TarFacts(sha256="", size=64 * 1024**3, members=1_000_000)
-"""Bounds of a tar that a step of this build made."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -97,14 +94,6 @@ def read_archive(
     if not tar.members:
         raise UnsafeArchiveError("it has no entries")
     return ArchiveFacts(sha256=packed.hash.hexdigest(), size=packed.size, tar=tar)
-
-
-def read_tar(
-    source: Path | Iterable[bytes], visit: Visit = skip, *, bounds: TarFacts = OWN_LIMITS
-) -> TarFacts:
-    """Visits the entries of an uncompressed tar. Raises as `read_archive` does."""
-    with _damage():
-        return _read(file_chunks(source) if isinstance(source, Path) else source, visit, "", bounds)
 
 
 def _read(chunks: Iterable[bytes], visit: Visit, top: str, bounds: TarFacts) -> TarFacts:

@@ -51,7 +51,7 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
 
 @contextmanager
 def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster | None]:
-    """The request's cluster, connected when the first job is sent; None for this machine. Raises as `open_cluster`."""
+    """The request's cluster, None for this machine. Raises as `open_cluster`."""
     if not request.scheduler:
         yield None
         return

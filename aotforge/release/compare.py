@@ -9,7 +9,7 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive, read_tar
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive
 from aotforge.formats.zip_archive import zip_members
 from aotforge.release.release import DESCRIBING, Release
 from aotforge.release.release_json import DescribedPack, ReleaseDescription
@@ -49,7 +49,7 @@ def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) 
 
 
 def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
-    """Members that differ between two .tar, .tar.gz or .zip files: in content, mode, kind or place. Raises
+    """Members that differ between two .tar.gz or .zip files: in content, mode, kind or place. Raises
     ReleaseError."""
     return tuple(_fields("member", _members(before), _members(after)))
 
@@ -132,10 +132,7 @@ def _members(path: Path) -> dict[str, str]:
             text = f"{info.mode:o} {info.type.decode()} {info.mtime} {info.uid}:{info.gid} {info.size}"
             found[info.name] = f"{text} {info.linkname}{content}"
 
-        if path.suffix == ".gz":
-            read_archive(path, describe)
-        else:
-            read_tar(path, describe)
+        read_archive(path, describe)
         return found
     except (OSError, UnsafeArchiveError, zipfile.BadZipFile) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch or build it again") from error

@@ -234,7 +234,7 @@ def _run(container: Any, step: Step) -> int:
 
 
 def _work_tar(step: Step) -> bytes:
-    """The step's folder and files. Without a tar's last padding, which podman does not read: its API fails."""
+    """The step's folder and files. Without a tar's last padding: podman does not read it and fails."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in ("work", "work/in", "work/out"):

@@ -27,8 +27,8 @@ OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 class StepLimits:
     """Memory in bytes, number of processes, wall time in seconds, bytes of a file.
 
-    Engines enforce memory and processes over all processes of the container; local and bubblewrap bound memory and
-    files of each process.
+    Engines enforce memory and processes over the container; local and bubblewrap bound memory and files of
+    each process.
     """
 
     memory_bytes: int = 4 * GIB
@@ -71,9 +71,10 @@ class Step:
 
     def checked(self, status: int, *, seconds: float, oom_killed: bool = False) -> int:
         """The status of this step, which ended after `seconds`. Raises LimitError."""
+        amount = self.limits.memory_bytes / GIB
         if status and oom_killed:
             raise LimitError(
-                f"{self.name} needs more than its limit of {self.limits.memory_bytes / GIB:.3g} GiB of memory",
+                f"{self.name} needs more than its limit of {amount:.3g} GiB of memory",
                 hint="fewer worker processes (--jobs) need less; or run it on a machine with more",
             )
         if status in {124, 137} and seconds >= self.limits.seconds:  # of `timeout`, and of its SIGKILL
@@ -95,8 +96,9 @@ class StepRunner(ABC):
 
     @abstractmethod
     def run(self, step: Step, rootfs: RootFS | None) -> int:
-        """Runs a step and removes its files and processes; returns its exit status, 128 + signal when it was
-        killed. The local runner ignores `rootfs`, the others need it. Raises LimitError, ExecutorError, CacheError,
+        """Runs a step and removes its files and processes; returns its exit status, 128 + signal if killed.
+
+        The local runner ignores `rootfs`, the others need it. Raises LimitError, ExecutorError, CacheError,
         and what `on_output` raises.
         """
 

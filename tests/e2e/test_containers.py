@@ -1,4 +1,4 @@
-"""Container tasks and builds as a user runs them, on machines in trouble too: one clear error, nothing half written."""
+"""Builds in containers as a user runs them; in trouble, one clear error and nothing half written."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def _build(dl: Path, folder: Path, programs: tuple[str, ...]) -> None:
     for name, (only, number) in _PLUGS.items():
         definition: list[str | Path] = [PROGRAMS / "plug_a.def"] if name == "plug_a" else []
         compile_c(
-            *shared, f"-DNAME_ONLY={only}", f"-DID={number}", "-shared", PROGRAMS / "plug.c", *definition, library,
+            *shared, f"-DNAME_ONLY={only}", f"-DID={number}", "-shared", PROGRAMS / "plug.c", *definition,
+            library,
             "-o", folder / f"{name}.dll",
         )  # fmt: skip
     compile_c(*shared, "-shared", PROGRAMS / "plug_init.c", library, "-o", folder / "plug_init.dll")

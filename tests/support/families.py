@@ -39,7 +39,8 @@ FAMILY = Family(
                 Argument(name="n", type="i32", value="n"),
             ),
             settings=lambda target, functional: tuple(
-                Setting(constants={{"BLOCK": block}}, num_warps={warps}, waves_per_eu={waves}) for block in {blocks}
+                Setting(constants={{"BLOCK": block}}, num_warps={warps}, waves_per_eu={waves})
+                for block in {blocks}
             ),
             grid=((Term(value="n", divisor="BLOCK"),),),
             limits=Limits(spills="{spills}"),
@@ -73,7 +74,7 @@ def write_family(
     waves: int = 0,
     spills: str = "reject",
 ) -> Path:
-    """A family of one kernel `kernel(x, n, BLOCK)` below `root`. Settings with equal predicates make one image only."""
+    """A family of one kernel `kernel(x, n, BLOCK)`. Settings with equal predicates make one image only."""
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
     rules = _RULES.format(name=name, blocks=blocks, align=align, warps=warps, waves=waves, spills=spills)

@@ -34,7 +34,7 @@ class Downloads:
         return self.folder / sha256
 
     def checked(self, sha256: str) -> Path:
-        """The verified file. Raises ContainerError and removes a damaged file, so that it is fetched again."""
+        """The verified file. Raises ContainerError and removes a damaged one, which is fetched again."""
         path = self.path(sha256)
         if (found := sha256_file(path)) != sha256:
             path.unlink()

@@ -137,7 +137,7 @@ def _package(found: re.Match[str]) -> LockedFile:
 
 
 def pinned_wheels(wheels: Wheels, checkout: Path) -> dict[str, tuple[str, frozenset[str]]]:
-    """Version and allowed SHA-256 of each wheel; of several (with markers) the last. Raises ContainerError."""
+    """Version and allowed SHA-256 of each wheel; of several the last. Raises ContainerError."""
     file, known = checkout / wheels.requirements, {}
     for name, version, rest in _PIN.findall(file.read_text(encoding="utf-8").replace("\\\n", " ")):
         hashes = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", rest))

@@ -16,7 +16,7 @@ from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.deliver.page import read_page
 from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
-from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive, read_tar
+from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
@@ -67,8 +67,6 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
                 root = Path(name) / "root"
                 root.mkdir()
                 sink = FolderWriter(root=root)
-                with suppress(UnsafeArchiveError):
-                    read_tar([plain], bounds=_BOUNDS)
                 with suppress(UnsafeArchiveError):
                     read_archive([content if mode & 4 else zipped(plain)], sink, bounds=_BOUNDS)
                 made = [path for path in Path(name).rglob("*") if path != root]

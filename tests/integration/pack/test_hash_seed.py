@@ -16,7 +16,8 @@ PACK = write_pack(*sample(), release="0.0-r1")
 
 def test_processes_with_other_hash_seeds_write_the_same_bytes() -> None:
     program = (
-        "import hashlib; from tests.unit.pack.samples import sample; from aotforge.pack.writer import write_pack\n"
+        "import hashlib; from tests.unit.pack.samples import sample; "
+        "from aotforge.pack.writer import write_pack\n"
         "files = write_pack(*sample(), release='0.0-r1').files\n"
         "print(hashlib.sha256(b''.join(n.encode() + d for n, d in sorted(files.items()))).hexdigest())"
     )

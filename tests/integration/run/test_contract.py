@@ -96,7 +96,8 @@ def test_files_with_odd_names_and_big_outputs_come_back_complete(bench: Bench, t
         "[file.write(bytes([i % 251]) * 65536) for i in range(800)]"
     )
     done = bench.run(
-        f'mkdir "$WORK/out/tree"; cd "$WORK/in"; cat -- "a b/ü ñ.txt" -rf > ../out/tree/both; "$PY" -c "{big}"',
+        'mkdir "$WORK/out/tree"; cd "$WORK/in"; cat -- "a b/ü ñ.txt" -rf > ../out/tree/both;'
+        f'"$PY" -c "{big}"',
         files=files,
         outputs=tmp_path / "out",
     )

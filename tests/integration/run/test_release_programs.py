@@ -34,7 +34,8 @@ def test_neither_keys_nor_files_of_the_caller_are_visible(
     monkeypatch.setenv("AOTFORGE_KEY_TARGETS", "planted-key")
     (tmp_path / "key.pem").write_text("planted-file")
     (tmp_path / "work").mkdir()
-    line = f"cat /proc/*/environ; cat {tmp_path}/key.pem /etc/shadow /root/.bashrc; ls /home /root /work; echo; id -u"
+    line = f"cat /proc/*/environ; cat {tmp_path}/key.pem /etc/shadow /root/.bashrc; "
+    line += "ls /home /root /work; echo; id -u"
     done = run(line, readable=(tmp_path / "work",))
     assert "planted" not in done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == str(os.geteuid())
@@ -46,7 +47,8 @@ def test_only_writable_folders_can_be_written(tmp_path: Path) -> None:
     readable, writable = tmp_path / "readable", tmp_path / "writable"
     readable.mkdir()
     writable.mkdir()
-    line = f"echo 1 > {writable}/file; echo 1 > {readable}/file; echo 1 > /usr/planted; echo 1 > /dev/shm/x; true"
+    line = f"echo 1 > {writable}/file; echo 1 > {readable}/file; "
+    line += "echo 1 > /usr/planted; echo 1 > /dev/shm/x; true"
     assert run(line, (readable,), (writable,)).status == 0
     assert (writable / "file").read_text() == "1\n" and not (readable / "file").exists()
     assert not Path("/usr/planted").exists() and not Path("/dev/shm/x").exists()
@@ -71,7 +73,7 @@ print("all")
 
 @needs_bubblewrap
 def test_no_file_of_the_kernel_opens_for_writing() -> None:
-    """Where root calls, core_pattern would be a program that the kernel executes as root, outside of the sandbox. Nothing is written."""
+    """Where root calls, the kernel would execute core_pattern as root outside of the sandbox."""
     programs = available_programs()
     command = ["/usr/bin/python3", "-c", _OPEN_FOR_WRITING]
     done = programs.run(command, environment={}, readable=(), seconds=300)
@@ -84,7 +86,8 @@ def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
         port = server.getsockname()[1]
         connect = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
         done = run(
-            f'/usr/bin/python3 -c "{connect}" 2>&1; wc -l < /proc/net/dev; kill -9 {os.getpid()}; ls -d /proc/[0-9]* | wc -l'
+            f'/usr/bin/python3 -c "{connect}" 2>&1; wc -l < /proc/net/dev; '
+            f"kill -9 {os.getpid()}; ls -d /proc/[0-9]* | wc -l"
         )
     assert "Connection refused" in done.stdout
     assert int(done.stdout.splitlines()[-2]) <= 3  # two lines of headings, and perhaps the loopback device

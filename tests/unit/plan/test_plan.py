@@ -336,7 +336,8 @@ def test_an_operator_is_planned_with_all_its_steps_or_not_at_all(tmp_path: Path)
     rules = root / "tiny" / "rules.py"
     second = "replace(FAMILY.kernels[0], name='second', step=1, settings=lambda target, functional: ())"
     rules.write_text(
-        f"{rules.read_text()}\nfrom dataclasses import replace\nFAMILY = replace(FAMILY, kernels=(*FAMILY.kernels, {second}))\n"
+        f"{rules.read_text()}\nfrom dataclasses import replace\n"
+        f"FAMILY = replace(FAMILY, kernels=(*FAMILY.kernels, {second}))\n"
     )
     with pytest.raises(UnsupportedError, match=r"operator axpy would have steps \[0\] of \[0, 1\]"):
         _plan(root)
@@ -370,7 +371,8 @@ def test_a_root_without_families_is_named(tmp_path: Path) -> None:
 def test_misspelt_profile_entries_name_file_and_line(tmp_path: Path) -> None:
     families = load_families(TINY)
     path = tmp_path / "profiles.yaml"
-    text = "schema: 1\ndefault: a\nprofiles:\n  a:\n    description: ''\n    complete: true\n    keep:\n      {}\n"
+    text = "schema: 1\ndefault: a\nprofiles:\n  a:\n    description: ''\n    complete: true\n"
+    text += "    keep:\n      {}\n"
     path.write_text(text.format("dtyp: [fp16]"))
     with pytest.raises(
         ManifestError, match=r"profiles\.yaml:8: profiles\.a\.keep\.dtyp: unknown choice[\s\S]*dtype"

@@ -20,7 +20,8 @@ def signature(folder: Path, parameters: str) -> FunctionSignature:
 def test_every_kind_of_parameter(tmp_path: Path) -> None:
     found = signature(
         tmp_path,
-        "x, y, /, n, m=5, A: tl.constexpr = 4, B: 'tl.constexpr' = -3, *, C: tl.constexpr, d, E: constexpr = True",
+        "x, y, /, n, m=5, A: tl.constexpr = 4, B: 'tl.constexpr' = -3, *, C: tl.constexpr, d, "
+        "E: constexpr = True",
     )
     assert found.parameters == ("x", "y", "n", "m", "A", "B", "C", "d", "E")
     assert found.constexpr == {"A", "B", "C", "E"}
@@ -29,7 +30,10 @@ def test_every_kind_of_parameter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("default", "wanted"),
-    [("'text'", "text"), ("False", False), ("0", 0), ("2**3", None), ("0.5", None), ("None", None), ("LIMIT", None)],
+    [
+        ("'text'", "text"), ("False", False), ("0", 0),
+        ("2**3", None), ("0.5", None), ("None", None), ("LIMIT", None),
+    ],
 )  # fmt: skip
 def test_defaults_are_integers_strings_and_booleans(
     tmp_path: Path, default: str, wanted: int | str | None

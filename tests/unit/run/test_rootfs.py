@@ -179,7 +179,8 @@ def test_several_processes_and_a_killed_one_make_one_tree(tmp_path: Path, mirror
         "from aotforge.base.progress import LineObserver\n"
         "from aotforge.run.rootfs.cache import find_rootfs\n"
         "def note(text):\n    if sys.argv[4] in text: os.kill(os.getpid(), 9)\n"
-        "print(find_rootfs(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), observer=LineObserver(note),\n"
+        "checkout, cache = map(Path, sys.argv[1:3])\n"
+        "print(find_rootfs(checkout, 'small', cache=cache, observer=LineObserver(note),\n"
         f"    environment={{'{SOURCES}': sys.argv[3]}}).unpacked())"
     )
     command = [sys.executable, "-c", program, str(checkout), str(cache), str(mirror)]
