@@ -32,7 +32,7 @@ def compat(
     html: Annotated[str | None, "write the matrix as a static page to this file"] = None,
     json: Json = False,
 ) -> None:
-    """The AOTriton release that each PyTorch takes; for one PyTorch all evidence; with --arch what to install.
+    """The AOTriton that each PyTorch takes; for one PyTorch all evidence; with --arch what to install.
 
     ./dev compat --pytorch 2.9 --arch gfx908
     ./dev compat --pytorch main --aotriton 0.11.2b

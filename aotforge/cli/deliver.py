@@ -66,7 +66,7 @@ def install(
     allow_yanked: Annotated[bool, "install a release although it was yanked"] = False,
     uninstall: Annotated[bool, "remove what is installed in --prefix or --pytorch-lib"] = False,
 ) -> None:
-    """Install a published release: fetch what this machine and arch need, check all of it, install it atomically.
+    """Install a published release: fetch what this machine needs, check all of it, install it atomically.
 
     ./dev install --prefix /opt/aotriton --arch gfx908 --from https://example.org/aotriton --root root.json
     ./dev install --pytorch-lib auto --arch native --from /mnt/aotriton --root root.json
@@ -115,7 +115,7 @@ def install(
 
 
 def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
-    """API levels for an installed PyTorch by the names that it loads, for another by the matrix; () for any."""
+    """API levels of an installed PyTorch by the names that it loads, else by the matrix; () for any."""
     from aotforge.conformance.matrix import levels_for, levels_of_names
     from aotforge.deliver.dropin.inputs import read_torch_lib
 

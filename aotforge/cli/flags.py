@@ -63,7 +63,7 @@ class Flag(Argument):
 
 
 class FlagTask(Task[Any]):
-    """A task whose body takes values of flags, and requests that are made of flags; errors become exit codes."""
+    """A task whose body takes flags and requests that are made of flags; errors become exit codes."""
 
     def __init__(self, body: Callable[..., None], **options: Any) -> None:
         super().__init__(body, positional=(), **options)
@@ -121,7 +121,7 @@ def namespace(names: Iterable[str] = ()) -> Collection:
 
 
 def make_request(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """The request of flags, aotforge.toml and defaults. Raises UnknownNameError, UnsupportedError, ManifestError."""
+    """The request of flags, aotforge.toml and defaults. Raises UnknownNameError, ManifestError ..."""
     made: dict[str, object] = {}
     for field in fields(kind):
         if get_origin(field.type) is not Annotated:

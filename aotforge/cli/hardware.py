@@ -89,7 +89,7 @@ def check(
 
 @contextmanager
 def _reporters(*, quiet: bool, events: bool) -> "Iterator[tuple[OnStage, OnResult]]":
-    """A line for every stage and image, of which the last one names the image that hung the machine; or events."""
+    """A line for every stage and image, the last of which names an image that hangs; or events."""
     from aotforge.base.progress import progress
 
     def stage(text: str) -> None:
@@ -163,7 +163,7 @@ def import_(
     unsigned: Annotated[bool, "take it without checking a signature"] = False,
     json: Json = False,
 ) -> None:
-    """Check a hardware report and keep it in manifests/hardware/, from where the compatibility matrix shows it."""
+    """Check a hardware report and keep it in manifests/hardware/, which the matrix shows."""
     from aotforge.deliver.hardware.import_report import import_report
     from aotforge.release.signing import load_public_key
 

@@ -70,7 +70,7 @@ def coverage(
     calls: Annotated[str | None, "a log of a program (AOTRITON_LOG=debug)"] = None,
     json: Json = False,
 ) -> None:
-    """The calls that image packs serve, and with --calls which of a program's calls have an image, and why not.
+    """The calls that image packs serve, and with --calls which of a program's calls have an image.
 
     ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
     """
@@ -223,7 +223,7 @@ def _settings() -> Iterator[dict[str, str]]:
         value = os.environ.get(name)
         if value and (is_secret(name) or "\n" in value):
             value = "set, not shown"
-        shown = redact_urls(value) if value else default
+        shown = redact_urls(value) if value else f"not set: {default}"
         yield {"name": name, "value": shown, "source": "environment" if value else "default"}
     for name, value in load_settings(ROOT).items():
         yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}

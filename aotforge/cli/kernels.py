@@ -74,7 +74,7 @@ def cost(
     cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """Execute an image on the virtual GPU, count instructions and accesses, and estimate its cycles on the arch.
+    """Execute an image on the virtual GPU, count instructions and accesses, and estimate its cycles.
 
     ./dev cost attn_fwd --arch gfx908 --shape seqlen_q=1024,seqlen_k=1024,heads_q=8
     ./dev cost attn_fwd --key dtype=fp16,width=64 --setting BLOCK_M=32 --setting BLOCK_M=64

@@ -90,7 +90,7 @@ def exit_codes(*, json: bool, events: bool = False) -> Iterator[None]:
 
 
 def _machine_error(error: OSError) -> AotforgeError:
-    """A full disk, which temporary files meet anywhere, or a name that is too long. Raises other errors again."""
+    """A full disk, which temporary files meet anywhere, or a too long name. Raises other errors again."""
     if error.errno not in _MACHINE:
         raise error
     return OutputError(
@@ -101,7 +101,7 @@ def _machine_error(error: OSError) -> AotforgeError:
 
 
 def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> None:
-    """The report, then what `check` raises; with --json both are one value, whose `error` is that of the check."""
+    """The report, then what `check` raises; with --json both are one value with the field `error`."""
     try:
         check()
     except AotforgeError as error:

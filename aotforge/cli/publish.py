@@ -35,7 +35,7 @@ def checked_index(
     quiet: bool = False,
     events: bool = False,
 ) -> "tuple[Reader, TrustedIndex]":
-    """The place of releases and its checked index, with progress. Raises InstallError, TrustError, StoreError."""
+    """The place of releases and its checked index. Raises InstallError, TrustError, StoreError."""
     from aotforge.base.progress import byte_progress
     from aotforge.publish.session import open_index
 

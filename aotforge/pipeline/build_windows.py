@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
-from aotforge.errors import InterfaceError, ReleaseError
+from aotforge.errors import ReleaseError, RulesError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, sums_bytes
@@ -159,7 +159,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
 
 
 def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
-    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, InterfaceError."""
+    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, RulesError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
@@ -210,12 +210,12 @@ def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
 
 
 def _check_interface(root: Path, pack: ImagePack) -> None:
-    """Checks that library and pack have the same operator interfaces. Raises InterfaceError."""
+    """Checks that library and pack have the same operator interfaces. Raises RulesError."""
     served = library_operators(root / DEFINITION)
     for operator in open_files(pack).dispatch.operators:
         ours = served.get(operator.name)
         if ours is not None and ours.interface() != operator.interface():
-            raise InterfaceError(
+            raise RulesError(
                 f"operator {operator.name}: {pack.name} has another interface than {root / DEFINITION}",
                 cause="the images were built from another commit of this repository",
                 hint="build them again: ./dev build --arch ...",

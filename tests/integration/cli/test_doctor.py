@@ -15,7 +15,7 @@ import pytest
 
 from aotforge.devtools import doctor
 from aotforge.devtools.doctor import DoctorReport, Finding, Request, examine
-from aotforge.errors import DoctorError, UnknownNameError, UnsupportedError
+from aotforge.errors import ToolchainError, UnknownNameError, UnsupportedError
 from aotforge.formats.library_alias import library_alias
 from tests.support.families import PROJECT
 from tests.support.other_user import USER, as_other_user
@@ -82,7 +82,7 @@ def test_what_is_not_needed_does_not_fail() -> None:
         findings=(Finding(name="Windows compilers", purpose="windows", needed=True, error=error),),
     )
     assert needed.lines() == ["FAILS  Windows compilers  no mingw: get it"]
-    with pytest.raises(DoctorError, match="windows would fail here: Windows compilers"):
+    with pytest.raises(ToolchainError, match="windows would fail here: Windows compilers"):
         needed.require_passed()
 
 
@@ -206,7 +206,7 @@ def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     (cache,) = [one for one in found["checks"] if one["name"] == "cache"]
     assert not cache["ok"] and cache["needed"] and cache["error"]["kind"] == "cache"
-    assert found["error"]["kind"] == "doctor" and "cache" in found["error"]["what"]
+    assert found["error"]["kind"] == "toolchain" and "cache" in found["error"]["what"]
 
 
 def with_torch(tmp_path: Path, needed: str) -> Request:

@@ -52,7 +52,7 @@ def test_help_after_a_task_never_runs_it(
         (["xyzzy"], ["xyzzy is not a task", "./dev --list"]),
         (["--verison"], ["--verison is not a flag", "did you mean --version?"]),
         (["verify", "gfx908"], ["verify takes no argument 'gfx908'", "./dev verify --arch ARCH"]),
-        (["build", "--arch", "gfx908", "--jobs", "many"], ["--jobs many is not an integer", "worker processes"]),
+        (["build", "--jobs", "many"], ["--jobs many is not an integer", "worker processes"]),
         (["build", "--arch", "gfx908", "-j", "-3"], ["--jobs -3", "at least 1"]),
         (["build", "--arch"], ["--arch needs a value"]),
         (["build", "--arch", "--quiet"], ["--arch needs a value"]),
@@ -85,7 +85,8 @@ def test_an_error_of_parsing_is_json_for_programs(capsys: pytest.CaptureFixture[
 ARCH_TASKS = {
     "build": [], "plan": [], "verify": [], "compile": [], "demo": [],
     "debug": ["add"], "cost": ["add"], "tune": ["add"], "install": ["--prefix", "p"],
-    "compat": ["--pytorch", "2.9"], "dropin": ["--pytorch-lib", "l", "--release", "r"], "release": ["0.11.2b"],
+    "compat": ["--pytorch", "2.9"], "dropin": ["--pytorch-lib", "l", "--release", "r"],
+    "release": ["0.11.2b"],
     "hardware.check": [],
 }  # fmt: skip
 
