@@ -7,9 +7,11 @@ The plan expands a kernel into images:
         for every Setting with `hinted` that the family offers this arch for that functional, in order
             one image, tried when `Setting.when` and every argument hint hold
         for every Setting with `unaligned`, in order
-            one more image without hints, tried when `Setting.when` holds, so that unaligned tensors are served too
+            one more image without hints, tried when `Setting.when` holds, so that unaligned tensors are
+            served too
 
-At run time the library looks the functional up by its key values and takes the first image whose predicates hold.
+At run time the library looks the functional up by its key values and takes the first image whose predicates
+hold.
 This module imports nothing but the standard library, so that planning never loads Triton.
 """
 
@@ -19,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ValueType = Literal["ptr", "i32", "i64", "u64", "f32"]
-"""Types of operator values and of kernel parameters as the runtime passes them (all little-endian, natural alignment)."""
+"""Types of operator values and of kernel parameters as the runtime passes them (all little-endian, natural
+alignment)."""
 
 Vendor = Literal["amd", "nvidia", "cpu"]
 """Who defines an arch: selects the package of `aotforge/targets` that compiles and reads its images."""
@@ -35,7 +38,8 @@ DTYPE_NUMBERS: Mapping[str, int] = {
     "fp32": 1, "fp16": 2, "bf16": 3, "i8": 10, "i16": 11, "i32": 12, "i64": 13, "u8": 20, "u16": 21, "u32": 22, "u64": 23,
     "fp64": 101, "fp8e5": 111, "fp8e4nv": 112, "fp8e4b8": 113, "fp8e5b16": 114, "i1": 120,
 }  # fmt: skip
-"""The number of an element type in an operator value: `aotriton::DType` up to 99, beyond it types that AOTriton lacks."""
+"""The number of an element type in an operator value: `aotriton::DType` up to 99, beyond it types that
+AOTriton lacks."""
 
 
 def dtypes(*names: str) -> dict[Scalar, int]:
@@ -47,7 +51,8 @@ def dtypes(*names: str) -> dict[Scalar, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A named value that callers of an operator hand over; the runtime resolves kernel parameters by these names."""
+    """A named value that callers of an operator hand over; the runtime resolves kernel parameters by these
+    names."""
 
     name: str
     type: ValueType
@@ -71,9 +76,11 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """An axis of functionals. `options` maps each value to the number that the operator value `key` holds for it.
+    """An axis of functionals. `options` maps each value to the number that the operator value `key` holds for
+    it.
 
-    `ladder`: a call takes the smallest planned number at or above the value, among functionals that agree with it otherwise. The last
+    `ladder`: a call takes the smallest planned number at or above the value, among functionals that agree
+    with it otherwise. The last
     choice of a kernel alone may be one.
     """
 
@@ -87,8 +94,10 @@ class Choice:
 class Argument:
     """A run-time kernel parameter.
 
-    `type` is Triton's spelling; `{choice}` inserts a choice's value, as in "*{dtype}". `value` names the operator
-    value that fills it. `divisible_by` is the hint given to the compiler and checked before every launch: bytes for
+    `type` is Triton's spelling; `{choice}` inserts a choice's value, as in "*{dtype}". `value` names the
+    operator
+    value that fills it. `divisible_by` is the hint given to the compiler and checked before every launch:
+    bytes for
     a pointer, units for an integer.
     """
 
@@ -99,12 +108,14 @@ class Argument:
 
 
 Measured = str | tuple[str, ...]
-"""What a condition is about: an operator value, or the exact product of one to four integer values, as in ("m", "n")."""
+"""What a condition is about: an operator value, or the exact product of one to four integer values, as in
+("m", "n")."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """Run-time condition: the value or product is in [low, high], both included. `u64` above 2^63 - 1 are in no range."""
+    """Run-time condition: the value or product is in [low, high], both included. `u64` above 2^63 - 1 are in
+    no range."""
 
     value: Measured
     low: int = -(2**63)
@@ -121,7 +132,8 @@ class Equals:
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleOf:
-    """Run-time condition: the value or product is a multiple of `of`; zero is. A single value may be a pointer."""
+    """Run-time condition: the value or product is a multiple of `of`; zero is. A single value may be a
+    pointer."""
 
     value: Measured
     of: int
@@ -132,11 +144,14 @@ Condition = Between | Equals | MultipleOf
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's options.
+    """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's
+    options.
 
-    `options` are the other options of Triton's back end for the arch by name, e.g. {"enable_fp_fusion": False}.
+    `options` are the other options of Triton's back end for the arch by name, e.g. {"enable_fp_fusion":
+    False}.
     `waves_per_eu`, `matrix_instr_nonkdim` and `kpack` are AMD's.
-    Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only with `unaligned`.
+    Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only
+    with `unaligned`.
     Without `hinted` there is no image with hints: the one without them serves aligned tensors, too.
     """
 
@@ -153,15 +168,19 @@ class Setting:
 
 
 GENERAL_SUFFIX = "_general"
-"""Ends the name of a function that takes every call of a kernel: so the symbols of a pack distinguish its images from others."""
+"""Ends the name of a function that takes every call of a kernel: so the symbols of a pack distinguish its
+images from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralSetting(Setting):
-    """A setting that profiles keep for functionals whose values they leave out, too: it serves what no other image of a profile does.
+    """A setting that profiles keep for functionals whose values they leave out, too: it serves what no other
+    image of a profile does.
 
-    With a `source`, a file beside rules.py, its function named as the kernel's with GENERAL_SUFFIX is compiled. It takes the kernel's
-    arguments, and `constants` are all of its constexpr parameters: so one image serves many functionals. `name` is in its label, and
+    With a `source`, a file beside rules.py, its function named as the kernel's with GENERAL_SUFFIX is
+    compiled. It takes the kernel's
+    arguments, and `constants` are all of its constexpr parameters: so one image serves many functionals.
+    `name` is in its label, and
     no other general image of the kernel has it.
     """
 
@@ -171,7 +190,8 @@ class GeneralSetting(Setting):
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """A factor of a grid axis: ceil(operator value / divisor). `divisor` is a number or a constexpr's name."""
+    """A factor of a grid axis: ceil(operator value / divisor). `divisor` is a number or a constexpr's
+    name."""
 
     value: str
     divisor: int | str = 1
@@ -191,7 +211,8 @@ class Target:
     shared_bytes: int
 
     def identity(self) -> dict[str, object]:
-        """The target in a job key, under the names of the first recipe, which knew one vendor. The vendor follows from the arch's name."""
+        """The target in a job key, under the names of the first recipe, which knew one vendor. The vendor
+        follows from the arch's name."""
         return {
             "arch": self.arch,
             "wavefront": self.warp_size,
@@ -219,8 +240,10 @@ def _always(functional: Functional) -> bool:
 class Kernel:
     """One Triton kernel and how it serves one step of an operator.
 
-    `source` is a file beside rules.py, `function` the `@triton.jit` function in it. `arguments` come in the order of the
-    function's run-time parameters; every other parameter is constexpr and is filled by `constants(functional)` or by the
+    `source` is a file beside rules.py, `function` the `@triton.jit` function in it. `arguments` come in the
+    order of the
+    function's run-time parameters; every other parameter is constexpr and is filled by
+    `constants(functional)` or by the
     setting. `grid` has one tuple of factors per axis, x first.
     """
 
@@ -242,7 +265,8 @@ class Kernel:
 class GateCalls:
     """Calls of an operator: every combination of the numbers in `values`, by operator value.
 
-    A ladder's numbers are the largest ones: all below them are calls too. `uses` are values that some kernel must use. Archs
+    A ladder's numbers are the largest ones: all below them are calls too. `uses` are values that some kernel
+    must use. Archs
     that begin with one of `except_archs` get no such calls.
     """
 
@@ -254,7 +278,8 @@ class GateCalls:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """All calls that a client may make once a query stated that a GPU is served. A pack lists the gates that it serves."""
+    """All calls that a client may make once a query stated that a GPU is served. A pack lists the gates that
+    it serves."""
 
     name: str
     calls: tuple[GateCalls, ...]
@@ -264,11 +289,15 @@ class Gate:
 class Parameter:
     """A parameter of a function of the operator library.
 
-    A tensor's last axes are its core axes, which `axes` names from the outermost in; axes of one name have one size. The axes before them
-    are batch axes, which broadcast. It is the signature of NumPy's generalized ufuncs: rows are ("columns",), elements ().
+    A tensor's last axes are its core axes, which `axes` names from the outermost in; axes of one name have
+    one size. The axes before them
+    are batch axes, which broadcast. It is the signature of NumPy's generalized ufuncs: rows are ("columns",),
+    elements ().
     `reused`: the output may be this input, element by element.
-    `number`: a double in C; in operator values f32, or i64: of tensors of integers the number itself, of floats the bits of the double.
-    `axis`: an int64 in C: which axis of the tensors that have the core axis is that axis, instead of the last one.
+    `number`: a double in C; in operator values f32, or i64: of tensors of integers the number itself, of
+    floats the bits of the double.
+    `axis`: an int64 in C: which axis of the tensors that have the core axis is that axis, instead of the last
+    one.
     """
 
     name: str
@@ -289,7 +318,8 @@ class OptionalInput(Parameter):
 
 @dataclass(frozen=True, kw_only=True)
 class Option(Parameter):
-    """One of `options`: in C an int with an enumerator each, in operator values its place among them (i32)."""
+    """One of `options`: in C an int with an enumerator each, in operator values its place among them
+    (i32)."""
 
     kind: Literal["number"] = "number"
     options: tuple[str, ...]
@@ -299,12 +329,16 @@ class Option(Parameter):
 class Form:
     """An operator that computes a function, and the calls that it serves.
 
-    Batch axes that are adjacent in all tensors are merged first; axis 0 is then the innermost. `rank`: the most batch axes. `dense`: the
-    strides of axis 0 are 1. `least`: the smallest size of axis 0; `least_area`: of axes 0 and 1 together. `most`: the most batch elements
+    Batch axes that are adjacent in all tensors are merged first; axis 0 is then the innermost. `rank`: the
+    most batch axes. `dense`: the
+    strides of axis 0 are 1. `least`: the smallest size of axis 0; `least_area`: of axes 0 and 1 together.
+    `most`: the most batch elements
     of a launch; larger calls become several.
-    The operator's values are found by name: parameters; `n` (batch elements), `rank`, `dtype`, `size_<axis>`, `stride_<parameter>_<axis>`;
+    The operator's values are found by name: parameters; `n` (batch elements), `rank`, `dtype`, `size_<axis>`,
+    `stride_<parameter>_<axis>`;
     of core axes `<name>` (the size) and `stride_<parameter>_<name>`.
-    Without a value of the operator, a stride is 1 for a core axis and axis 0 of `dense`, else 0: other calls take another form.
+    Without a value of the operator, a stride is 1 for a core axis and axis 0 of `dense`, else 0: other calls
+    take another form.
     """
 
     operator: str
@@ -319,7 +353,8 @@ class Form:
 class Function:
     """A function of the operator library, `aotforge_<name>`: tensors of one element type, of them one output.
 
-    `summary` is what it computes, for the header. `dtypes` are the element types. A call takes the first of `forms` that serves it.
+    `summary` is what it computes, for the header. `dtypes` are the element types. A call takes the first of
+    `forms` that serves it.
     """
 
     name: str
@@ -340,7 +375,8 @@ class IndependentAxes(Function):
 
 
 def batch_values(tensors: tuple[str, ...], rank: int, *, first: int = 0) -> tuple[Value, ...]:
-    """Operator values of `rank` batch axes: sizes but that of the outermost, which follows from `n`, and strides from axis `first` on."""
+    """Operator values of `rank` batch axes: sizes but that of the outermost, which follows from `n`, and
+    strides from axis `first` on."""
     sizes = (Value(name=f"size_{axis}", type="i32") for axis in range(rank - 1))
     strides = (
         Value(name=f"stride_{tensor}_{axis}", type="i64") for tensor in tensors for axis in range(first, rank)

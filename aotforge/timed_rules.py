@@ -11,8 +11,10 @@ from aotforge.rules import Setting
 class TimedSetting(Setting):
     """A setting whose reason is a measured time.
 
-    `source`: a file beside rules.py whose function of the kernel's name and arguments is compiled instead of the kernel's.
-    `spills`: its images may spill where `Kernel.limits` rejects that: timed on hardware, they are faster than those that do not.
+    `source`: a file beside rules.py whose function of the kernel's name and arguments is compiled instead of
+    the kernel's.
+    `spills`: its images may spill where `Kernel.limits` rejects that: timed on hardware, they are faster than
+    those that do not.
     """
 
     source: str = ""

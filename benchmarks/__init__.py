@@ -1,1 +1,2 @@
-"""Measurements as ratios against a peer or a floor in the same run; `./dev bench`. Results: docs/benchmarks.md."""
+"""Measurements as ratios against a peer or a floor in the same run; `./dev bench`. Results:
+docs/benchmarks.md."""

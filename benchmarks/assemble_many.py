@@ -1,10 +1,14 @@
-"""The tarballs of a release of thousands of images: packing, writing, reading back, against gzip -9 of the same bytes.
+"""The tarballs of a release of thousands of images: packing, writing, reading back, against gzip -9 of the
+same bytes.
 
     python -m benchmarks.assemble_many [IMAGES]
 
-The plan is real (`rebuild_noop`'s family with this many functionals), the library is the one that this machine builds. The images
-are made up: code objects and assembly texts of `core` for gfx908 (compiled first, where the cache lacks them), in each copy of which
-one word of code in fifty and one line of text in fifty are others. The floor is `gzip -9`, one process, over the pack's files and the texts.
+The plan is real (`rebuild_noop`'s family with this many functionals), the library is the one that this
+machine builds. The images
+are made up: code objects and assembly texts of `core` for gfx908 (compiled first, where the cache lacks
+them), in each copy of which
+one word of code in fifty and one line of text in fifty are others. The floor is `gzip -9`, one process, over
+the pack's files and the texts.
 """
 
 from __future__ import annotations
@@ -94,7 +98,8 @@ def compiled(plan: Plan, kernels: Path, jobs: int) -> list[KernelImage]:
 
 
 def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
-    """An image for every job: the interface of the family's first, the contents of an altered attention image."""
+    """An image for every job: the interface of the family's first, the contents of an altered attention
+    image."""
     (interface,) = compiled(plan, kernels, 1)
     core = plan_project(Checkout(ROOT), archs=["gfx908"], profile="core")
     real = compiled(core, ROOT / "kernels", len(core.jobs))

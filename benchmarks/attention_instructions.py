@@ -1,4 +1,5 @@
-"""Instructions that attention executes on the virtual GPU with each feature, as ratios to the plain call of the same work.
+"""Instructions that attention executes on the virtual GPU with each feature, as ratios to the plain call of
+the same work.
 
 Counts are properties of the images, so other work on the machine does not change them.
 
@@ -169,7 +170,8 @@ def request_of(
 
 
 def area_of_blocks(arch: str, kernel: str, width: int) -> float:
-    """Pairs of queries and keys in the blocks that the sliding window touches, to those that it shows: what no kernel with these blocks
+    """Pairs of queries and keys in the blocks that the sliding window touches, to those that it shows: what
+    no kernel with these blocks
     falls below."""
     request = request_of(arch, kernel, width=width, mask="window", dropout=False, shape=WINDOW)
     constants = dict(dispatched(request, find_candidates(request)[0]).job.constants)

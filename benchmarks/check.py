@@ -1,8 +1,10 @@
-"""`./dev check` on a release: seconds with nothing cached and again, beside the compilers' own time for the same programs.
+"""`./dev check` on a release: seconds with nothing cached and again, beside the compilers' own time for the
+same programs.
 
     python -m benchmarks.check [RELEASE FOLDER]
 
-The peer is the necessary work: PyTorch's calls compiled once by the newest GCC and clang in both standards, one after the other,
+The peer is the necessary work: PyTorch's calls compiled once by the newest GCC and clang in both standards,
+one after the other,
 by hand. CPU seconds are reported beside elapsed seconds because this machine is usually shared.
 """
 

@@ -1,11 +1,15 @@
-"""Cost of the compile package over Triton's stages: CPU time per image, and elapsed time against a process per kernel.
+"""Cost of the compile package over Triton's stages: CPU time per image, and elapsed time against a process
+per kernel.
 
     python -m benchmarks.compile_overhead [IMAGES]
 
 Four ways to the same images of the core plan, one after another in
-one run: `bare`, a loop over the AMD backend's stages in one warm process; `pinned`, the same loop with the workers'
-allocator instead of glibc's; `scheduled`, compile_plan with an empty cache; `apart`, a process per kernel, as many at
-once as the compile package has workers. CPU time counts everything that each way starts, interpreters and imports
+one run: `bare`, a loop over the AMD backend's stages in one warm process; `pinned`, the same loop with the
+workers'
+allocator instead of glibc's; `scheduled`, compile_plan with an empty cache; `apart`, a process per kernel, as
+many at
+once as the compile package has workers. CPU time counts everything that each way starts, interpreters and
+imports
 included.
 """
 

@@ -1,6 +1,8 @@
-"""Rank that the cost model gives, among settings of our kernels, to those that AMD measured as the fastest for its own kernels.
+"""Rank that the cost model gives, among settings of our kernels, to those that AMD measured as the fastest
+for its own kernels.
 
-Their kernels are not these: the nearest check of the model's ranking that needs no GPU. cost_anchors.yaml has the settings and their source.
+Their kernels are not these: the nearest check of the model's ranking that needs no GPU. cost_anchors.yaml has
+the settings and their source.
 
     python -m benchmarks.cost_anchors [ARCH]
 """
@@ -43,7 +45,8 @@ def _setting(values: list[int]) -> dict[str, str]:
 
 
 def ranked(costs: Mapping[int, float], best: int) -> tuple[int, float]:
-    """The rank of a setting (the cheapest is 1, equal ones share theirs), and its cost as a multiple of the least."""
+    """The rank of a setting (the cheapest is 1, equal ones share theirs), and its cost as a multiple of the
+    least."""
     own = costs[best]
     return 1 + sum(one < own for one in costs.values()), own / min(costs.values())
 

@@ -1,4 +1,5 @@
-"""Attention by `kernels/flash` on the CPU beside PyTorch's flash attention: rows of benchmarks/cpu_kernels.py."""
+"""Attention by `kernels/flash` on the CPU beside PyTorch's flash attention: rows of
+benchmarks/cpu_kernels.py."""
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python -m benchmarks.cpu_kernels [--threads N] [--lengths 512 4096]
 
-Ratios above 1: the kernel is faster. `bandwidth` is over a copy of the same bytes by PyTorch. Each figure is the best of several runs,
+Ratios above 1: the kernel is faster. `bandwidth` is over a copy of the same bytes by PyTorch. Each figure is
+the best of several runs,
 for 0.2 to 2 seconds; every result is compared with PyTorch's. Attention has lengths of its own.
 """
 

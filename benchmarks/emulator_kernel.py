@@ -1,6 +1,8 @@
-"""The attention forward kernel that `emulator_speed` measures: a fixed kernel, so that its numbers stay comparable.
+"""The attention forward kernel that `emulator_speed` measures: a fixed kernel, so that its numbers stay
+comparable.
 
-It is the shipped kernel of commit f073fc7 without a causal bound, in its settings for gfx908. Retuning `kernels/flash` does not change it.
+It is the shipped kernel of commit f073fc7 without a causal bound, in its settings for gfx908. Retuning
+`kernels/flash` does not change it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""How fast the emulator executes: wave-instructions a second of a core, plain and with every check on, and what a second thread adds.
+"""How fast the emulator executes: wave-instructions a second of a core, plain and with every check on, and
+what a second thread adds.
 
     python -m benchmarks.emulator_speed [ARCH]
 
-Kernels, bounds checks always on: `add` on many elements (memory and addresses), attention's backward preprocessing (float arithmetic and
-reductions, no matrix instructions), and attention forward (matrix instructions, LDS, exponentials): the shipped kernel, and a fixed one, whose
+Kernels, bounds checks always on: `add` on many elements (memory and addresses), attention's backward
+preprocessing (float arithmetic and
+reductions, no matrix instructions), and attention forward (matrix instructions, LDS, exponentials): the
+shipped kernel, and a fixed one, whose
 numbers stay comparable when the shipped one is retuned (emulator_kernel.py).
 """
 
@@ -113,7 +116,8 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
 
 
 def rate(run: Run, checks: bool) -> tuple[float, LaunchReport]:
-    """The best of a few rounds in million wave-instructions a second of CPU time: others use this machine too."""
+    """The best of a few rounds in million wave-instructions a second of CPU time: others use this machine
+    too."""
     found = []
     for _ in range(ROUNDS):
         began = time.process_time()

@@ -1,4 +1,5 @@
-"""What a container costs: wall time of an empty step, and of compiling the same images, in each runner and bare.
+"""What a container costs: wall time of an empty step, and of compiling the same images, in each runner and
+bare.
 
     python -m benchmarks.executors [rounds [runner ...]]
 

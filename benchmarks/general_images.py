@@ -1,6 +1,8 @@
-"""Estimated cost of the general attention images as a multiple of the special ones', for calls that the default profile leaves to them.
+"""Estimated cost of the general attention images as a multiple of the special ones', for calls that the
+default profile leaves to them.
 
-By the model of `./dev cost`; special images are those of the complete profile. `--write` puts the multiples into
+By the model of `./dev cost`; special images are those of the complete profile. `--write` puts the multiples
+into
 manifests/general_costs.yaml, which `./dev coverage` and docs/attention.md show.
 
     python -m benchmarks.general_images [--write] ARCH ...

@@ -1,9 +1,12 @@
-"""Installing from a folder on this machine against decompressing the same archives into nothing, turn about, in one run.
+"""Installing from a folder on this machine against decompressing the same archives into nothing, turn about,
+in one run.
 
     python -m benchmarks.install [MIB] [ROUNDS]
 
-Two archives of MIB each before compression: a library's (compresses as code does) and a pack's (incompressible, as zstd containers are).
-`zlib` is the floor: one pass of zlib over both, nothing hashed, nothing written; `zlib and write` writes what comes out as well. Installing checks
+Two archives of MIB each before compression: a library's (compresses as code does) and a pack's
+(incompressible, as zstd containers are).
+`zlib` is the floor: one pass of zlib over both, nothing hashed, nothing written; `zlib and write` writes what
+comes out as well. Installing checks
 the SHA-256 of archives and tars and notes that of every file.
 """
 

@@ -1,4 +1,5 @@
-"""`./dev build` with nothing changed, as a complete process; the floor is the same interpreter importing the task runner.
+"""`./dev build` with nothing changed, as a complete process; the floor is the same interpreter importing the
+task runner.
 
     python -m benchmarks.rebuild_build [PROFILE]
 

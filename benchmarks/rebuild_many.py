@@ -1,9 +1,12 @@
-"""`./dev build` for a plan of thousands of images, complete processes: again with nothing changed, and again with the output gone.
+"""`./dev build` for a plan of thousands of images, complete processes: again with nothing changed, and again
+with the output gone.
 
     python -m benchmarks.rebuild_many [IMAGES] [FOLDER]
 
-A checkout of its own gets one cheap family with this many functionals (`rebuild_noop`'s), which are really compiled
-the first time, and not verified: some minutes for 5,000. Cache and output are its own; FOLDER keeps them for another
+A checkout of its own gets one cheap family with this many functionals (`rebuild_noop`'s), which are really
+compiled
+the first time, and not verified: some minutes for 5,000. Cache and output are its own; FOLDER keeps them for
+another
 run. The floor is the same interpreter importing the task runner.
 """
 

@@ -2,8 +2,10 @@
 
     python -m benchmarks.rebuild_noop [IMAGES]
 
-The plan is real: one cheap family with this many functionals. The cache is filled with entries of that plan's keys whose contents are real
-attention images, in their real sizes; each is verified as any other (SHA-256 of the entry, of the image, its key). The floor is
+The plan is real: one cheap family with this many functionals. The cache is filled with entries of that plan's
+keys whose contents are real
+attention images, in their real sizes; each is verified as any other (SHA-256 of the entry, of the image, its
+key). The floor is
 reading and hashing the same files without understanding them.
 """
 

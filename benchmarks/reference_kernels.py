@@ -1,6 +1,8 @@
-"""Cost of attention as a share of what AOTriton's kernels cost, by the cost model: both executed on the virtual GPU.
+"""Cost of attention as a share of what AOTriton's kernels cost, by the cost model: both executed on the
+virtual GPU.
 
-AOTriton's kernels are not here: reference_kernels.yaml has their numbers. They are of the model whose digest is there.
+AOTriton's kernels are not here: reference_kernels.yaml has their numbers. They are of the model whose digest
+is there.
 
     python -m benchmarks.reference_kernels [ARCH]
 """
@@ -39,7 +41,8 @@ def model_digest() -> str:
 
 
 def needed(kernel: str, mask: str, width: int, length: int) -> int:
-    """FLOPs that the mathematics needs for one head; a causal mask leaves the pairs on and below the diagonal."""
+    """FLOPs that the mathematics needs for one head; a causal mask leaves the pairs on and below the
+    diagonal."""
     pairs = length * length if mask == "full" else length * (length + 1) // 2
     return 2 * PRODUCTS[kernel] * pairs * width
 

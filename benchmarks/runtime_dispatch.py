@@ -1,11 +1,15 @@
-"""First launch and repeat dispatch of the library against the HIP double, with the floors of both in the same run.
+"""First launch and repeat dispatch of the library against the HIP double, with the floors of both in the same
+run.
 
     python -m benchmarks.runtime_dispatch [--profile core] [--cache .aotforge/cache] [--runs 20]
     python -m benchmarks.runtime_dispatch --release releases/dist/0.11.2b-r1
 
-Without --release the profile's images are compiled. First launch: a new process calls attn_fwd once (find and verify the pack, decode
-one image, hand it to the double). Its floor reads, hashes and decodes the same files with the same readers, plus the double's own module
-load. First backward: attn_bwd after it, per kernel of the call. Repeat: the same calls again; their floor is the double's launch call
+Without --release the profile's images are compiled. First launch: a new process calls attn_fwd once (find and
+verify the pack, decode
+one image, hand it to the double). Its floor reads, hashes and decodes the same files with the same readers,
+plus the double's own module
+load. First backward: attn_bwd after it, per kernel of the call. Repeat: the same calls again; their floor is
+the double's launch call
 alone. Processor time, medians over the runs, for every arch of the packs.
 """
 

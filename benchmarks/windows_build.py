@@ -2,7 +2,8 @@
 
     python -m benchmarks.windows_build
 
-Both into an empty cache with the archives already there ("warm"), so configuration, zstd's decoder, dl, checks and the zip file count.
+Both into an empty cache with the archives already there ("warm"), so configuration, zstd's decoder, dl,
+checks and the zip file count.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
         return str(self.put(text, f"__grp__{filename}", binary=False))
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        """The paths of a group; None for one with a file that was changed or truncated: Triton then compiles
-        the kernel again."""
+        """The paths of a group; None, so that Triton compiles again, when one of its files was changed."""
         try:
             found = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
             group, digests = dict(found["child_paths"]), dict(found["sha256"])

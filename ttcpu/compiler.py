@@ -17,8 +17,7 @@ from .levels import level_named
 
 @dataclass(frozen=True)
 class CPUOptions:
-    """Triton's options as far as they mean something here; those about warps are accepted, so that GPU
-    kernels run unmodified."""
+    """Triton's options; those about warps are accepted, so that GPU kernels run unmodified."""
 
     arch: str = ""
     num_warps: int = 1

@@ -22,8 +22,7 @@ def lower_constant(ctx: Context, operation: Operation) -> None:
 
 
 def constant_value(operation: Operation, element: Element) -> Value:
-    """The literal of a scalar, or of a tensor whose elements are equal. Raises UnsupportedError for other
-    tensors."""
+    """The literal of a scalar, or of a tensor whose elements are equal, else UnsupportedError."""
     text = operation.attributes["value"]
     dense = _DENSE.match(text)
     literal = (dense[1] if dense else text.rpartition(":")[0] or text).strip()

@@ -77,8 +77,7 @@ class Loop:
 
 @dataclass(kw_only=True)
 class Context:
-    """One function being lowered. `launch` holds the program's place in the grid, the scratch memory and the
-    status word."""
+    """One function being lowered. `launch`: place in the grid, scratch memory, status word."""
 
     module: Module
     b: Builder
@@ -274,8 +273,7 @@ class Context:
         self.delayed = [load for load in self.delayed if load.buffer is None]
 
     def fill(self, buffer: Buffer, tensor: Tensor) -> None:
-        """Evaluate one tensor into a buffer, row by row, or tile by tile where its natural axis is not the
-        last one."""
+        """Evaluate one tensor into a buffer by rows, or by tiles where its natural axis is not the last."""
         last, natural = len(tensor.shape) - 1, tensor.natural
         tile = min(self.machine.lanes, tensor.shape[natural], tensor.shape[last])
         if natural == last or tile == 1:
@@ -323,8 +321,7 @@ class Context:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """The transpose of a square of vectors, by exchanging blocks of 1, 2, 4, ... lanes between pairs of
-    rows."""
+    """The transpose of a square of vectors: pairs of rows exchange blocks of 1, 2, 4, ... lanes."""
     rows = list(rows)
     size = len(rows)
     step = 1

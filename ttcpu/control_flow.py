@@ -52,8 +52,7 @@ def lower_for(ctx: Context, operation: Operation, lower: LowerBlock) -> None:
 
 
 def _carry(ctx: Context, argument: SSA, init: SSA, block: Block, following: SSA) -> Carried:
-    """Where a loop's value is: a variable, a buffer, or, for indices that move by a scalar, an offset beside
-    the first value."""
+    """Where a loop's value is: a variable, a buffer, or an offset beside the first value."""
     type_ = ctx.type_of(argument)
     if type_.shape is None:
         return Carried(argument=argument, variable=ctx.b.variable(type_.element.llvm, ctx.scalar(init)))

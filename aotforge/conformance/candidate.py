@@ -95,7 +95,7 @@ def _unpack_all(release: Release, work: Path) -> Iterator[Archive]:
     """Unpacks tarballs of the same bytes once."""
     unpacked: dict[str, tuple[Path, str, tuple[str, ...]]] = {}
     for name in release.archives:
-        if name.kind == "windows":
+        if name.kind == "windows" or not (release.folder / str(name)).exists():
             continue
         path = release.folder / str(name)
         try:

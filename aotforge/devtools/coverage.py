@@ -53,7 +53,7 @@ class CallCoverage:
 
 
 def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
-    """Calls and refusals of a program's log (AOTRITON_LOG=debug); other lines are skipped. Raises UsageError."""
+    """Calls and refusals of a program's log (AOTRITON_LOG=debug), without other lines. Raises UsageError."""
     hint = "name the log of a program that was run with AOTRITON_LOG=debug"
     text = read_bytes(path, UsageError, hint=hint).decode("utf-8", "replace")
     calls: Counter[Call] = Counter()

@@ -31,7 +31,8 @@ def add_dense(input, other, out, alpha, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def load_tile(base, row, column, stride_1, stride_0, mask):
-    """base[row * stride_1 + column * stride_0]: along rows or columns by vectors where strides and hints allow it."""
+    """base[row * stride_1 + column * stride_0]: along rows or columns by vectors where strides and hints
+    allow it."""
     if (stride_0 == 1) & (stride_1 % 8 == 0):
         value = tl.load(base + row * (stride_1 // 8 * 8) + column, mask=mask)
     elif (stride_1 == 1) & (stride_0 % 8 == 0):

@@ -1,4 +1,5 @@
-"""Calls on which the images of `add` are executed: sizes around blocks and tiles, broadcast, permuted and padded axes."""
+"""Calls on which the images of `add` are executed: sizes around blocks and tiles, broadcast, permuted and
+padded axes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _FLOATS, _INTEGERS = (1.0, 0.1, -2.5, 0.0), (1, 3, -2, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How a tensor is stored: the axes of the call from the outermost in; it is broadcast along axes that are missing."""
+    """How a tensor is stored: the axes of the call from the outermost in; it is broadcast along axes that are
+    missing."""
 
     order: tuple[int, ...]
     padding: int = 0
@@ -51,7 +53,8 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Sizes from the outermost axis in, a view by tensor (by default all axes in order), and where all tensors start."""
+    """Sizes from the outermost axis in, a view by tensor (by default all axes in order), and where all
+    tensors start."""
 
     sizes: tuple[int, ...]
     views: Mapping[str, View]

@@ -1,4 +1,5 @@
-"""The operators of out = input + alpha * other, one per form of the tensors. `alpha` as `rules.Parameter` describes numbers."""
+"""The operators of out = input + alpha * other, one per form of the tensors. `alpha` as `rules.Parameter`
+describes numbers."""
 
 from aotforge.rules import Operator, Value, batch_values
 

@@ -33,8 +33,10 @@ _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 class Tuned:
     """A configuration for some dtypes (all when empty); of each kind of calls the first that fits is taken.
 
-    A program has `lane_bytes` or `lane_elements` of a tensor for each of `lanes` (0: those of the warps): as its block, or where
-    `columns` is 0 as the columns of its tile of `rows`. `most_rows`, `most_columns`: for calls with at most that size (any when 0).
+    A program has `lane_bytes` or `lane_elements` of a tensor for each of `lanes` (0: those of the warps): as
+    its block, or where
+    `columns` is 0 as the columns of its tile of `rows`. `most_rows`, `most_columns`: for calls with at most
+    that size (any when 0).
     """
 
     lane_bytes: int = 0

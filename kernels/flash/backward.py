@@ -2,11 +2,14 @@
 deterministic.
 
 One kernel owns blocks of keys and makes dK and dV, the other owns blocks of queries and makes dQ and dB; both
-rebuild the probabilities from the log-sum-exp. P = exp(S - L), dV = (W P)^T dO, dP = W (dO V^T), dS = P (dP - D), dQ
+rebuild the probabilities from the log-sum-exp. P = exp(S - L), dV = (W P)^T dO, dP = W (dO V^T), dS = P (dP -
+D), dQ
 = dS K, dK = dS^T Q, dB = dS, each with S = Q K^T sm_scale + B, D = rowsum(O dO) and dropout's factors W.
 
-WIDTH is the compiled head_dim; EXACT: it is that of the call, and rows of B and DB are dense. PART columns of the results
-are made by one program, so that their sums fit the registers: a wide head_dim takes several programs per block.
+WIDTH is the compiled head_dim; EXACT: it is that of the call, and rows of B and DB are dense. PART columns of
+the results
+are made by one program, so that their sums fit the registers: a wide head_dim takes several programs per
+block.
 """
 
 import triton
@@ -88,7 +91,8 @@ def bwd_preprocess(
 
 @triton.jit
 def _rows(base, stride, start, limit, other, SIZE: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr):
-    """Elements start .. start+SIZE-1 of a vector, `stride` apart (EXACT: 1); `other` from `limit` on (above `start`)."""
+    """Elements start .. start+SIZE-1 of a vector, `stride` apart (EXACT: 1); `other` from `limit` on (above
+    `start`)."""
     index = start + tl.arange(0, SIZE)
     inside = index
     if MASKED:
@@ -135,7 +139,8 @@ def _products(
 
 @triton.jit
 def _probabilities(dots, lse, bias, sm_scale, scale, BIAS: tl.constexpr):
-    """exp(score - lse); `lse` broadcasts to the tile. With a bias by the natural logarithm: a large one times log2(e) overflows."""
+    """exp(score - lse); `lse` broadcasts to the tile. With a bias by the natural logarithm: a large one times
+    log2(e) overflows."""
     if BIAS:
         return tl.exp2((dots * sm_scale + bias - lse) * LOG2E)
     return tl.exp2(dots * scale - lse * LOG2E)
@@ -210,7 +215,8 @@ def bwd_dk_dv(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, HOLD: tl.constexpr,
     APART: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks times
+    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks
+    times
     parts, key heads, batch).
     """
     block = tl.program_id(0)
@@ -266,7 +272,8 @@ def bwd_dk_dv(
     if HOLD:
         k = load_pieces(K, stride_kn, start_k, n_k, head_dim, BLOCK_N, WIDTH, PIECE, True, EXACT)
         v = load_pieces(V, stride_vn, start_k, n_k, head_dim_v, BLOCK_N, WIDTH, PIECE, True, EXACT)
-    # blocks of queries: none before `first` or from `end` on sees these keys, all of [first_full, end_full) see every
+    # blocks of queries: none before `first` or from `end` on sees these keys, all of [first_full, end_full)
+    # see every
     # one of them
     first = 0
     first_full = 0

@@ -1,7 +1,9 @@
 """Settings of the backward kernels from `manifests/tuning/`; SETTINGS.md has the reasons.
 
-Usually two images serve a functional: one with hints for aligned calls of exactly its width whose L and D (and bias) are dense by rows, and
-the general one. The first configuration of a table that fits is taken; where none fits, the arch does not serve the
+Usually two images serve a functional: one with hints for aligned calls of exactly its width whose L and D
+(and bias) are dense by rows, and
+the general one. The first configuration of a table that fits is taken; where none fits, the arch does not
+serve the
 functional.
 """
 
@@ -22,13 +24,19 @@ WIDTHS = (16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 512)
 class Tuned:
     """A configuration for widths up to `max_width`, and for some dtypes and masks (all when empty).
 
-    `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the block's own tiles in registers,
-    several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
-    `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled;
-    `general`: for the image without hints only, where that spills; `hinted`: for the one with hints only. `kpack`: how many steps of the
-    matrix instruction one read of shared memory feeds. `archs`: those of the file that it is for (all when empty).
+    `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the
+    block's own tiles in registers,
+    several read them again for each step. `mfma` is the matrix instruction's height and width (0: the
+    compiler's choice).
+    `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a
+    constant length are unrolled;
+    `general`: for the image without hints only, where that spills; `hinted`: for the one with hints only.
+    `kpack`: how many steps of the
+    matrix instruction one read of shared memory feeds. `archs`: those of the file that it is for (all when
+    empty).
     `spills`: hardware ran its images with spilled registers faster than every setting without.
-    `registers`: how many a thread may have on archs of sm_90.yaml (0: the assembler chooses, and may spill to have fewer than fit).
+    `registers`: how many a thread may have on archs of sm_90.yaml (0: the assembler chooses, and may spill to
+    have fewer than fit).
     """
 
     max_width: int
@@ -104,7 +112,8 @@ def _table(kernel: str, arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 
 def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The configurations of one backward kernel, in the order in which the runtime tries them; the last one serves every call."""
+    """The configurations of one backward kernel, in the order in which the runtime tries them; the last one
+    serves every call."""
     table = _table(kernel, target.arch, target.warp_size)
     fitting = [entry for entry in table if entry.fits(target.arch, functional)]
     found = next((entry for entry in fitting if not entry.general), None)

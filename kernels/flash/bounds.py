@@ -36,7 +36,8 @@ def _grouped(x: Float, heads_k: int) -> Float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Softmax:
-    """Probabilities before dropout, the factors that dropout gives them, and errors of scores and of their log-sum-exp by row."""
+    """Probabilities before dropout, the factors that dropout gives them, and errors of scores and of their
+    log-sum-exp by row."""
 
     p: Float
     weights: Float

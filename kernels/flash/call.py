@@ -28,7 +28,8 @@ _UNMAPPED = 0x10000
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
-    """An additive bias. "masked": the first row is -inf, the second but for one value, and more at random; "lowest": the same
+    """An additive bias. "masked": the first row is -inf, the second but for one value, and more at random;
+    "lowest": the same
     with the type's lowest finite number. Dimensions of (batch, heads, rows) in `broadcast` have one element.
     """
 
@@ -61,9 +62,11 @@ class Dropout:
 class Case:
     """One attention problem. A window of None on one side has no bound there.
 
-    With `varlen`, `batch` is its number of sequences, `seqlen_q` and `seqlen_k` are at least its longest lengths.
+    With `varlen`, `batch` is its number of sequences, `seqlen_q` and `seqlen_k` are at least its longest
+    lengths.
     `mixed`: every tensor has another order of axes than its neighbours.
-    `draw`: "equal" inputs are all one large number, whose products' sums still fit float32; "low" ones have scores near -120.
+    `draw`: "equal" inputs are all one large number, whose products' sums still fit float32; "low" ones have
+    scores near -120.
     """
 
     dtype: DType = "fp16"
@@ -97,7 +100,8 @@ class Case:
         return Side(mode=mode, lengths=lengths, longest=longest, gap=self.varlen.gap)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor by its operator value's name: (planes, heads, rows, columns); L and D without columns."""
+        """Of a tensor by its operator value's name: (planes, heads, rows, columns); L and D without
+        columns."""
         if name in {"B", "DB"}:
             return (self.batch, self.heads_q, self.seqlen_q, self.seqlen_k)
         keys = name in {"K", "V", "DK", "DV"}
@@ -160,7 +164,8 @@ class Case:
             # what dropout keeps is scaled up
             return np.full(values.shape, large / 2 if name == "V" and self.dropout else large)
         if self.draw == "low" and name in {"Q", "K"}:
-            # of one column alone: with all of them dQ would be a sum that cancels, which has no digits to compare
+            # of one column alone: with all of them dQ would be a sum that cancels, which has no digits to
+            # compare
             values = values.copy()
             values[..., 0] = (120 / abs(self.sm_scale)) ** 0.5 * (1 if name == "Q" else -1)
             return values
@@ -268,7 +273,8 @@ def arrays_of(case: Case) -> dict[str, Guarded]:
 
 
 def values_of(case: Case, tensors: Mapping[str, Guarded]) -> dict[str, int | float]:
-    """The operator values that the C++ library derives from such a call. Pointers without a tensor must not be read."""
+    """The operator values that the C++ library derives from such a call. Pointers without a tensor must not
+    be read."""
     values: dict[str, int | float] = {
         **dict.fromkeys(("B", "DB", "L", "seqinfo_q0", "seqinfo_q1", "seqinfo_k0", "seqinfo_k1"), 0),
         **dict.fromkeys((f"stride_{s}" for names in _STRIDES.values() for s in names.split()), 0),

@@ -1,4 +1,5 @@
-"""Calls on which every attention image is tried, each kernel alone: what earlier kernels would have computed comes from
+"""Calls on which every attention image is tried, each kernel alone: what earlier kernels would have computed
+comes from
 the float64 reference, rounded as it is stored.
 """
 
@@ -26,7 +27,8 @@ _STATE = {"philox_seed_output": "seed", "philox_offset_output": "offset"}
 
 
 def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
-    """Every problem; the forward also without log-sum-exp, dQ also without dB, dropout also with its state as outputs."""
+    """Every problem; the forward also without log-sum-exp, dQ also without dB, dropout also with its state as
+    outputs."""
     if kernel == "attn_dropout_mask":
         return mask_cases(keys)
     found = []
@@ -48,7 +50,8 @@ SHAPE = {"batch": 1, "heads_q": 2, "heads_k": 2, "seqlen_q": 512, "seqlen_k": 51
 
 
 def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
-    """A call of a given shape on aligned tensors, dense or with `packed` one sequence after the other. A window is causal and by default
+    """A call of a given shape on aligned tensors, dense or with `packed` one sequence after the other. A
+    window is causal and by default
     bottom-right: the last query sees all keys.
     """
     sizes = {**SHAPE, **shape}

@@ -1,4 +1,5 @@
-"""The dropout mask of a call as a tensor, as the attention kernels draw it: for tests, which read it by sign."""
+"""The dropout mask of a call as a tensor, as the attention kernels draw it: for tests, which read it by
+sign."""
 
 import triton
 import triton.language as tl
@@ -12,7 +13,8 @@ def attn_dropout_mask(
     dropout_p, philox_seed, philox_offset1, philox_offset2,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """+0.5 where dropout keeps an element, -0.5 where it drops it; grid (query blocks x key blocks, heads, batch)."""
+    """+0.5 where dropout keeps an element, -0.5 where it drops it; grid (query blocks x key blocks, heads,
+    batch)."""
     blocks = tl.cdiv(seqlen_k, BLOCK_N)
     start_q = tl.program_id(0) // blocks * BLOCK_M
     start_k = tl.program_id(0) % blocks * BLOCK_N

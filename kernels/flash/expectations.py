@@ -1,4 +1,5 @@
-"""Expected results of each attention kernel: float64 reference with bounds, and the same computation in the same precision.
+"""Expected results of each attention kernel: float64 reference with bounds, and the same computation in the
+same precision.
 
 A call of variable length is computed sequence by sequence, as if each were a call of its own.
 """

@@ -1,4 +1,5 @@
-"""Parts of the kernels beside tiles: where a sequence is stored, which keys a window shows, what dropout keeps."""
+"""Parts of the kernels beside tiles: where a sequence is stored, which keys a window shows, what dropout
+keeps."""
 
 import triton
 import triton.language as tl
@@ -11,7 +12,8 @@ COMPACT: tl.constexpr = tl.constexpr(1 | 1 << 1 | 1 << 3)
 
 @triton.jit
 def sequence_of(z, mode, info0, info1, longest):
-    """(plane, start, length) of sequence z on one side. `mode`: that side's byte of `varlen_bits`; 0 is a plane of its own.
+    """(plane, start, length) of sequence z on one side. `mode`: that side's byte of `varlen_bits`; 0 is a
+    plane of its own.
 
     Plane and start are unsigned: their products with strides of 64 bits take two instructions less.
     """
@@ -44,7 +46,8 @@ def sequence_of(z, mode, info0, info1, longest):
 
 @triton.jit
 def window_of(left, right, n_q, n_k):
-    """(left, right) of one sequence: the caller's constants resolved, and clamped so that sums stay within 32 bits.
+    """(left, right) of one sequence: the caller's constants resolved, and clamped so that sums stay within 32
+    bits.
 
     Clamping changes no mask: a window beyond the sequence shows no more, one before it no less than nothing.
     """
@@ -55,7 +58,8 @@ def window_of(left, right, n_q, n_k):
 
 @triton.jit
 def dropout_key(seed, offset1, offset2):
-    """The generator's key: the seed with a hash of the offset (splitmix64), so that masks of two offsets share nothing.
+    """The generator's key: the seed with a hash of the offset (splitmix64), so that masks of two offsets
+    share nothing.
 
     A null pointer counts as 0.
     """
@@ -67,7 +71,8 @@ def dropout_key(seed, offset1, offset2):
 
 @triton.jit
 def dropout_limit(p):
-    """The largest random number of 16 bits that is dropped: the probability to the nearest 1/65536, at least one and below 1."""
+    """The largest random number of 16 bits that is dropped: the probability to the nearest 1/65536, at least
+    one and below 1."""
     dropped = tl.minimum(tl.maximum((p * 65536.0 + 0.5).to(tl.int32), 1), 65535)
     # of 1 everything is dropped
     return tl.where(p < 1.0, dropped - 1, 65535).to(tl.uint32)
@@ -81,7 +86,8 @@ def dropout_gain(p):
 
 @triton.jit
 def _product(factor, word):
-    """(high, low) words of a product. One instruction makes both, and the compiler takes `umulhi` for cheap: it draws in the layout
+    """(high, low) words of a product. One instruction makes both, and the compiler takes `umulhi` for cheap:
+    it draws in the layout
     of the scores rather than moving what was drawn there.
     """
     return tl.umulhi(word, tl.full((), factor, tl.uint32)), (word.to(tl.uint64) * factor).to(tl.uint32)
@@ -91,7 +97,8 @@ def _product(factor, word):
 def _random_words(key, row, quad, plane, block):
     """Philox-4x32-7 (Salmon and others, SC 2011) of the counter (row, quad, plane, block).
 
-    What a loop over columns changes is the last word, which only an exclusive or reads: most of the first three rounds is invariant.
+    What a loop over columns changes is the last word, which only an exclusive or reads: most of the first
+    three rounds is invariant.
     """
     k0 = key.to(tl.uint32)
     k1 = (key >> 32).to(tl.uint32)
@@ -108,10 +115,13 @@ def _random_words(key, row, quad, plane, block):
 
 @triton.jit
 def kept(key, plane, row, column, limit, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """What dropout keeps of (ROWS, COLS) from `row` and `column` on, a multiple of 16: integers with all bits set, or 0.
+    """What dropout keeps of (ROWS, COLS) from `row` and `column` on, a multiple of 16: integers with all bits
+    set, or 0.
 
-    A function of the coordinates alone, so that every kernel draws the same mask; `plane` is z * num_head_q + head. Columns c and
-    c + 16 of each 32 take the halves of one word: with every matrix instruction both are in one lane's registers.
+    A function of the coordinates alone, so that every kernel draws the same mask; `plane` is z * num_head_q +
+    head. Columns c and
+    c + 16 of each 32 take the halves of one word: with every matrix instruction both are in one lane's
+    registers.
     """
     HALVES: tl.constexpr = 2 if COLS >= 32 else 1
     BLOCKS: tl.constexpr = COLS // (16 * HALVES)

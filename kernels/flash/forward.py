@@ -1,10 +1,14 @@
 """Attention forward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 1): one program per block of
 queries.
 
-WIDTH is the compiled head_dim, of which a tile has PIECE columns at most; EXACT: it is that of the call, and rows of B are dense.
-PART columns of Out are made by one program, which needs all scores: where sums of WIDTH columns do not fit the registers, a block
-takes several programs. PACKED: few queries of all heads that share a head of K are the rows of one block, which takes all queries:
-so K and V are read once for them. STEP is 0 where the queries stay in registers; otherwise they are read again for every block of keys, as many
+WIDTH is the compiled head_dim, of which a tile has PIECE columns at most; EXACT: it is that of the call, and
+rows of B are dense.
+PART columns of Out are made by one program, which needs all scores: where sums of WIDTH columns do not fit
+the registers, a block
+takes several programs. PACKED: few queries of all heads that share a head of K are the rows of one block,
+which takes all queries:
+so K and V are read once for them. STEP is 0 where the queries stay in registers; otherwise they are read
+again for every block of keys, as many
 columns at a time.
 """
 
@@ -30,7 +34,8 @@ from .tiles import (
 def _block_ranges(first, last, left, right, n_k, WINDOW: tl.constexpr, BLOCK: tl.constexpr):
     """Blocks of keys for the queries first .. last: (begin, full_begin, full_end, end).
 
-    All of the queries see every key of the blocks full_begin .. full_end-1, none sees one outside of begin .. end-1.
+    All of the queries see every key of the blocks full_begin .. full_end-1, none sees one outside of begin ..
+    end-1.
     """
     if WINDOW:
         # no position is below 0 when it is divided, which rounds toward zero
@@ -47,7 +52,8 @@ def _bias(
     B, stride_bm, stride_bn, start_q, start, n_q, n_k,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the bias in float32; rows beyond the last one repeat it, columns beyond the last one are 0."""
+    """A tile of the bias in float32; rows beyond the last one repeat it, columns beyond the last one are
+    0."""
     row = tl.minimum(start_q + tl.arange(0, BLOCK_M), n_q - 1)[:, None]
     column = tl.arange(0, BLOCK_N)[None, :]
     step = 1 if EXACT else stride_bn
@@ -62,7 +68,8 @@ def _products(
     Q, K, stride_qm, stride_kn, start_q, start, n_q, n_k, head_dim,
     STEP: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Q K^T of a block of queries and one of keys; the length of the loop is not a constant, else the compiler unrolls it and loads
+    """Q K^T of a block of queries and one of keys; the length of the loop is not a constant, else the
+    compiler unrolls it and loads
     all columns before the first product.
     """
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -83,9 +90,11 @@ def _attend(
     WIDTH: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, EXACT: tl.constexpr, STEP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the keys start .. start+BLOCK_N-1. MASKED: query i sees the span[i] keys from low[i] on, of those below n_k."""
+    """Online softmax over the keys start .. start+BLOCK_N-1. MASKED: query i sees the span[i] keys from
+    low[i] on, of those below n_k."""
     if MASK == "bias":
-        # before the product: so the compiler keeps the scores in the product's layout and moves the bias there
+        # before the product: so the compiler keeps the scores in the product's layout and moves the bias
+        # there
         bias = _bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N, MASKED, EXACT)
     if STEP == 0:
         k = load_pieces(K, stride_kn, start, n_k, head_dim, BLOCK_N, WIDTH, PIECE, MASKED, EXACT)
@@ -134,7 +143,8 @@ def _attend(
 
 @triton.jit
 def _packing(seqlen_q, BLOCK_M: tl.constexpr):
-    """Logarithm of the rows for one head in a block of at most 16 rows: the smallest power of two at or above `seqlen_q`."""
+    """Logarithm of the rows for one head in a block of at most 16 rows: the smallest power of two at or above
+    `seqlen_q`."""
     tl.static_assert(BLOCK_M == 16)
     return (
         (seqlen_q > 1).to(tl.int32)
@@ -157,7 +167,8 @@ def attn_fwd(
     WIDTH: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, EXACT: tl.constexpr, STEP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks x parts,
+    """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks x
+    parts,
     heads, batch).
     """
     WINDOW: tl.constexpr = MASK == "window"

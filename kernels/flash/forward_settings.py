@@ -1,7 +1,9 @@
 """Settings of the forward kernel from `manifests/tuning/`; SETTINGS.md has the reasons.
 
-A call whose tensors are aligned and whose heads have exactly the image's width takes an image with hints, every other call the
-general one: no hints, columns beyond head_dim masked. The first configuration of a table that fits a functional is
+A call whose tensors are aligned and whose heads have exactly the image's width takes an image with hints,
+every other call the
+general one: no hints, columns beyond head_dim masked. The first configuration of a table that fits a
+functional is
 taken; where none fits, the arch does not serve it.
 """
 
@@ -20,14 +22,19 @@ _NEAR = 2**23
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for widths up to `max_width`, some dtypes and masks (all when empty), with at most `features` of bias and dropout.
+    """A configuration for widths up to `max_width`, some dtypes and masks (all when empty), with at most
+    `features` of bias and dropout.
 
-    `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile; without `hold` the queries
-    are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
+    `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile;
+    without `hold` the queries
+    are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice);
+    `waves_per_eu` bounds the
     registers, `kpack` is how many steps of the matrix instruction one read of shared memory feeds.
-    `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image alone, `hinted` for the one with
+    `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image
+    alone, `hinted` for the one with
     hints alone.
-    `archs`: those of the file that it is for (all when empty). `groups`: forward_warpgroups.py, for heads of exactly `max_width`.
+    `archs`: those of the file that it is for (all when empty). `groups`: forward_warpgroups.py, for heads of
+    exactly `max_width`.
     """
 
     max_width: int
@@ -106,7 +113,8 @@ def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 
 def forward_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The configurations of the forward kernel, in the order in which the runtime tries them; the last one serves every call."""
+    """The configurations of the forward kernel, in the order in which the runtime tries them; the last one
+    serves every call."""
     fitting = [
         entry for entry in _table(target.arch, target.warp_size) if entry.fits(target.arch, functional)
     ]
@@ -140,7 +148,8 @@ class MaskTuned:
 
 
 def dropout_mask_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints. Where there are general images, every profile
+    """The first row of attn_dropout_mask: it writes element by element, so its image has no hints. Where
+    there are general images, every profile
     keeps it, as PyTorch requests masks in any dtype.
     """
     rows = tuning().rows("flash.attn_dropout_mask", target.arch, target.warp_size, MaskTuned)

@@ -1,7 +1,10 @@
-"""Attention forward for wgmma: one group of four warps copies K and V to shared memory, two multiply 64 queries each.
+"""Attention forward for wgmma: one group of four warps copies K and V to shared memory, two multiply 64
+queries each.
 
-Serves what forward.py's `attn_fwd` serves with EXACT, without bias, dropout, varlen and packed heads, on the same arguments.
-A multiplying group computes the scores of a block of keys while the tensor cores multiply P V of the block before.
+Serves what forward.py's `attn_fwd` serves with EXACT, without bias, dropout, varlen and packed heads, on the
+same arguments.
+A multiplying group computes the scores of a block of keys while the tensor cores multiply P V of the block
+before.
 """
 
 from triton.experimental import gluon
@@ -29,7 +32,8 @@ PARTS: gl.constexpr = gl.constexpr(4)
 def _block_ranges(
     start_q, left, right, n_q, n_k, WINDOW: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK: gl.constexpr
 ):
-    """Blocks of keys as in forward.py: (all, those with a mask, of these before the full ones, begin, full_begin, full_end)."""
+    """Blocks of keys as in forward.py: (all, those with a mask, of these before the full ones, begin,
+    full_begin, full_end)."""
     if WINDOW:
         last = gl.minimum(start_q + BLOCK_M, n_q) - 1
         end = gl.cdiv(gl.maximum(gl.minimum(last + right + 1, n_k), 0), BLOCK)
@@ -61,7 +65,8 @@ def _copy(
     q_tiles, k_tiles, v_tiles, q_full, k_full, k_free, v_full, v_free,
     WINDOW: gl.constexpr, WIDTH: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Fills the tiles in the order in which they are multiplied; a barrier is complete when all threads' copies have arrived."""
+    """Fills the tiles in the order in which they are multiplied; a barrier is complete when all threads'
+    copies have arrived."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
     columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))[None, :]
     queries = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
@@ -115,7 +120,8 @@ def _softmax(
     scores, row_max, row_sum, scale, start, low, span,
     MASKED: gl.constexpr, WINDOW: gl.constexpr, BLOCK_N: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
-    """Online softmax: exponentials, the new maximum and sum, and the factor of what was summed before; `scale` is above 0."""
+    """Online softmax: exponentials, the new maximum and sum, and the factor of what was summed before;
+    `scale` is above 0."""
     if MASKED:
         keys = (start + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :]
         if WINDOW:

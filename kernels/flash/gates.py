@@ -1,6 +1,7 @@
 """Attention calls that PyTorch may make at each API level once `check_gpu` succeeds.
 
-From PyTorch's gate (sdp_utils, mha_all_aot, mem_eff attention) of the releases that load a library of the level. `check_gpu` succeeds on
+From PyTorch's gate (sdp_utils, mha_all_aot, mem_eff attention) of the releases that load a library of the
+level. `check_gpu` succeeds on
 an arch where the plan serves all of it: after it there is no other path.
 """
 

@@ -1,7 +1,9 @@
 """Attention backward of any call by few images: head_dim, bias and dropout are the call's, not constants.
 
-The algorithm is that of backward.py. A program makes at most PART columns of a block's results, and for that all scores of the block,
-whose products take STEP columns at a time. WINDOW is the one semantic constant: a call without a window passes the numbers of a
+The algorithm is that of backward.py. A program makes at most PART columns of a block's results, and for that
+all scores of the block,
+whose products take STEP columns at a time. WINDOW is the one semantic constant: a call without a window
+passes the numbers of a
 window of one key.
 """
 
@@ -61,7 +63,8 @@ def bwd_dk_dv_general(
     WINDOW: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks times parts of
+    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks
+    times parts of
     PART columns, key heads, batch).
     """
     blocks = tl.cdiv(seqlen_k, BLOCK_N)
@@ -94,7 +97,8 @@ def bwd_dk_dv_general(
     key = tl.full((), 0, tl.uint64)
     limit = tl.full((), 0, tl.uint32)
     gain = 1.0
-    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool knows that
+    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool
+    # knows that
     dropout = dropout_p.to(tl.int32, bitcast=True) > 0
     if dropout:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)
@@ -217,7 +221,8 @@ def bwd_dq_general(
     key = tl.full((), 0, tl.uint64)
     limit = tl.full((), 0, tl.uint32)
     gain = 1.0
-    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool knows that
+    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool
+    # knows that
     dropout = dropout_p.to(tl.int32, bitcast=True) > 0
     if dropout:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)
@@ -227,7 +232,8 @@ def bwd_dq_general(
     queries = start_q + tl.arange(0, BLOCK_M)
     lse = _rows(L, stride_lm, start_q, n_q, float("inf"), BLOCK_M)
     delta = _rows(D, stride_dm, start_q, n_q, 0.0, BLOCK_M)
-    # blocks of keys as in bwd_dk_dv_general; a query sees `span` keys from `low` on, and none beyond the sequence
+    # blocks of keys as in bwd_dk_dv_general; a query sees `span` keys from `low` on, and none beyond the
+    # sequence
     first = 0
     end = tl.cdiv(n_k, BLOCK_N)
     low = tl.zeros((BLOCK_M,), tl.int32)

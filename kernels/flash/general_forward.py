@@ -1,7 +1,9 @@
 """Attention forward of any call by few images: head_dim, bias and dropout are the call's, not constants.
 
-The algorithm is that of forward.py. A program makes at most PART columns of Out for a block of queries, and for that all scores of the
-block, whose products take STEP columns at a time: so 512 columns need no more registers than 64. WINDOW is the one semantic
+The algorithm is that of forward.py. A program makes at most PART columns of Out for a block of queries, and
+for that all scores of the
+block, whose products take STEP columns at a time: so 512 columns need no more registers than 64. WINDOW is
+the one semantic
 constant: a call without a window passes the numbers of a window of one key.
 """
 
@@ -26,7 +28,8 @@ def attn_fwd_general(
     WINDOW: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, STEP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Out = softmax(Q K^T sm_scale + B) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks x parts of PART
+    """Out = softmax(Q K^T sm_scale + B) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks
+    x parts of PART
     columns, heads, batch).
     """
     blocks = tl.cdiv(seqlen_q, BLOCK_M)
@@ -57,7 +60,8 @@ def attn_fwd_general(
     key = tl.full((), 0, tl.uint64)
     limit = tl.full((), 0, tl.uint32)
     gain = 1.0
-    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool knows that
+    # its bits are compared as an integer: scalar units of newer archs compare floats, and not every tool
+    # knows that
     dropout = dropout_p.to(tl.int32, bitcast=True) > 0
     if dropout:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)

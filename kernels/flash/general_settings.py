@@ -1,4 +1,5 @@
-"""Settings of the general kernels from `manifests/tuning/`: the last rung of every ladder, for what no other image of a profile serves."""
+"""Settings of the general kernels from `manifests/tuning/`: the last rung of every ladder, for what no other
+image of a profile serves."""
 
 from __future__ import annotations
 
@@ -17,8 +18,10 @@ _SOURCES = {"attn_fwd": "general_forward.py"}
 class Tuned:
     """A configuration for some dtypes (all when empty).
 
-    A program makes `part` columns of a block's results in pieces of at most `piece`, and multiplies `step` columns at a time. `mfma` is the
-    matrix instruction's height and width (0: the compiler's choice). `archs`: those of the file that it is for (all when empty).
+    A program makes `part` columns of a block's results in pieces of at most `piece`, and multiplies `step`
+    columns at a time. `mfma` is the
+    matrix instruction's height and width (0: the compiler's choice). `archs`: those of the file that it is
+    for (all when empty).
     """
 
     block_m: int
@@ -63,7 +66,8 @@ def _table(kernel: str, arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 
 def general_settings(kernel: str, target: Target, functional: Functional) -> tuple[GeneralSetting, ...]:
-    """The general image for calls of up to the widest head_dim; none below, whose calls take it, too, and none without a row."""
+    """The general image for calls of up to the widest head_dim; none below, whose calls take it, too, and
+    none without a row."""
     if functional["width"] != WIDTHS[-1]:
         return ()
     dtype = str(functional["dtype"])

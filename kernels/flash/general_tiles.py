@@ -11,7 +11,8 @@ NEAR: tl.constexpr = tl.constexpr(2**22 - 1)
 
 @triton.jit
 def any_wide(A, stride_z, stride_h, stride_m, columns):
-    """Whether every row of a matrix begins at a multiple of 16 bytes, has a multiple of 16 bytes, and is near the next one."""
+    """Whether every row of a matrix begins at a multiple of 16 bytes, has a multiple of 16 bytes, and is near
+    the next one."""
     SIZE: tl.constexpr = A.dtype.element_ty.primitive_bitwidth // 8
     aligned = ((A.to(tl.int64) | (stride_z | stride_h | stride_m | columns) * SIZE) & 15) == 0
     return aligned & (stride_m >= 0) & (stride_m <= NEAR)
@@ -19,7 +20,8 @@ def any_wide(A, stride_z, stride_h, stride_m, columns):
 
 @triton.jit
 def any_tile(base, stride, start, limit, first, columns, wide, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Rows start .. start+ROWS-1, columns first .. first+COLS-1; zero from row `limit` and column `columns` on, of which there are some.
+    """Rows start .. start+ROWS-1, columns first .. first+COLS-1; zero from row `limit` and column `columns`
+    on, of which there are some.
 
     `wide`: 16 bytes are loaded at once, by instructions that read nothing outside without a branch.
     """
@@ -74,7 +76,8 @@ def any_product(
     A, stride_a, start_a, limit_a, B, stride_b, start_b, limit_b, columns, wide,
     ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """A B^T over all columns of two tiles in memory, STEP at a time; their number is the call's, so the loop is not unrolled."""
+    """A B^T over all columns of two tiles in memory, STEP at a time; their number is the call's, so the loop
+    is not unrolled."""
     total = tl.zeros((ROWS_A, ROWS_B), tl.float32)
     for at in tl.range(0, columns, STEP, num_stages=1):
         a = any_tile(A, stride_a, start_a, limit_a, at, columns, wide, ROWS_A, STEP)
@@ -93,5 +96,6 @@ def any_bias(B, stride_m, stride_n, row, column, n_q, n_k, ROWS: tl.constexpr, C
 
 @triton.jit
 def in_window(first, low, span):
-    """Whether each number of `first` - `low` is in [0, span): one comparison, as numbers below 0 become large ones."""
+    """Whether each number of `first` - `low` is in [0, span): one comparison, as numbers below 0 become large
+    ones."""
     return (first - low).to(tl.uint32, bitcast=True) < span.to(tl.uint32, bitcast=True)

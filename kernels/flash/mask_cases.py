@@ -1,4 +1,5 @@
-"""Calls of the dropout mask: +-0.5 where the reference keeps and drops, any strides, null state, both ends of the probability."""
+"""Calls of the dropout mask: +-0.5 where the reference keeps and drops, any strides, null state, both ends of
+the probability."""
 
 from __future__ import annotations
 

@@ -1,14 +1,23 @@
-"""The two attention operators: every value that the public C++ interface conveys, by name, whether or not a kernel uses it yet.
+"""The two attention operators: every value that the public C++ interface conveys, by name, whether or not a
+kernel uses it yet.
 
-Shapes, in elements: Q, DQ (batch, num_head_q, seqlen_q, head_dim); Out, DO the same with head_dim_v; K, DK (batch, num_head_k, seqlen_k,
-head_dim); V, DV the same with head_dim_v; their last stride is 1. B, DB (batch, num_head_q, seqlen_q, seqlen_k). `width` is the larger of
-head_dim and head_dim_v, `group` is num_head_q / num_head_k, `dtype` holds aotriton::DType. L and D are float32: element (sequence z, head h,
-row r) is at z * stride_lz + h * stride_lh + (r + start) * stride_lm, where start is the sequence's first token if `lse_packed`, else 0.
+Shapes, in elements: Q, DQ (batch, num_head_q, seqlen_q, head_dim); Out, DO the same with head_dim_v; K, DK
+(batch, num_head_k, seqlen_k,
+head_dim); V, DV the same with head_dim_v; their last stride is 1. B, DB (batch, num_head_q, seqlen_q,
+seqlen_k). `width` is the larger of
+head_dim and head_dim_v, `group` is num_head_q / num_head_k, `dtype` holds aotriton::DType. L and D are
+float32: element (sequence z, head h,
+row r) is at z * stride_lz + h * stride_lh + (r + start) * stride_lm, where start is the sequence's first
+token if `lse_packed`, else 0.
 
-`mask` is 0 for full attention, 1 for a window (key j serves query i when i - window_left <= j <= i + window_right), 2 for the additive
-bias B. `varlen_bits` is 0 for dense calls, whose windows the library has resolved and clamped. Else it holds, per side, how a sequence's
-plane, start and length follow from `seqinfo_*` (bits of Q 7:0, of K 15:8: 0 stacked, 2:1 length, 4:3 position, as in AOTriton 0.14's
-VarlenBits); `batch` counts sequences, seqlen_q and seqlen_k are the longest ones, and the window is the caller's, constants included.
+`mask` is 0 for full attention, 1 for a window (key j serves query i when i - window_left <= j <= i +
+window_right), 2 for the additive
+bias B. `varlen_bits` is 0 for dense calls, whose windows the library has resolved and clamped. Else it holds,
+per side, how a sequence's
+plane, start and length follow from `seqinfo_*` (bits of Q 7:0, of K 15:8: 0 stacked, 2:1 length, 4:3
+position, as in AOTriton 0.14's
+VarlenBits); `batch` counts sequences, seqlen_q and seqlen_k are the longest ones, and the window is the
+caller's, constants included.
 `runtime/src/operators.def` mirrors this table; the interface hash holds the two together.
 """
 

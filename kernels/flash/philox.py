@@ -1,8 +1,12 @@
-"""Dropout masks in numpy: Philox-4x32-7 (Salmon and others, SC 2011) on coordinates, as the kernels draw them.
+"""Dropout masks in numpy: Philox-4x32-7 (Salmon and others, SC 2011) on coordinates, as the kernels draw
+them.
 
-One draw serves eight columns of a row with 16 bits each: of the columns 32k + 16a + 4q + j the counter is (row, q, sequence *
-num_head_q + head, k * an odd constant), j selects the word and a its half. The key is the seed with a hash (splitmix64) of the
-offset. Nothing depends on tiles, strides, lengths or where a sequence is stored, and masks of different offsets have nothing in common.
+One draw serves eight columns of a row with 16 bits each: of the columns 32k + 16a + 4q + j the counter is
+(row, q, sequence *
+num_head_q + head, k * an odd constant), j selects the word and a its half. The key is the seed with a hash
+(splitmix64) of the
+offset. Nothing depends on tiles, strides, lengths or where a sequence is stored, and masks of different
+offsets have nothing in common.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ def splitmix64(x: int) -> int:
 def philox(
     key: int, counter: tuple[Words, Words, Words, Words], rounds: int = 7
 ) -> tuple[Words, Words, Words, Words]:
-    """Four words of 32 bits each for every counter, after `rounds`: ten is usual, seven passes the same tests of randomness."""
+    """Four words of 32 bits each for every counter, after `rounds`: ten is usual, seven passes the same tests
+    of randomness."""
     c0, c1, c2, c3 = np.broadcast_arrays(*counter)
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     for _ in range(rounds):
@@ -41,7 +46,8 @@ def philox(
 
 
 def threshold(dropout_p: float) -> int:
-    """The largest number of 16 bits that is dropped: the probability to the nearest 1/65536; one is always dropped, but all only with 1."""
+    """The largest number of 16 bits that is dropped: the probability to the nearest 1/65536; one is always
+    dropped, but all only with 1."""
     if dropout_p >= 1:
         return 65535
     return min(max(int(np.float32(dropout_p) * np.float32(65536) + np.float32(0.5)), 1), 65535) - 1

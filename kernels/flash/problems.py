@@ -1,6 +1,8 @@
-"""The attention problems of the verifier: for each functional those on which a wrong image differs from a correct one.
+"""The attention problems of the verifier: for each functional those on which a wrong image differs from a
+correct one.
 
-Each problem is posed twice: with aligned tensors of the compiled head_dim, which an image with hints may serve, and
+Each problem is posed twice: with aligned tensors of the compiled head_dim, which an image with hints may
+serve, and
 as another call, unaligned or with a smaller head_dim, whose padding is not a number.
 """
 
@@ -22,7 +24,8 @@ UNALIGNED = Layout(order=(1, 0, 2), row_padding=1, offset=37)
 WIDER = Layout(row_padding=8)  # columns after the head_dim's are not numbers
 BASE = Problem(sm_scale=0.15)
 COMPACT, CACHE = 0x0B0B, 0x040B
-# of each side: lengths and positions in arrays, cumulative lengths that are positions in planes, planes one after the other
+# of each side: lengths and positions in arrays, cumulative lengths that are positions in planes, planes one
+# after the other
 INDIVIDUAL_REUSED, REUSED_INDIVIDUAL, LONGEST, LONGEST_COMPACT = 0x0A15, 0x150A, 0x0505, 0x0B05
 _LENGTHS = Varlen(word=COMPACT, queries=(13, 0, 37, 1), keys=(40, 33, 0, 64))
 _SEVERAL = replace(BASE, batch=4, heads_q=4, heads_k=2, seqlen_q=37, seqlen_k=70)
@@ -159,7 +162,8 @@ _GROUPED = replace(BASE, batch=2, heads_q=4, heads_k=2, seqlen_q=17, seqlen_k=35
 _PACKED = replace(_SEVERAL, seqlen_q=20, seqlen_k=35, layout=STRIDED)
 _PACKED_LENGTHS = Varlen(word=COMPACT, queries=(13, 0, 20, 1), keys=(35, 20, 0, 33))
 _GENERAL: Mapping[tuple[int, int], Mapping[str, Problem]] = {
-    # by mask and dropout, which are the call's here: each corner of the semantics once. Without dropout profiles have images of narrow heads
+    # by mask and dropout, which are the call's here: each corner of the semantics once. Without dropout
+    # profiles have images of narrow heads
     (0, 0): {
         "widest": replace(_RAGGED, head_dim=512, seqlen_q=70, seqlen_k=37),
         "compact": replace(_PACKED, head_dim=136, head_dim_v=3, varlen=_PACKED_LENGTHS),
@@ -206,7 +210,8 @@ _GENERAL: Mapping[tuple[int, int], Mapping[str, Problem]] = {
 
 
 def general_problems(keys: Mapping[str, int]) -> Iterator[tuple[str, Problem]]:
-    """Named problems of a functional that a general image serves, few and small: it has no special cases of head_dims or alignments."""
+    """Named problems of a functional that a general image serves, few and small: it has no special cases of
+    head_dims or alignments."""
     semantics = keys.get("mask", 0), keys.get("dropout", 0)
     tables = [_GENERAL[semantics]] if "mask" in keys else [_GENERAL[mask, 0] for mask in (0, 1)]
     for name, base in (item for table in tables for item in table.items()):

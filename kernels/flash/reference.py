@@ -1,7 +1,9 @@
 """float64 reference of attention, forward and backward: the definition, one head at a time, numpy only.
 
-Shapes: q (batch, num_head_q, seqlen_q, head_dim), k (batch, num_head_k, seqlen_k, head_dim), v (batch, num_head_k, seqlen_k,
-head_dim_v); query head h uses key head h // (num_head_q / num_head_k). Rows without keys have output 0, log-sum-exp +inf and
+Shapes: q (batch, num_head_q, seqlen_q, head_dim), k (batch, num_head_k, seqlen_k, head_dim), v (batch,
+num_head_k, seqlen_k,
+head_dim_v); query head h uses key head h // (num_head_q / num_head_k). Rows without keys have output 0,
+log-sum-exp +inf and
 no gradient.
 """
 
@@ -18,10 +20,13 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Everything but the tensors. Key j serves query i when i - window_left <= j <= i + window_right; None: no bound.
+    """Everything but the tensors. Key j serves query i when i - window_left <= j <= i + window_right; None:
+    no bound.
 
-    `bias` is added to the scaled scores; `keep` is true for probabilities that dropout keeps. Both are (batch, num_head_q,
-    seqlen_q, seqlen_k). `dropout_p` is the probability of the others: what is kept counts 1 / (1 - dropout_p) times.
+    `bias` is added to the scaled scores; `keep` is true for probabilities that dropout keeps. Both are
+    (batch, num_head_q,
+    seqlen_q, seqlen_k). `dropout_p` is the probability of the others: what is kept counts 1 / (1 - dropout_p)
+    times.
     """
 
     sm_scale: float
@@ -60,7 +65,8 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """In the shapes of q, k, v and (`db`) the scores; `delta` is rowsum(out * do), (batch, num_head_q, seqlen_q)."""
+    """In the shapes of q, k, v and (`db`) the scores; `delta` is rowsum(out * do), (batch, num_head_q,
+    seqlen_q)."""
 
     dq: Array
     dk: Array
@@ -80,7 +86,8 @@ def probabilities(scores: Array) -> tuple[Array, Array]:
 
 
 def attention(q: Array, k: Array, v: Array, options: Options) -> tuple[Array, Array]:
-    """(out, lse): out (batch, num_head_q, seqlen_q, head_dim_v), lse (batch, num_head_q, seqlen_q), natural logarithm."""
+    """(out, lse): out (batch, num_head_q, seqlen_q, head_dim_v), lse (batch, num_head_q, seqlen_q), natural
+    logarithm."""
     out = np.zeros((*q.shape[:3], v.shape[3]))
     lse = np.zeros(q.shape[:3])
     group = q.shape[1] // k.shape[1]

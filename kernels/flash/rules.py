@@ -1,8 +1,11 @@
 """The attention family: which calls of attn_fwd and attn_bwd are served, by which kernels.
 
-Covered: fp16, bf16 and fp32, head_dim up to 512 (another one for V), full attention, windows, an additive bias, dropout, variable
-length, any lengths and strides, grouped heads. A call takes the next larger compiled width, whose other columns are masked.
-Beyond the widths and features that a profile keeps, the general images serve every call (general_settings.py).
+Covered: fp16, bf16 and fp32, head_dim up to 512 (another one for V), full attention, windows, an additive
+bias, dropout, variable
+length, any lengths and strides, grouped heads. A call takes the next larger compiled width, whose other
+columns are masked.
+Beyond the widths and features that a profile keeps, the general images serve every call
+(general_settings.py).
 """
 
 from __future__ import annotations

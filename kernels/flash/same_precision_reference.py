@@ -1,12 +1,18 @@
-"""Same-precision reference of attention, in numpy: it has the errors that the same computation has in any kernel.
+"""Same-precision reference of attention, in numpy: it has the errors that the same computation has in any
+kernel.
 
-Inputs and results are rounded to the dtype, sums, exponentials and statistics are float32, and what is multiplied by a matrix
-again (P and dS) is rounded to the dtype before. `order` is that of every sum, as any kernel adds in an order of its own; the
-forward is an online softmax over as many keys as a sum adds at a time. With `binary` exponentials are powers of two, which GPUs
-have instructions for: of scores times log2(e) or, with a bias, which may be too large for that, of their difference from the largest
+Inputs and results are rounded to the dtype, sums, exponentials and statistics are float32, and what is
+multiplied by a matrix
+again (P and dS) is rounded to the dtype before. `order` is that of every sum, as any kernel adds in an order
+of its own; the
+forward is an online softmax over as many keys as a sum adds at a time. With `binary` exponentials are powers
+of two, which GPUs
+have instructions for: of scores times log2(e) or, with a bias, which may be too large for that, of their
+difference from the largest
 one times log2(e). Nothing here knows a kernel's block sizes. Shapes are those of reference.py.
 
-Every step is formed in float64 and then rounded, which is the same as correct rounding but for ties: so the results do not depend on
+Every step is formed in float64 and then rounded, which is the same as correct rounding but for ties: so the
+results do not depend on
 the machine's vector units, as numpy's float32 exp and sums do.
 """
 
@@ -35,8 +41,10 @@ _ZERO = np.float32(-1000.0)
 class Order:
     """Of additions: `products` at a time (None: all at once), each time of every `stride`-th.
 
-    A stride with a factor in common with the number of products is 1. `bits`: of each product and of the sum so far, matrix units keep
-    this many bits below the leading bit of the largest among them, and of the new sum as many as float32 has. None: sums are rounded.
+    A stride with a factor in common with the number of products is 1. `bits`: of each product and of the sum
+    so far, matrix units keep
+    this many bits below the leading bit of the largest among them, and of the new sum as many as float32 has.
+    None: sums are rounded.
     """
 
     products: int | None = None

@@ -19,7 +19,8 @@ LseLayout = Literal["HT", "TH", "rows"]
 
 @dataclass(frozen=True, kw_only=True)
 class Varlen:
-    """Lengths of a call's sequences. `word`: the low 16 bits of VarlenBits; `gap`: unused rows before each sequence where the word
+    """Lengths of a call's sequences. `word`: the low 16 bits of VarlenBits; `gap`: unused rows before each
+    sequence where the word
     has positions of its own.
     """
 
@@ -94,7 +95,8 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Sequences of equal lengths, of which `first` is the first: of a dense call all, else one. Indices of planes and rows."""
+    """Sequences of equal lengths, of which `first` is the first: of a dense call all, else one. Indices of
+    planes and rows."""
 
     first: int
     count: int

@@ -1,6 +1,8 @@
-"""Tiles whose width need not be a power of two: walked in column pieces, which are powers of two of at most PIECE columns.
+"""Tiles whose width need not be a power of two: walked in column pieces, which are powers of two of at most
+PIECE columns.
 
-A tile in registers is a tuple of its pieces, so that a product over all columns is one dot per piece. With EXACT every piece is
+A tile in registers is a tuple of its pieces, so that a product over all columns is one dot per piece. With
+EXACT every piece is
 complete; otherwise columns at or beyond `columns` are zero and never read or written.
 """
 
@@ -44,7 +46,8 @@ def load_piece(
     base, stride, start, limit, first, columns, ROWS: tl.constexpr, COLS: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr, REPEAT: tl.constexpr = False,
 ):  # fmt: skip
-    """Rows start .. start+ROWS-1, columns first .. first+COLS-1. MASKED: of rows from `limit` on nothing is read; they are zero,
+    """Rows start .. start+ROWS-1, columns first .. first+COLS-1. MASKED: of rows from `limit` on nothing is
+    read; they are zero,
     or with REPEAT and EXACT, where `start` is below `limit`, the last row again: that costs no branch.
     """
     row = tl.arange(0, ROWS)
@@ -83,7 +86,8 @@ def store_pieces(
     base, stride, start, limit, first, columns, pieces, factor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Write `pieces` times `factor` in the matrix's own type, from column `first` on; rows from `limit` on are not written."""
+    """Write `pieces` times `factor` in the matrix's own type, from column `first` on; rows from `limit` on
+    are not written."""
     row = tl.arange(0, ROWS)
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
         column = first + piece_start(WIDTH, PIECE, i) + tl.arange(0, piece_size(WIDTH, PIECE, i))
@@ -96,7 +100,8 @@ def store_pieces(
 
 @triton.jit
 def gather_pieces(base, offsets, inside, WIDTH: tl.constexpr, PIECE: tl.constexpr):
-    """A tile of complete rows that begin at `offsets`, as a tuple of its pieces; rows not `inside` are zero."""
+    """A tile of complete rows that begin at `offsets`, as a tuple of its pieces; rows not `inside` are
+    zero."""
     pieces = ()
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
         column = piece_start(WIDTH, PIECE, i) + tl.arange(0, piece_size(WIDTH, PIECE, i))
@@ -134,7 +139,8 @@ def product(a, b, WIDTH: tl.constexpr, PIECE: tl.constexpr):
 
 @triton.jit
 def add_products(sums, a, b, WIDTH: tl.constexpr, PIECE: tl.constexpr, APART: tl.constexpr = False):
-    """sums + a b, where a is one tile and b a tile in pieces. APART: the products of a b are added among themselves first."""
+    """sums + a b, where a is one tile and b a tile in pieces. APART: the products of a b are added among
+    themselves first."""
     added = ()
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
         if APART:

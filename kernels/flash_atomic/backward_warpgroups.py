@@ -1,10 +1,14 @@
-"""Attention backward for wgmma, all gradients in one kernel: a group of four warps copies, two own 64 keys each.
+"""Attention backward for wgmma, all gradients in one kernel: a group of four warps copies, two own 64 keys
+each.
 
-A step takes a block of 64 queries. Each owner computes the transposed scores S = K Q^T and dP = V dO^T of its keys, adds P dO to dV and
-dS Q to dK in registers, and leaves dS in shared memory. One step later each owner multiplies the dS of both by its half of the columns
+A step takes a block of 64 queries. Each owner computes the transposed scores S = K Q^T and dP = V dO^T of its
+keys, adds P dO to dV and
+dS Q to dK in registers, and leaves dS in shared memory. One step later each owner multiplies the dS of both
+by its half of the columns
 of K, and adds the product to DQ_ACC by atomics: until then the owners need not wait for each other.
 
-DQ_ACC holds the blocks of queries one after another. Inside a block elements are in the order in which an owner's threads hold them,
+DQ_ACC holds the blocks of queries one after another. Inside a block elements are in the order in which an
+owner's threads hold them,
 so that every thread adds 16 adjacent bytes; `bwd_end` reads them in the same order.
 """
 
@@ -28,7 +32,8 @@ COPY_REGISTERS: gl.constexpr = gl.constexpr(40)
 
 @gluon.constexpr_function
 def _adding(outputs, inputs):
-    """Instructions that add an owner's part of a block to memory; nothing in the first step, which has no step before it."""
+    """Instructions that add an owner's part of a block to memory; nothing in the first step, which has no
+    step before it."""
     base, step, values = inputs
     lines = [
         "{ .reg .u32 t; .reg .u64 a; .reg .pred p;",
@@ -75,7 +80,8 @@ def _arrive(barrier):
 
 @gluon.jit
 def _ranges(start_k, left, right, n_q, n_k, WINDOW: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr):
-    """Blocks of queries: (all, those with a mask, of these before the full ones, first, first full, end of full)."""
+    """Blocks of queries: (all, those with a mask, of these before the full ones, first, first full, end of
+    full)."""
     end = gl.cdiv(n_q, ROWS)
     first = end * 0
     first_full = first
@@ -125,7 +131,8 @@ def _fill(tile, base, stride, start, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def _copied(barrier):
-    """Waits for the warp's copies, orders them for the tensor cores and arrives: so the owners need no fence of their own."""
+    """Waits for the warp's copies, orders them for the tensor cores and arrives: so the owners need no fence
+    of their own."""
     async_copy.commit_group()
     async_copy.wait_group(0)
     fence_async_shared()
@@ -216,7 +223,8 @@ def _step(
     member: gl.constexpr, WINDOW: gl.constexpr, AHEAD: gl.constexpr,
     WIDTH: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """What a block of queries adds to dK and dV, and the block before it to dQ; `scores` are this step's with AHEAD."""
+    """What a block of queries adds to dK and dV, and the block before it to dQ; `scores` are this step's with
+    AHEAD."""
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, ROWS, 16])
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, WIDTH, 16])
     dtype: gl.constexpr = v_tiles.dtype
@@ -423,7 +431,8 @@ def bwd_end(
     DQ_ACC, DQ, stride_dqaz, stride_dqah, stride_dqz, stride_dqh, stride_dqm, sm_scale,
     WIDTH: gl.constexpr, ROWS: gl.constexpr,
 ):  # fmt: skip
-    """DQ from the sums of `bwd_sums`; grid (query blocks, heads, batch). Its eight warps are in the places of the two owners."""
+    """DQ from the sums of `bwd_sums`; grid (query blocks, heads, batch). Its eight warps are in the places of
+    the two owners."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 2], [16, WIDTH // 2, 16])
     store_layout: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [8, 1], [1, 0])
     start = gl.program_id(0) * ROWS

@@ -1,6 +1,7 @@
 """Calls of the fused backward pass, each kernel alone: what kernels before it store comes from float64.
 
-Bounds are a first-order rounding analysis as in `flash`; the same-precision results round where the kernels do, and add in several orders.
+Bounds are a first-order rounding analysis as in `flash`; the same-precision results round where the kernels
+do, and add in several orders.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _ORDERS = (1, 4, 16, 64, None)
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A call. Key j serves query i when i - left <= j <= i + right, with `window` None all do. `far`: scores near -120."""
+    """A call. Key j serves query i when i - left <= j <= i + right, with `window` None all do. `far`: scores
+    near -120."""
 
     dtype: DType
     width: int

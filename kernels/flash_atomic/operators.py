@@ -1,7 +1,10 @@
-"""The operator of the fused backward pass: what callers of `attn_bwd` pass for dense calls without bias and dropout, and a workspace.
+"""The operator of the fused backward pass: what callers of `attn_bwd` pass for dense calls without bias and
+dropout, and a workspace.
 
-Shapes and names are those of `attn_bwd`. DQ_ACC is float32 of DQ's shape, rows of a head one after another, and zero before the call;
-its contents after it have no meaning. `mask` is 0 for full attention, 1 for the window from window_left to window_right.
+Shapes and names are those of `attn_bwd`. DQ_ACC is float32 of DQ's shape, rows of a head one after another,
+and zero before the call;
+its contents after it have no meaning. `mask` is 0 for full attention, 1 for the window from window_left to
+window_right.
 """
 
 from aotforge.rules import Operator, Value, ValueType

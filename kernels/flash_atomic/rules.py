@@ -1,6 +1,8 @@
-"""The backward pass of attention in one kernel, five products per pair of blocks where `flash` computes seven.
+"""The backward pass of attention in one kernel, five products per pair of blocks where `flash` computes
+seven.
 
-Programs own blocks of keys; what they add to dQ is added by atomics, in an order that differs from run to run. So results are not
+Programs own blocks of keys; what they add to dQ is added by atomics, in an order that differs from run to
+run. So results are not
 deterministic, and this is an operator of its own. For archs with rows in `manifests/tuning/`.
 """
 
@@ -40,7 +42,8 @@ _REGISTERS = 168
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for one width and for `archs`. `ahead`: scores of the next block are computed while dK is.
+    """A configuration for one width and for `archs`. `ahead`: scores of the next block are computed while dK
+    is.
 
     `num_warps` of the sums, `vector_warps` of the kernels before and after them.
     """

@@ -1,4 +1,5 @@
-"""Calls of the matrix product: tiles and their remainders, every activation, with and without bias, batches in several orders."""
+"""Calls of the matrix product: tiles and their remainders, every activation, with and without bias, batches
+in several orders."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ _ACTIVATIONS: tuple[Activation, ...] = (np.asarray, lambda x: np.maximum(x, 0), 
 
 
 def _matrix_product(x: Array, weight: Array, total: Total) -> Array:
-    """In the order of additions that `total` has; in float64, where all are alike, in any; 0 without products."""
+    """In the order of additions that `total` has; in float64, where all are alike, in any; 0 without
+    products."""
     if x.dtype == np.float64 or not x.shape[-1]:
         return np.asarray(x @ weight)
     rows = max(1, _CHUNK // max(1, prod(weight.shape)))
@@ -66,7 +68,8 @@ def _call(
 
 
 def _calls(*, transposed: bool = False, strided: bool = False, **options: Any) -> Calls:
-    """Calls on matrices of contiguous rows, but for a transposed weight; strided ones have a last axis of 1."""
+    """Calls on matrices of contiguous rows, but for a transposed weight; strided ones have a last axis of
+    1."""
 
     def tensor(name: str) -> Tensor:
         cores = CORES[name][::-1] if transposed and name == "weight" else CORES[name]

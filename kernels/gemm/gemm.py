@@ -1,4 +1,5 @@
-"""Matrix product with bias and activation, accumulated in float32 (of fp32 in full precision) and rounded once."""
+"""Matrix product with bias and activation, accumulated in float32 (of fp32 in full precision) and rounded
+once."""
 
 import triton
 import triton.language as tl
@@ -8,7 +9,8 @@ from ..batch import batch_offset
 
 @triton.jit
 def activate(value, activation):
-    """By its place in `rules.ACTIVATIONS`: none, relu, gelu (with erf), silu. Not-a-number stays not-a-number."""
+    """By its place in `rules.ACTIVATIONS`: none, relu, gelu (with erf), silu. Not-a-number stays
+    not-a-number."""
     if activation == 1:
         value = tl.where(value < 0.0, 0.0, value)
     elif activation == 2:
@@ -42,7 +44,8 @@ def gemm_tile(
 ):  # fmt: skip
     """One tile of one matrix: GROUP rows of tiles share what they read.
 
-    EVEN: `inner` is a multiple of BLOCK_K. HALVES: the activation has half of the tile's columns in registers at once.
+    EVEN: `inner` is a multiple of BLOCK_K. HALVES: the activation has half of the tile's columns in registers
+    at once.
     """
     down = tl.cdiv(rows, BLOCK_M)
     across = tl.cdiv(columns, BLOCK_N)
@@ -54,7 +57,8 @@ def gemm_tile(
     row = row_tile.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = column_tile.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     lane = tl.arange(0, BLOCK_K)
-    # rows and columns beyond the last are others again, so that the loop needs no masks for them; a remainder keeps vectors of columns
+    # rows and columns beyond the last are others again, so that the loop needs no masks for them; a remainder
+    # keeps vectors of columns
     left = input + tl.minimum(row, rows - 1)[:, None] * stride_input_rows + lane[None, :] * stride_input_inner
     right = weight + lane[:, None] * stride_weight_inner + (column % columns)[None, :] * stride_weight_columns
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -124,7 +128,8 @@ def gemm_nt(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     EVEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
-    """Contiguous columns of the weight, contiguous rows of the others; grid (tiles of a matrix * matrices)."""
+    """Contiguous columns of the weight, contiguous rows of the others; grid (tiles of a matrix *
+    matrices)."""
     tiles = tl.cdiv(rows, BLOCK_M) * tl.cdiv(columns, BLOCK_N)
     batch = tl.program_id(0) // tiles
     gemm_tile(

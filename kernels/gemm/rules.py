@@ -38,10 +38,13 @@ _FEW_ROWS, _ANY = 16, 2**31 - 1
 class Tuned:
     """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
 
-    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output, and with `even` an `inner` that
-    is a multiple of `block_k`. Without either it serves all calls, and with `strided` those whose strides have no vectors. `weight`: the
+    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output, and
+    with `even` an `inner` that
+    is a multiple of `block_k`. Without either it serves all calls, and with `strided` those whose strides
+    have no vectors. `weight`: the
     kernel that it is for, nn or nt (both when empty). `halves`: the activation takes
-    half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all when empty).
+    half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all
+    when empty).
     """
 
     block_m: int

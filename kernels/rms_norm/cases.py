@@ -33,7 +33,8 @@ CALLS = Calls(
         "weight": Tensor(shape=("columns",)),
     },
     outputs={"out": Tensor(shape=_AXES, strides={f"stride_out_{axis}": 3 - axis for axis in range(4)})},
-    # blocks have 64, 128, 512, 1024 to 16384 columns, and 32, 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
+    # blocks have 64, 128, 512, 1024 to 16384 columns, and 32, 16, 8, 4, 2 rows or one; those of longer rows
+    # 4096 columns
     shapes=[
         _call(1, 5),
         _call(8, 17),

@@ -1,4 +1,5 @@
-"""Calls of softmax: rows around the blocks, columns apart, batch axes in one and in several orders, elements of -inf."""
+"""Calls of softmax: rows around the blocks, columns apart, batch axes in one and in several orders, elements
+of -inf."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def _softmax(x: Array, total: Total, axis: int) -> Array:
 
 
 def _size(x: Array, total: Total, axis: int) -> Array:
-    """The result in units of its error: an exponent's rounding weighs the more the further below the maximum it is."""
+    """The result in units of its error: an exponent's rounding weighs the more the further below the maximum
+    it is."""
     below = x.max(axis=axis, keepdims=True) - x
     return _softmax(x, total, axis) * (1 + np.where(np.isinf(below), 0, below))
 
@@ -64,7 +66,8 @@ _BY_KERNEL: Mapping[str, Calls] = {
     "softmax_rows": _calls(
         -1,
         ("size_3", "size_2", "size_1", "size_0", "columns"),
-        # blocks have 64, 128, 512, 1024 to 16384 columns, and 32, 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
+        # blocks have 64, 128, 512, 1024 to 16384 columns, and 32, 16, 8, 4, 2 rows or one; those of longer
+        # rows 4096 columns
         shapes=[
             _call(1, 5),
             _call(8, 17),

@@ -1,4 +1,5 @@
-"""Softmax along an axis: rows of contiguous columns, several per program where they are short, and columns of any stride."""
+"""Softmax along an axis: rows of contiguous columns, several per program where they are short, and columns of
+any stride."""
 
 from __future__ import annotations
 

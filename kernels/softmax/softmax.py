@@ -78,7 +78,8 @@ def softmax_columns(
     stride_out_0, stride_out_1, stride_out_2, stride_out_3,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The same for columns of any stride, of ROWS batch elements along axis 0; grid (blocks of axis 0 * the other axes)."""
+    """The same for columns of any stride, of ROWS batch elements along axis 0; grid (blocks of axis 0 * the
+    other axes)."""
     program = tl.program_id(0)
     blocks = tl.cdiv(size_0, ROWS)
     rest = program // blocks

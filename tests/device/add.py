@@ -1,6 +1,7 @@
 """Calls of `aotforge_add` on a device, each compared with numpy; with --speed their times beside PyTorch's.
 
-`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX has lib/libaotforge_ops.so and
+`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX
+has lib/libaotforge_ops.so and
 lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
@@ -60,7 +61,8 @@ FURTHER: tuple[tuple[tuple[int, ...], Strides, Strides, Strides], ...] = (
     ((2, 3, 2, 3, 2, 3, 2, 3), (1, 2, 6, 12, 36, 72, 216, 432), (432, 0, 72, 0, 12, 0, 2, 0), None),
     ((2, 2, 2, 2, 2, 2, 2, 2, 2, 2), None, (512, 256, 128, 64, 32, 16, 8, 4, 2, 1), None),
 )
-"""Scalars, empty tensors, other orders of axes, negative strides, eight axes that do not merge and ten that do."""
+"""Scalars, empty tensors, other orders of axes, negative strides, eight axes that do not merge and ten that
+do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +183,8 @@ def run_calls(
     check: Callable[[OperatorLibrary, Driver, C], str],
     more: Callable[[OperatorLibrary], int],
 ) -> int:
-    """Print wrong calls, what `more` prints, and the counts; 1 when a call is wrong, or one of those that `more` counts."""
+    """Print wrong calls, what `more` prints, and the counts; 1 when a call is wrong, or one of those that
+    `more` counts."""
     try:
         driver = DRIVERS[vendor]()
     except OSError as error:

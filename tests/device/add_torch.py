@@ -1,4 +1,5 @@
-"""`aotforge_add` beside PyTorch on a GPU: large tensors, times of the cases that the operators' issue names, overhead of a call."""
+"""`aotforge_add` beside PyTorch on a GPU: large tensors, times of the cases that the operators' issue names,
+overhead of a call."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def speed(library: OperatorLibrary) -> Iterator[str]:
 
 
 def overhead(library: OperatorLibrary) -> str:
-    """Host time of a repeated call of 256 elements, beside torch.add and a call of Python's ctypes that does nothing."""
+    """Host time of a repeated call of 256 elements, beside torch.add and a call of Python's ctypes that does
+    nothing."""
     x = torch.ones(256, device="cuda", dtype=torch.float16)
     out = torch.empty_like(x)
     error = library.library.aotforge_ops_error

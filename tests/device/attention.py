@@ -1,6 +1,8 @@
-"""Calls of a release's library on an NVIDIA GPU, against float64 on the same GPU, and their time beside PyTorch's.
+"""Calls of a release's library on an NVIDIA GPU, against float64 on the same GPU, and their time beside
+PyTorch's.
 
-`python -m tests.device.attention PREFIX [--speed]` where PREFIX is an unpacked release (lib/libaotriton_v2.so, lib/aotriton.images).
+`python -m tests.device.attention PREFIX [--speed]` where PREFIX is an unpacked release
+(lib/libaotriton_v2.so, lib/aotriton.images).
 Needs PyTorch with CUDA; nothing else of this project's environment but numpy.
 """
 
@@ -82,7 +84,8 @@ def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
 def milliseconds(call: Any, *, repeats: int = 50) -> float:
     """Median time of a call, by events; the L2 cache is written over before each.
 
-    The GPU waits first, so that a call is queued before its time begins: PyTorch's autograd takes longer than some calls.
+    The GPU waits first, so that a call is queued before its time begins: PyTorch's autograd takes longer than
+    some calls.
     """
     cache = torch.empty(1 << 26, dtype=torch.int32, device="cuda")
     times = []
@@ -103,7 +106,8 @@ def _strides(letters: str, tensor: torch.Tensor) -> dict[str, int]:
 
 
 class Attention:
-    """One problem: inputs, a float64 reference with its gradients, and the library's outputs, which begin as NaN."""
+    """One problem: inputs, a float64 reference with its gradients, and the library's outputs, which begin as
+    NaN."""
 
     def __init__(
         self, *, batch: int, heads: int, rows: int, width: int, dtype: torch.dtype, causal: bool

@@ -1,6 +1,7 @@
 """Calls of `aotforge_gemm` on a device, each compared with float64; with --speed times beside PyTorch's.
 
-`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and lib/aotriton.images. The last
+`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so
+and lib/aotriton.images. The last
 line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
@@ -33,7 +34,8 @@ _FUNCTIONS: tuple[Callable[[Array], Array], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Shapes of input, weight, bias (None: there is none) and out; strides of those that are not contiguous, by place."""
+    """Shapes of input, weight, bias (None: there is none) and out; strides of those that are not contiguous,
+    by place."""
 
     dtype: DType
     shapes: tuple[Shape, Shape, Shape | None, Shape]
@@ -63,7 +65,8 @@ def _shapes(
 
 
 def calls(*, few: bool) -> Iterator[Call]:
-    """Sizes around the tiles, a transposed weight and other strides, batches that merge with rows and that do not."""
+    """Sizes around the tiles, a transposed weight and other strides, batches that merge with rows and that do
+    not."""
     sizes = [(1, 8, 8), (17, 72, 40), (130, 264, 64)]
     if not few:
         sizes += [

@@ -1,4 +1,5 @@
-"""`aotforge_gemm` beside PyTorch, which calls cuBLAS, on a GPU: times of square and of few rows, both orders of the weight, a linear layer."""
+"""`aotforge_gemm` beside PyTorch, which calls cuBLAS, on a GPU: times of square and of few rows, both orders
+of the weight, a linear layer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64; with --speed times beside PyTorch's.
+"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64; with --speed
+times beside PyTorch's.
 
-`python -m tests.device.rows PREFIX rocm|cuda|cpu [--only FUNCTION] [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and
+`python -m tests.device.rows PREFIX rocm|cuda|cpu [--only FUNCTION] [--few] [--speed]` where PREFIX has
+lib/libaotforge_ops.so and
 lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 

@@ -1,4 +1,5 @@
-"""`aotforge_rms_norm` and `aotforge_softmax` beside PyTorch on a GPU, eager and compiled: times of one width after the other."""
+"""`aotforge_rms_norm` and `aotforge_softmax` beside PyTorch on a GPU, eager and compiled: times of one width
+after the other."""
 
 from __future__ import annotations
 

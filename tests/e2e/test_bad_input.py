@@ -42,7 +42,7 @@ def test_what_does_not_exist(
 def test_json_errors_are_for_programs(checkout: Path) -> None:
     done = invoke(checkout, "build", "--arch", "gfx000", "--json", check=False)
     error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["kind"]) == (10, "unknown-name")
+    assert (done.returncode, error["kind"]) == (2, "unknown-name")
     assert "gfx000" in error["what"]
 
 

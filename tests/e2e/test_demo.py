@@ -55,7 +55,7 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
     missing = invoke(
         checkout, "demo", "--profile", "smoke", "--release", str(tmp_path), "--json", env=CACHE, check=False
     )
-    assert (missing.returncode, json.loads(missing.stdout)["error"]["kind"]) == (23, "release")
+    assert (missing.returncode, json.loads(missing.stdout)["error"]["kind"]) == (4, "release")
 
 
 def virtual_hip(checkout: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,5 @@
-"""The headers that aotforge.conformance.checks.abi generates from compat/api_levels.yaml, and programs compiled against them."""
+"""The headers that aotforge.conformance.checks.abi generates from compat/api_levels.yaml, and programs
+compiled against them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def references(data: Mapping[str, Any], level: str) -> str:
 
 
 def layout(data: Mapping[str, Any], level: str, include: str) -> str:
-    """A program that prints size and field offsets of every struct, and the constants, as it sees them through `include`."""
+    """A program that prints size and field offsets of every struct, and the constants, as it sees them
+    through `include`."""
     return abi.layout(_interface(data), level, include)
 
 

@@ -1,4 +1,5 @@
-"""Attention calls as data, and a pack whose kernels do nothing but take every operator value, so that the HIP double shows them."""
+"""Attention calls as data, and a pack whose kernels do nothing but take every operator value, so that the HIP
+double shows them."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def spy_pack(
     options: Mapping[str, Sequence[int]] | None = None,
     mask_dtypes: Sequence[int] = (),
 ) -> SmallPack:
-    """One kernel per operator with all of its values as parameters, but `without`. `options` are the key values served; `mask_dtypes`
+    """One kernel per operator with all of its values as parameters, but `without`. `options` are the key
+    values served; `mask_dtypes`
     those of the dropout mask, which has no kernel without."""
     served: dict[str, Sequence[int]] = {
         "dtype": (FP16, BF16),

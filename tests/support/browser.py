@@ -1,4 +1,5 @@
-"""Headless Chromium through chromedriver's WebDriver protocol (W3C WebDriver), with nothing but the standard library."""
+"""Headless Chromium through chromedriver's WebDriver protocol (W3C WebDriver), with nothing but the standard
+library."""
 
 from __future__ import annotations
 

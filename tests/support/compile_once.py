@@ -1,8 +1,11 @@
-"""A compiler launcher for tests: `python compile_once.py CACHE COMPILER ARGUMENTS...` compiles a source of runtime/ once for all build
+"""A compiler launcher for tests: `python compile_once.py CACHE COMPILER ARGUMENTS...` compiles a source of
+runtime/ once for all build
 folders.
 
-Objects of a release build hold no path (the build's own -ffile-prefix-map), so that an object depends on the compiler, on flags without
-paths, and on the sources. Dependency files are kept with the folders taken out. Everything else is simply run.
+Objects of a release build hold no path (the build's own -ffile-prefix-map), so that an object depends on the
+compiler, on flags without
+paths, and on the sources. Dependency files are kept with the folders taken out. Everything else is simply
+run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Kernels given as text, compiled in this process as a kernel writer would: with line numbers, for any arch."""
+"""Kernels given as text, compiled in this process as a kernel writer would: with line numbers, for any
+arch."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def compile_text(
     warps: int = 4,
     name: str = "source",
 ) -> Compiled:
-    """`text` has one function `kernel`; it becomes `folder`/`name`.py, its first line being line 5 of that file."""
+    """`text` has one function `kernel`; it becomes `folder`/`name`.py, its first line being line 5 of that
+    file."""
     from triton.backends.compiler import GPUTarget
 
     from aotforge.compile.triton_compiler import lower

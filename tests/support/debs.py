@@ -16,7 +16,8 @@ from aotforge.run.rootfs.assemble import assemble
 from aotforge.run.rootfs.definitions import Definition, Lock, LockedFile
 
 File = tuple[str, bytes, int]
-"""Path, content and mode; a mode of 0o120000 makes a symbolic link, 0o40000 a folder, 0o100000 a hard link."""
+"""Path, content and mode; a mode of 0o120000 makes a symbolic link, 0o40000 a folder, 0o100000 a hard
+link."""
 
 
 def tar_of(files: Sequence[File], *, mtime: int = 0, owner: int = 0) -> bytes:

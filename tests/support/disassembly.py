@@ -1,7 +1,8 @@
 """Second decoder: machine code to a `Listing` through LLVM's llvm-objdump 22.
 
 Images with a verified text need no disassembler. This decoder is for code without a text, altered on purpose
-(docs/planted-faults.md), and it checks the first one: `disagreements` compares the two, instruction by instruction.
+(docs/planted-faults.md), and it checks the first one: `disagreements` compares the two, instruction by
+instruction.
 LLVM 22 is the first release that decodes all of gfx1100, gfx1201 and gfx950.
 """
 
@@ -31,7 +32,8 @@ _LITERAL = re.compile(r"\blit\((-?\w+)\)")
 _TIMEOUT = 60
 _TRUE16 = ("gfx11", "gfx12")
 _SIMM16 = frozenset({"s_barrier_wait"})
-"""Instructions whose 16-bit number Triton's assembler text has with a sign and LLVM's disassembler without."""
+"""Instructions whose 16-bit number Triton's assembler text has with a sign and LLVM's disassembler
+without."""
 
 
 def find_objdump() -> str | None:
@@ -40,9 +42,11 @@ def find_objdump() -> str | None:
 
 
 def disassemble(hsaco: bytes, kernel: str, arch: str, functions: Iterable[str] = ()) -> Listing:
-    """Decode a kernel, and functions that it calls, from the bytes of its code object: from each symbol's first byte to its last.
+    """Decode a kernel, and functions that it calls, from the bytes of its code object: from each symbol's
+    first byte to its last.
 
-    Labels are `@ADDRESS`; addresses count from the kernel's first byte. Raises DecodeError with the address of
+    Labels are `@ADDRESS`; addresses count from the kernel's first byte. Raises DecodeError with the address
+    of
     bytes that are not a known instruction; ToolchainError without llvm-objdump 22.
     """
     try:
@@ -99,7 +103,8 @@ def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
 def require_round_trip(hsaco: bytes, listing: Listing) -> None:
     """Assemble what `disassemble` read and compare the bytes.
 
-    Bits that its text does not have (reserved fields, registers that are not aligned) would be ignored when it is executed.
+    Bits that its text does not have (reserved fields, registers that are not aligned) would be ignored when
+    it is executed.
     Raises DecodeError at the first instruction that has some, ToolchainError without Triton.
     """
     text = "\n".join(["\t.text", *(f"\t{line.text}" for line in listing.lines), ""])
@@ -116,11 +121,14 @@ def require_round_trip(hsaco: bytes, listing: Listing) -> None:
 
 
 def disagreements(first: Listing, second: Listing) -> list[str]:
-    """Differences between two decodings of the same code; empty when instructions, operands and modifiers are the same.
+    """Differences between two decodings of the same code; empty when instructions, operands and modifiers are
+    the same.
 
     These spellings count as the same: labels for addresses, `op_sel` that repeats the halves of
-    16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads,
-    `s_nop 0` that the text has as alignment (`.p2align`), `lit(0x40)` for 0x40 or a symbol, and the encoding (`_e32`, `_e64`) and the
+    16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in
+    gfx11's scalar loads,
+    `s_nop 0` that the text has as alignment (`.p2align`), `lit(0x40)` for 0x40 or a symbol, and the encoding
+    (`_e32`, `_e64`) and the
     arch's own name of an instruction where inline assembly leaves these to the assembler.
     """
     found = []
@@ -135,7 +143,8 @@ def disagreements(first: Listing, second: Listing) -> list[str]:
 
 
 def _encoded_as(one: Line, other: Line) -> Line:
-    """The line with the other's encoding if it names none, and with its name for the same operation: the assembler's choices."""
+    """The line with the other's encoding if it names none, and with its name for the same operation: the
+    assembler's choices."""
     if one.encoding or other.encoding not in {"e32", "e64"}:
         return one
     first, second = INSTRUCTIONS.get(one.name), INSTRUCTIONS.get(other.name)
@@ -145,7 +154,8 @@ def _encoded_as(one: Line, other: Line) -> Line:
 
 
 def _without_padding(first: Listing, second: Listing) -> tuple[Line, ...]:
-    """The second decoding's lines; `s_nop 0` where the first has no instruction belongs to the line before, as in the text."""
+    """The second decoding's lines; `s_nop 0` where the first has no instruction belongs to the line before,
+    as in the text."""
     known = {line.address for line in first.lines}
     kept: list[Line] = []
     for line in second.lines:

@@ -27,7 +27,8 @@ class Daemon:
 
 @contextmanager
 def private_daemon() -> Iterator[Daemon]:
-    """A Docker Engine of the test's own on a loopback TCP port, as a remote DOCKER_HOST is; skips the test where it cannot be had."""
+    """A Docker Engine of the test's own on a loopback TCP port, as a remote DOCKER_HOST is; skips the test
+    where it cannot be had."""
     program = shutil.which("dockerd")
     if program is None or os.geteuid() != 0:
         pytest.skip("needs dockerd and root to start an engine of its own")

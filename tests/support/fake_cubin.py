@@ -1,4 +1,5 @@
-"""Cubins without code, for the CUDA double and the reader: an ELF file with the `.nv.info` sections of one kernel."""
+"""Cubins without code, for the CUDA double and the reader: an ELF file with the `.nv.info` sections of one
+kernel."""
 
 from __future__ import annotations
 

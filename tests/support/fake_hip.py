@@ -27,7 +27,8 @@ class _Text:
 
 @dataclass
 class FakeHip:
-    """As `ctypes.CDLL` gives the library. `kernel` gets the arguments as words and gives the error of the next wait."""
+    """As `ctypes.CDLL` gives the library. `kernel` gets the arguments as words and gives the error of the
+    next wait."""
 
     kernel: Kernel
     arch: bytes = b"gfx908:sramecc+:xnack-"

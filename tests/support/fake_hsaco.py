@@ -1,4 +1,5 @@
-"""Code objects that metadata readers accept: an ELF file with the AMDGPU metadata note and nothing to execute.
+"""Code objects that metadata readers accept: an ELF file with the AMDGPU metadata note and nothing to
+execute.
 
 Layout after LLVM's AMDGPU usage guide (code object V5 note records) and the msgpack specification.
 """

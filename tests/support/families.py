@@ -74,7 +74,8 @@ def write_family(
     waves: int = 0,
     spills: str = "reject",
 ) -> Path:
-    """A family of one kernel `kernel(x, n, BLOCK)`. Settings with equal predicates make one image only."""
+    """A family of one kernel `kernel(x, n, BLOCK)` below `root`. Settings with equal predicates make one
+    image only."""
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
     rules = _RULES.format(name=name, blocks=blocks, align=align, warps=warps, waves=waves, spills=spills)

@@ -25,7 +25,8 @@ _WORDS = (
 
 
 def mutated(data: bytes, dice: random.Random, words: tuple[bytes, ...] = _WORDS) -> bytes:
-    """One to eight changes: bytes, little-endian numbers at their limits, parts left out, doubled or exchanged, words put in."""
+    """One to eight changes: bytes, little-endian numbers at their limits, parts left out, doubled or
+    exchanged, words put in."""
     new = bytearray(data)
     for _ in range(dice.choice((1, 1, 1, 2, 4, 8))):
         at = dice.randrange(len(new) + 1)

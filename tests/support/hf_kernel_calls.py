@@ -1,4 +1,5 @@
-"""Calls `add` of a variant for Hugging Face's `kernels`: `python -m tests.support.hf_kernel_calls VARIANT DEVICE`.
+"""Calls `add` of a variant for Hugging Face's `kernels`: `python -m tests.support.hf_kernel_calls VARIANT
+DEVICE`.
 
 The variant is imported as `kernels` does it: its `__init__.py` alone, as the module that the metadata name.
 """

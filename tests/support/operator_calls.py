@@ -1,6 +1,8 @@
-"""Calls of the operator library on HIP's double, whose record shows the values of every launch; nothing is executed.
+"""Calls of the operator library on HIP's double, whose record shows the values of every launch; nothing is
+executed.
 
-`python -m tests.support.operator_calls LIBRARY SCRIPT` executes the script with the names below and prints `answers` as JSON.
+`python -m tests.support.operator_calls LIBRARY SCRIPT` executes the script with the names below and prints
+`answers` as JSON.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class Recorder:
         self.hip.hip_double_record.restype = c_size_t
 
     def launches(self) -> list[dict[str, Any]]:
-        """Operator values of every launch since the last call of this, by name, with `operator` and `grid`."""
+        """Operator values of every launch since the last call of this, by name, with `operator` and
+        `grid`."""
         size = self.hip.hip_double_record(None, c_size_t(0))
         text = ctypes.create_string_buffer(size)
         self.hip.hip_double_record(text, c_size_t(size))
@@ -107,7 +110,8 @@ class Recorder:
 
 
 def elements(launch: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
-    """Addresses of the three elements that a launch's kernel combines, as `kernels/elementwise/add.py` computes them."""
+    """Addresses of the three elements that a launch's kernel combines, as `kernels/elementwise/add.py`
+    computes them."""
     rank = {"add_dense": 1, "add_tiles": 4, "add_strided": 8}[launch["operator"]]
     total = launch["n"] if "n" in launch else prod(launch[f"size_{axis}"] for axis in range(rank))
     for index in range(total):

@@ -148,7 +148,8 @@ DRIVERS: dict[str, Callable[[], Driver]] = {"cpu": Host, "cuda": Cuda, "rocm": H
 
 @dataclass(kw_only=True)
 class DeviceTensor:
-    """A tensor of given strides in elements on the device, within memory of random bytes; `skew` moves its first element.
+    """A tensor of given strides in elements on the device, within memory of random bytes; `skew` moves its
+    first element.
 
     `values` are as large as the memory that the strides spans, so broadcast elements are stored once.
     """
@@ -245,7 +246,8 @@ class OperatorLibrary:
     def call(
         self, name: str, *arguments: CTensor | float | int | c_int | None, stream: int = 0
     ) -> tuple[int, str]:
-        """Result and error text of a function; a float is a number of C, an int the number of an axis, a c_int an option."""
+        """Result and error text of a function; a float is a number of C, an int the number of an axis, a
+        c_int an option."""
         given = [
             c_double(one) if isinstance(one, float) else c_int64(one) if isinstance(one, int)
             else one if isinstance(one, c_int) else one and byref(one)

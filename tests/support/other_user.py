@@ -15,7 +15,8 @@ USER = 64042
 
 
 def as_other_user(check: Callable[[Path], None], *, prepare: Callable[[Path], None] = lambda _: None) -> None:
-    """Calls `check` with a folder of its user, which `prepare` fills first. Root becomes user 64042 in a fork, others stay
+    """Calls `check` with a folder of its user, which `prepare` fills first. Root becomes user 64042 in a
+    fork, others stay
     what they are."""
     folder = Path(tempfile.mkdtemp(prefix="aotforge-test-", dir="/tmp"))
     try:

@@ -1,4 +1,5 @@
-"""The files of a checkout: those that git knows or would take; without git, all that .gitignore does not name."""
+"""The files of a checkout: those that git knows or would take; without git, all that .gitignore does not
+name."""
 
 import os
 import shutil

@@ -13,11 +13,13 @@ from aotforge.pack.dispatch import decode_dispatch
 from tests.support.runtime import Objects, build_objects
 
 _MEMORY = 2 << 30
-"""Bytes of address space, or of an allocation of a sanitized program: a reader that believes a count of the file ends here."""
+"""Bytes of address space, or of an allocation of a sanitized program: a reader that believes a count of the
+file ends here."""
 
 
 def sanitized_readers() -> Objects:
-    """The program `readers` and the fuzzers' replay programs under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    """The program `readers` and the fuzzers' replay programs under AddressSanitizer and
+    UndefinedBehaviorSanitizer."""
     return build_objects(
         targets=(
             "readers",
@@ -28,7 +30,8 @@ def sanitized_readers() -> Objects:
         AOTFORGE_SANITIZE="address,undefined",
         CMAKE_BUILD_TYPE="Sanitized",
         CMAKE_C_FLAGS_SANITIZED="-O1",
-        CMAKE_CXX_FLAGS_SANITIZED="-O0",  # compiled in half of the time; zstd's decoder in twice the time, as nothing is left out
+        # compiled in half of the time; zstd's decoder in twice the time, as nothing is left out
+        CMAKE_CXX_FLAGS_SANITIZED="-O0",
     )
 
 

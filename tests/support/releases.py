@@ -1,4 +1,5 @@
-"""A small release, really built, and altered copies of it whose checksums agree again: only what was altered is wrong."""
+"""A small release, really built, and altered copies of it whose checksums agree again: only what was altered
+is wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ RUNTIME, IMAGES, TEXTS = "-shared.tar.gz", "-images-", "-asm-"
 
 
 def build_small(output: Path, *, version: str | None = None) -> Path:
-    """The release of the profile `smoke` for gfx908 at an API level, compiled and verified unless the project's cache has it; its folder."""
+    """The release of the profile `smoke` for gfx908 at an API level, compiled and verified unless the
+    project's cache has it; its folder."""
 
     request = BuildRequest(
         root=ROOT,
@@ -41,7 +43,8 @@ Tree = dict[str, Member | Link]
 
 
 def altered(release: Path, target: Path, kind: str, change: Callable[[Tree], object]) -> Path:
-    """A copy of the release with `change` made in every archive whose name has `kind`; sums and MANIFEST.json follow."""
+    """A copy of the release with `change` made in every archive whose name has `kind`; sums and MANIFEST.json
+    follow."""
     shutil.copytree(release, target)
     written: dict[str, tuple[Path, str]] = {}
     tars: dict[str, str] = {}

@@ -24,7 +24,8 @@ def run_operator(
 ) -> tuple[SourceLaunch, ...]:
     """Run every step of an operator; the launches, in order, without those of an empty grid.
 
-    `folder` holds the family's sources. Pointers in `values` are addresses inside `buffers`. Raises UnsupportedError before
+    `folder` holds the family's sources. Pointers in `values` are addresses inside `buffers`. Raises
+    UnsupportedError before
     anything runs when one step does not serve the call, AccessError.
     """
     kernels = sorted((k for k in family.kernels if k.operator == operator), key=lambda k: k.step)

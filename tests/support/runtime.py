@@ -1,4 +1,5 @@
-"""The library's test programs, built once and shared by test processes, and a driver that calls the library."""
+"""The library's test programs, built once and shared by test processes, and a driver that calls the
+library."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Objects:
     level: str = DEFAULT_LEVEL
 
     def at(self, level: str) -> Objects:
-        """The same build's library of another API level, such as 0.13b, and its driver; no other program has one."""
+        """The same build's library of another API level, such as 0.13b, and its driver; no other program has
+        one."""
         return replace(self, level=level)
 
     @property
@@ -68,7 +70,8 @@ def source_digest() -> str:
 def build_objects(
     environment: Mapping[str, str] | None = None, *, targets: Sequence[str] = (), **settings: str
 ) -> Objects:
-    """Build library and test programs (or `targets` alone) for the present sources, or find them built. `settings` go to cmake."""
+    """Build library and test programs (or `targets` alone) for the present sources, or find them built.
+    `settings` go to cmake."""
     env = dict(os.environ) | dict(environment or {})
     tools = find_tools(env)
     facts = source_digest() + tools.compiler + json.dumps([settings, targets], sort_keys=True)

@@ -26,7 +26,8 @@ from aotforge.publish.stores.s3 import S3Store
 
 SECRET = "aSecretThatMustNeverBePrinted/0123456789"
 FAULTS = ("403", "404", "409", "412", "500", "503", "dropped", "lost")
-"""What can befall a call: an answer with this status; a connection that breaks before the server has the request, or after."""
+"""What can befall a call: an answer with this status; a connection that breaks before the server has the
+request, or after."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,8 @@ def have_ministack() -> bool:
 
 
 class Trouble:
-    """Counts a store's requests, attempts included, and lets `strike` act on each: it may answer, raise, or return None to let it pass."""
+    """Counts a store's requests, attempts included, and lets `strike` act on each: it may answer, raise, or
+    return None to let it pass."""
 
     def __init__(self, store: S3Store, strike: Callable[[int, Any], Any]) -> None:
         self.calls = 0

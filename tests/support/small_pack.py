@@ -1,6 +1,8 @@
-"""A second, independent writer of image packs, made from docs/image-pack-format.md alone, for comparison in tests.
+"""A second, independent writer of image packs, made from docs/image-pack-format.md alone, for comparison in
+tests.
 
-Values are plain dataclasses that mirror the format's tables; nothing is checked, so that broken packs can be written too.
+Values are plain dataclasses that mirror the format's tables; nothing is checked, so that broken packs can be
+written too.
 """
 
 from __future__ import annotations

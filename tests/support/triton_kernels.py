@@ -45,7 +45,8 @@ def compile_kernel(
     divisible_by: Mapping[str, int] | None = None,
     **options: Any,
 ) -> CompiledKernel:
-    """Compile `name` of a source that begins with `@triton.jit`. `types` of the arguments, such as `*fp16`; `divisible_by`: hints."""
+    """Compile `name` of a source that begins with `@triton.jit`. `types` of the arguments, such as `*fp16`;
+    `divisible_by`: hints."""
     frozen = (
         tuple(sorted(types.items())),
         tuple(sorted((constants or {}).items())),

@@ -1,4 +1,5 @@
-"""The virtual HIP as a library of this process: every test gets a copy of its own, which reads the environment afresh."""
+"""The virtual HIP as a library of this process: every test gets a copy of its own, which reads the
+environment afresh."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
 class Web:
     """Behaviour and log of the server. `requests`: path and Range of every request.
 
-    `cuts`: bytes after which the connection breaks, for each of the next GETs of archives; `statuses`: status of each of the
+    `cuts`: bytes after which the connection breaks, for each of the next GETs of archives; `statuses`: status
+    of each of the
     next responses, 0 for the usual one.
     """
 

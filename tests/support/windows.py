@@ -1,4 +1,5 @@
-"""The library for Windows as it is released, and programs that use it under Wine: built by mingw-w64, or by clang as MSVC would."""
+"""The library for Windows as it is released, and programs that use it under Wine: built by mingw-w64, or by
+clang as MSVC would."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def run(
     folder: Path | None = None,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program with the double of HIP in `hip` on its PATH; `lines` are its input. Output is text with Linux' line ends."""
+    """Runs a program with the double of HIP in `hip` on its PATH; `lines` are its input. Output is text with
+    Linux' line ends."""
     extra = {"WINEPATH": windows_path(hip)} if hip is not None else {}
     done = subprocess.run(
         [str(wine.program), str(program), *words],
@@ -129,7 +131,8 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def msvc_client(objects: WindowsObjects, folder: Path) -> Path:
-    """`runtime/tests/msvc/client.cpp` as a program of x86_64-pc-windows-msvc, linked with the import library for MSVC."""
+    """`runtime/tests/msvc/client.cpp` as a program of x86_64-pc-windows-msvc, linked with the import library
+    for MSVC."""
     exports = "LIBRARY KERNEL32.dll\nEXPORTS\n" + "".join(f"  {name}\n" for name in _KERNEL32)
     (folder / "kernel32.def").write_text(exports)
     dlltool = find_dlltool(os.environ)
@@ -150,7 +153,8 @@ def msvc_client(objects: WindowsObjects, folder: Path) -> Path:
 def compile_msvc(
     objects: WindowsObjects, source: str, folder: Path, *, name: str, includes: Sequence[Path] = ()
 ) -> None:
-    """Compiles against the installed headers, the stand-ins for Microsoft's and for HIP's, to `folder`/`name`.obj."""
+    """Compiles against the installed headers, the stand-ins for Microsoft's and for HIP's, to
+    `folder`/`name`.obj."""
     (folder / f"{name}.cpp").write_text(source)
     found = [
         *includes,

@@ -1,6 +1,7 @@
 """Windows programs under Wine, without a display: one prefix for every session and worker on this machine.
 
-The prefix (700 MB, 10 to 50 s to make) is in the cache. A session holds its lock shared while it runs programs; the
+The prefix (700 MB, 10 to 50 s to make) is in the cache. A session holds its lock shared while it runs
+programs; the
 last one to leave gets it alone and ends the server, so that no session ends another's programs.
 """
 
@@ -48,7 +49,8 @@ class Wine:
         environment: Mapping[str, str] | None = None,
         seconds: float = _RUN_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a Windows program to its end. One that hangs is killed with what it started: subprocess.TimeoutExpired.
+        """Runs a Windows program to its end. One that hangs is killed with what it started:
+        subprocess.TimeoutExpired.
 
         What the program writes is read as UTF-8; returncode is its exit code, cut to 8 bits by Linux.
         """
@@ -108,9 +110,11 @@ def wine_session(folder: Path | None = None) -> Iterator[Wine]:
 
 @contextmanager
 def _kept_running(wine: Wine) -> Iterator[None]:
-    """One idle program during a session: Wine ends its services with the last program and takes 2 s to start them again.
+    """One idle program during a session: Wine ends its services with the last program and takes 2 s to start
+    them again.
 
-    It is the first program, so that the services inherit its output, and not that of a program whose output is read to its end.
+    It is the first program, so that the services inherit its output, and not that of a program whose output
+    is read to its end.
     """
     process = subprocess.Popen(
         [str(wine.program), "cmd", "/c", "pause"],

@@ -1,4 +1,5 @@
-"""Attention problems with every feature, small enough for the interpreter, and faults planted in the kernels' sources.
+"""Attention problems with every feature, small enough for the interpreter, and faults planted in the kernels'
+sources.
 
 The problems are acceptance cases of PyTorch and defects of other libraries; the comparison is the verifier's.
 """
@@ -80,7 +81,8 @@ def violations(
 ) -> Iterator[str]:
     """What the verifier would report of a kernel's sources in `folder`.
 
-    Outputs of fewer elements than `least`, and all of a call with fewer scores, need only be within the bound of each element: of so few
+    Outputs of fewer elements than `least`, and all of a call with fewer scores, need only be within the bound
+    of each element: of so few
     sums the largest error in the same precision is often far below that of another order of additions.
     """
     invocation = invocation_of(kernel, call) if isinstance(call, Case) else call
@@ -117,7 +119,8 @@ def is_found(
 
 
 def every_third(faults: Iterable[str]) -> list[object]:
-    """Parameters of a test: of the planted faults a third by default, the others among the slow tests. They test the comparison, which
+    """Parameters of a test: of the planted faults a third by default, the others among the slow tests. They
+    test the comparison, which
     itself is made of every feature by default."""
     return [
         pytest.param(fault, marks=[pytest.mark.slow] if number % 3 else [])

@@ -201,7 +201,8 @@ def test_causal_by_one_key_is_caught() -> None:
 
 @pytest.mark.parametrize("window_right", [None, 0])
 def test_inference_passes_no_lse(window_right: int | None) -> None:
-    """A null L with zero strides, as PyTorch passes it without gradients: the same Out, and no store through null."""
+    """A null L with zero strides, as PyTorch passes it without gradients: the same Out, and no store through
+    null."""
     case = Case(heads_q=4, heads_k=2, seqlen_q=33, seqlen_k=47, window_right=window_right)
     inputs = case.inputs()
     tensors = {name: Guarded(case.shape(name), case.dtype, case.layout, inputs[name]) for name in "QKV"}

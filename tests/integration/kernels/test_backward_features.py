@@ -1,5 +1,6 @@
 # ruff: noqa: E501 - one fault per line
-"""The backward kernels on calls with every feature, interpreted with small blocks, and faults planted in their sources."""
+"""The backward kernels on calls with every feature, interpreted with small blocks, and faults planted in
+their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows whose distance from the tensor's first exceeds 32 bits: no address is formed in fewer than 64, forward and backward."""
+"""Rows whose distance from the tensor's first exceeds 32 bits: no address is formed in fewer than 64, forward
+and backward."""
 
 from __future__ import annotations
 

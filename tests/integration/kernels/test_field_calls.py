@@ -1,7 +1,9 @@
 # ruff: noqa: E501 - one call per line
-"""Attention calls that failed with other libraries: odd head_dims, large magnitudes, lowest numbers, non-contiguous V, fp32 causal.
+"""Attention calls that failed with other libraries: odd head_dims, large magnitudes, lowest numbers,
+non-contiguous V, fp32 causal.
 
-Each kernel is interpreted with small blocks. Among the slow tests the compiled images of gfx908 that serve the calls are executed.
+Each kernel is interpreted with small blocks. Among the slow tests the compiled images of gfx908 that serve
+the calls are executed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Random attention calls with every feature, each kernel interpreted with small blocks and compared as the verifier compares images."""
+"""Random attention calls with every feature, each kernel interpreted with small blocks and compared as the
+verifier compares images."""
 
 from __future__ import annotations
 

@@ -115,7 +115,8 @@ def test_every_functional_has_settings_and_only_the_last_serves_all(family: Fami
     for functional, settings in offers(kernel):
         assert settings, functional
         seen += 1
-        # one that serves all before the last would make the rest unreachable, but for a general one, which other profiles lack that one for
+        # one that serves all before the last would make the rest unreachable, but for a general one, which
+        # other profiles lack that one for
         special = [setting for setting in settings if not is_general(setting)]
         assert all(set(setting.when) > set(special[-1].when) for setting in special[:-1])
         assert settings[: len(special)] == tuple(special)

@@ -1,4 +1,5 @@
-"""The peers err as rounding explains, and in no more than rounding: with float64 in every place they are the reference."""
+"""The peers err as rounding explains, and in no more than rounding: with float64 in every place they are the
+reference."""
 
 from __future__ import annotations
 
@@ -77,13 +78,15 @@ def test_the_peers_round_what_kernels_round(dtype: DType) -> None:
     )
     right = (out, exact.dq, exact.dk, exact.dv, exact.db)
     for actual, value in zip((found, *grads), right, strict=True):
-        # storing alone would leave less than this over this many elements (rms of a rounding is EPSILON / sqrt(3) at most)
+        # storing alone would leave less than this over this many elements (rms of a rounding is EPSILON /
+        # sqrt(3) at most)
         relative = np.sqrt(np.mean((actual - value) ** 2) / np.mean(value**2))
         assert EPSILON[dtype] / 4 < relative < 4 * EPSILON[dtype]
 
 
 def test_equal_and_lowest_scores_give_the_average() -> None:
-    """Whatever their size: the maximum is subtracted before anything else. Also with one key, whose probability is 1."""
+    """Whatever their size: the maximum is subtracted before anything else. Also with one key, whose
+    probability is 1."""
     for case in (
         replace(BASE, dtype="bf16", draw="equal", head_dim=16),
         replace(BASE, dtype="bf16", bias=Bias(kind="lowest")),
@@ -112,7 +115,8 @@ def test_preprocessing_adds_in_float32() -> None:
 
 
 def test_cut_off_products_are_those_of_tensor_cores() -> None:
-    """The largest errors are those of an H200 (docs/nvidia.md); they are more than twice those of sums that round."""
+    """The largest errors are those of an H200 (docs/nvidia.md); they are more than twice those of sums that
+    round."""
     keys = {"dtype": 3, "width": 128, "mask": 0, "dropout": 0}
     for kernel, output, error in (("bwd_dk_dv", "DK", 1.907e-6), ("bwd_dq", "DQ", 9.2e-7)):
         case = replace(dict(problems(kernel, keys))["one key, other"], dtype="bf16")
@@ -127,7 +131,8 @@ def test_cut_off_products_are_those_of_tensor_cores() -> None:
 
 
 def test_a_sum_keeps_bits_below_its_largest_term() -> None:
-    """2^25 + 1 + 1 - 2^25: the ones are 25 bits below and kept by 25 bits, not by 24; the sum is then cut off to float32."""
+    """2^25 + 1 + 1 - 2^25: the ones are 25 bits below and kept by 25 bits, not by 24; the sum is then cut off
+    to float32."""
     terms = np.array([[2.0**25, 1.0, 1.0, -(2.0**25)]], dtype=np.float32)
     ones = np.ones((4, 1), dtype=np.float32)
     kept = [float(same_precision._product(terms, ones, Order(4, bits=bits))[0, 0]) for bits in (24, 25)]
@@ -138,7 +143,8 @@ def test_a_sum_keeps_bits_below_its_largest_term() -> None:
 
 
 def test_powers_of_two_round_scores_in_another_place() -> None:
-    """A kernel with scores in base 2 errs by what base 2 errs by: a bound from base e alone refused a correct fp32 image of one row."""
+    """A kernel with scores in base 2 errs by what base 2 errs by: a bound from base e alone refused a correct
+    fp32 image of one row."""
     case = replace(BASE, dtype="fp32", seqlen_q=1, seqlen_k=77)
     i = case.inputs()
     exact, _ = attention(i["Q"], i["K"], i["V"], case.options(i))

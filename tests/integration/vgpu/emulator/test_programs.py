@@ -296,10 +296,10 @@ def test_the_command_runs_a_kernel(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--arg", "in:{x}", "--arg", "1024", "--lds", "65536"], 26, "read-only"),
-        (["--arg", "nonsense", "--arg", "1024"], 11, "is not a valid argument"),
-        (["--arg", "inout:{x}:{x}"], 26, "arguments"),
-        (["--arg", "inout:{x}:{x}", "--arg", "1024", "--arch", "gfx1"], 10, "unknown arch gfx1"),
+        (["--arg", "in:{x}", "--arg", "1024", "--lds", "65536"], 1, "read-only"),
+        (["--arg", "nonsense", "--arg", "1024"], 2, "is not a valid argument"),
+        (["--arg", "inout:{x}:{x}"], 1, "arguments"),
+        (["--arg", "inout:{x}:{x}", "--arg", "1024", "--arch", "gfx1"], 2, "unknown arch gfx1"),
     ],
 )
 def test_the_commands_errors_have_their_codes(

@@ -196,20 +196,20 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--break", "source.py:999"], 10, "nearest lines with code"),
-        (["--break", "other.py:3"], 10, "the kernel comes from source.py"),
-        (["--break", "999999"], 10, "no instruction on line"),
-        (["--break", "0x2"], 10, "no instruction begins at byte 0x2"),
-        (["--break", "0x0", "--dump", "q7"], 11, "not a register"),
-        (["--break", "0x0", "--dump", "v254"], 11, "the kernel has no v254"),
-        (["--break", "0x0", "--break-group", "a"], 11, "not a valid workgroup"),
-        (["--break", "0x0 often"], 11, "not a valid condition"),
-        (["--dump", "v0"], 11, "at a breakpoint"),
-        (["--debug", "--lanes", "70-80"], 11, "a wave has lanes"),
-        (["--grid", "many"], 11, "not a valid grid"),
-        (["--arg", "x=3"], 11, "the same name"),
-        (["--checks", "rases"], 10, "perhaps you meant races"),
-        (["--checks", "--cost"], 11, "checked and measured at once"),
+        (["--break", "source.py:999"], 2, "nearest lines with code"),
+        (["--break", "other.py:3"], 2, "the kernel comes from source.py"),
+        (["--break", "999999"], 2, "no instruction on line"),
+        (["--break", "0x2"], 2, "no instruction begins at byte 0x2"),
+        (["--break", "0x0", "--dump", "q7"], 2, "not a register"),
+        (["--break", "0x0", "--dump", "v254"], 2, "the kernel has no v254"),
+        (["--break", "0x0", "--break-group", "a"], 2, "not a valid workgroup"),
+        (["--break", "0x0 often"], 2, "not a valid condition"),
+        (["--dump", "v0"], 2, "at a breakpoint"),
+        (["--debug", "--lanes", "70-80"], 2, "a wave has lanes"),
+        (["--grid", "many"], 2, "not a valid grid"),
+        (["--arg", "x=3"], 2, "the same name"),
+        (["--checks", "rases"], 2, "perhaps you meant races"),
+        (["--checks", "--cost"], 2, "checked and measured at once"),
     ],
 )
 def test_mistakes_on_the_command_line(run: Run, flags: list[str], code: int, message: str) -> None:
@@ -220,7 +220,7 @@ def test_mistakes_on_the_command_line(run: Run, flags: list[str], code: int, mes
 def test_a_fault_is_still_reported_from_the_prompt(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros(100, dtype=np.float32))
     code, _, err = run("--debug", typed="c\n")
-    assert code == 26
+    assert code == 1
     assert "from the start of x, which has 400 bytes" in err
     assert re.search(r"\(byte 0x[0-9a-f]+, source\.py:9\)", err)
 
@@ -233,13 +233,13 @@ def test_a_text_without_line_numbers_takes_them_from_another(
     bare = [line for line in made.asm.splitlines() if not re.match(r"\s*\.(loc|cfi_\w+)\b", line)]
     (tmp_path / "kernel.s").write_text("\n".join(bare) + "\n")
     code, _, err = run("--break", STORE)
-    assert (code, "no line numbers" in err) == (10, True)
+    assert (code, "no line numbers" in err) == (2, True)
     code, out, _ = run("--break", STORE, "--lines", str(with_lines))
     assert code == 0
     assert "source.py:12" in out
     with_lines.write_text(made.asm.replace("s_endpgm", "s_nop 0\n\ts_endpgm", 1))
     code, _, err = run("--break", STORE, "--lines", str(with_lines))
-    assert (code, "another kernel" in err) == (25, True)
+    assert (code, "another kernel" in err) == (4, True)
 
 
 def test_listing_and_archs(made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +252,7 @@ def test_listing_and_archs(made: Compiled, tmp_path: Path, capsys: pytest.Captur
     assert "NOT KNOWN" not in out
     assert main(["list"]) == 0
     assert re.search(r"gfx908 +64", capsys.readouterr().out)
-    assert main(["show", str(tmp_path / "none.s")]) == 11
+    assert main(["show", str(tmp_path / "none.s")]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
 
@@ -276,5 +276,5 @@ def test_checks_find_a_missing_wait(run: Run, made: Compiled, tmp_path: Path) ->
     assert run()[0] == 0  # loads complete at once here, so nothing shows
     assert run("--checks", "barriers")[0] == 0
     code, _, err = run("--checks", "waits,races")
-    assert code == 26
+    assert code == 1
     assert re.search(r"waited for.*source\.py:9", err, re.DOTALL), err
