@@ -25,13 +25,9 @@ def run(
     lds_bytes: int = 0,
     **options: Any,
 ) -> LaunchReport:
-    """Executes every workgroup of `grid` on the arch that the assembly text `asm` names.
-
-    `arguments`: numbers, and numpy arrays, whose addresses the kernel gets and which it changes in place.
-    `lds_bytes`: dynamic LDS (Triton's metadata.shared). `options`: other fields of `LaunchRequest`. Raises
-    DecodeError for a text that does not assemble to the image, ExecutionError for what the kernel must not
-    do, UnknownNameError, UnsupportedError, ToolchainError.
-    """
+    """Executes `grid` on the arch that `asm` names. Arrays in `arguments` are changed in place; `lds_bytes`:
+    dynamic LDS (Triton's metadata.shared); `options`: other fields of `LaunchRequest`. Raises what
+    `Emulator.load` and `Program.launch` raise."""
     arrays = {f"argument {i}": a for i, a in enumerate(arguments) if isinstance(a, np.ndarray)}
     values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     request = LaunchRequest(

@@ -208,8 +208,7 @@ def _hip(flags: argparse.Namespace) -> list[str]:
 
 
 def virtual_hip(archs: str, asm: str | None, release: int, cache: Path) -> dict[str, str]:
-    """Builds the library, and returns the variables by which a program finds it. `asm`: default
-    AOTFORGE_ASM."""
+    """Builds the library; returns the variables by which a program finds it. `asm`: default AOTFORGE_ASM."""
     texts = (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     return environment(
         build_virtual_hip(cache, major=release),

@@ -29,10 +29,8 @@ _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch.
-    `name` may be empty: code objects do not name arguments. `garbage`: the buffer has no value until the
-    kernel stores one.
-    """
+    """A number, or the address of `buffer`, which goes to `output` after the launch. `name` may be empty;
+    `garbage`: the buffer has no value until the kernel stores one."""
 
     value: int | float
     name: str = ""
@@ -42,10 +40,9 @@ class Argument:
 
 
 def parse_argument(text: str) -> Argument:
-    """A number (with a point or exponent: a float), `in:FILE`, `inout:FILE:OUT`, `out:TYPE:COUNT:OUT` (starts
-    as garbage) or `zero:TYPE:COUNT:OUT`, any of them with `NAME=` before it. Inputs are read-only to the
-    kernel. Raises UnsupportedError.
-    """
+    """A number (with a point or exponent: a float), `in:FILE` (read-only), `inout:FILE:OUT`,
+    `out:TYPE:COUNT:OUT` (starts as garbage) or `zero:TYPE:COUNT:OUT`, perhaps with `NAME=` before it. Raises
+    UnsupportedError."""
     if named := _NAMED.fullmatch(text):
         return replace(parse_argument(named[2]), name=named[1])
     try:

@@ -15,10 +15,8 @@ from vgpu.emulator.targets import emulated_targets
 
 
 def arch_lines() -> list[str]:
-    """A line per arch: lanes of a wave, accumulator registers, entries of the instruction table.
-
-    The table goes by meaning: an arch may lack some instructions, and its assembler then refuses them.
-    """
+    """A line per arch: lanes of a wave, accumulators, entries of the table (an arch's assembler may refuse
+    some)."""
     lines = [f"{'arch':10} {'lanes':>5}  {'accumulators':12}  instructions"]
     for target in emulated_targets().values():
         count = sum(not one.archs or target.arch.startswith(one.archs) for one in INSTRUCTIONS.values())
@@ -27,11 +25,8 @@ def arch_lines() -> list[str]:
 
 
 def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
-    """A kernel's decoded text: byte address, line, class and text; labels and source lines between, counts by
-    class at the end.
-
-    Raises DecodeError, ToolchainError.
-    """
+    """A kernel's decoded text with addresses, classes, labels and source lines; counts by class at the
+    end."""
     listing = parse_listing(text)
     addresses = instruction_addresses(text, listing.kernel, listing.arch)
     source = source_lines(text, listing, lines_from=lines_from)
@@ -62,8 +57,7 @@ def _known(line: Line, arch: str) -> bool:
 
 
 def trace_text(step: Step, lane: int) -> str:
-    """One executed instruction: wave, byte address, text, and the new values of its first operand and
-    EXEC."""
+    """One executed instruction: wave, byte address, text, new values of its first operand and EXEC."""
     wave = step.wave
     exec_ = int(wave.s[126]) | int(wave.s[127]) << 32
     values = [_value(wave, operand, lane) for operand in step.line.operands[:1]]

@@ -54,10 +54,8 @@ class KernelParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """A launch's shape: workgroups by axis, threads of a workgroup, all along x, its dynamic LDS in bytes.
-
-    `host_buffer` is the address of the buffer of host calls.
-    """
+    """Workgroups by axis, threads of one (along x), dynamic LDS in bytes, address of the buffer of host
+    calls."""
 
     grid: tuple[int, int, int]
     threads: int
@@ -89,10 +87,8 @@ def segment(
     geometry: Geometry,
     address: Callable[[int], int] = int,
 ) -> bytes:
-    """The argument segment of a launch. Triton's two scratch pointers may be left out. Raises ExecutionError.
-
-    `address` is where the kernel finds what a pointer of the host refers to.
-    """
+    """The argument segment of a launch; Triton's two scratch pointers may be left out. `address` translates
+    pointers of the host. Raises ExecutionError."""
     explicit = [p for p in parameters if p.source == EXPLICIT]
     own = explicit[:-2] if all(p.kind == _POINTER for p in explicit[-2:]) else explicit
     missing = len(explicit) - len(arguments)
@@ -130,15 +126,13 @@ def _described(parameter: KernelParameter) -> str:
 
 
 def _absent(parameter: KernelParameter) -> bytes:
-    """A value that faults when it is used as an address; its name is the argument's offset. 4 bytes are the
-    high half of one."""
+    """A value that faults as an address and names the argument's offset; 4 bytes are the high half of one."""
     high = ABSENT_TAG << 16 | parameter.offset
     return (high << 32 if parameter.size == 8 else high).to_bytes(parameter.size, "little")
 
 
 def absent_arguments(parameters: Sequence[KernelParameter]) -> Mapping[int, str]:
-    """What the virtual GPU does not provide by bits 32 to 47 of its value: hidden arguments by their offset,
-    and user SGPRs."""
+    """Hidden arguments and user SGPRs that have no value, by bits 32 to 47 of what stands in their place."""
     return {p.offset: p.kind for p in parameters if p.source == ABSENT} | ABSENT_POINTERS
 
 

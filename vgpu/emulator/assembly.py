@@ -38,11 +38,8 @@ _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Bytes from the kernel's first one on: where each instruction of a text begins and ends, in the text's
-    order, and each label is.
-
-    `memory` is the loaded image, `kernel` the kernel's place in it.
-    """
+    """Bytes from the kernel's first one on where instructions (in the text's order) begin and end and labels
+    are. `memory` is the loaded image, `kernel` the kernel's place in it."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -56,11 +53,8 @@ class Places:
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
-    """Check that a text is the image's, in machine code, constants and descriptor. Returns the places of its
-    code.
-
-    Raises DecodeError when the code differs, ToolchainError without Triton.
-    """
+    """The places of a text's code, once it has the image's machine code, constants and descriptor. Raises
+    DecodeError when it has not, ToolchainError."""
     assembled = _placed(text, kernel, arch)
     try:
         made, shipped = (
@@ -82,11 +76,8 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
-    """Addresses, from the kernel's first byte, of a text's instructions in order, then of the first byte
-    after them.
-
-    The text is not compared with any image. Raises DecodeError, ToolchainError.
-    """
+    """Addresses of a text's instructions in order, then the end, without an image. Raises DecodeError,
+    ToolchainError."""
     places = _places(_placed(text, kernel, arch), text, kernel)
     return (*places.starts, places.ends[-1])
 
@@ -120,11 +111,8 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
 
 
 def check_text(text: str) -> None:
-    """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat.
-
-    LLVM's assembler would include any file of this user. Every line is checked as if a statement began there,
-    so no comment or string of several lines can hide one.
-    """
+    """Raises DecodeError for lines that no compiler writes, such as directives that read files or repeat.
+    Every line counts as the begin of a statement: no comment or string of several lines hides one."""
     metadata = False
     for line in text.splitlines():
         content = line.split(";")[0].split("//")[0].replace("\t", " ").strip()
@@ -151,8 +139,8 @@ def _is_written(content: str) -> bool:
 
 
 def assemble(text: str, arch: str) -> bytes:
-    """An object file, by Triton's assembler. Raises DecodeError when the text is refused, ToolchainError
-    without Triton."""
+    """An object file, by Triton's assembler. Raises DecodeError for a text that it refuses,
+    ToolchainError."""
     check_text(text)
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here

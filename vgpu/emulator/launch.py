@@ -41,8 +41,7 @@ _UNSET = 2  # GARBAGE of state.h: a byte that no instruction has stored
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Instructions with the handlers of one variant of the interpreter, and their effects unless it is the
-    plain one."""
+    """Instructions with a variant's handlers, and their effects unless it is the plain one."""
 
     library: ctypes.CDLL
     instructions: Any
@@ -73,11 +72,7 @@ class LoadedProgram(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchReport:
-    """Statistics of a launch. `counts`: wave-instructions by mnemonic; `instructions` their sum; `seconds`
-    wall time.
-
-    `printed`: texts of `tl.device_print`.
-    """
+    """Statistics. `counts`: wave-instructions by mnemonic; `printed`: texts of `tl.device_print`."""
 
     instructions: int
     counts: Counter[str]
@@ -101,15 +96,11 @@ Trace = Callable[[Step], None]
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """Execute every workgroup of `grid` on the buffers of `memory`, whose addresses pointer arguments hold.
-
-    `arguments` in the order of the kernel's parameters, without Triton's two scratch pointers; `lds_bytes`
-    dynamic LDS of a workgroup; `schedule` a seed for random wave schedules, None runs waves one after another
-    between barriers; `seed` fills registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs`
-    threads (default: one per CPU; 1 with `trace` or `hooks`); `checks` besides bounds (True: all); `source`
-    adds source lines to reports; `meter` measures traffic, without `checks`; `on_print` receives each text
-    that the kernel prints.
-    """
+    """A launch on the buffers of `memory`, whose addresses pointer arguments hold; Triton's two scratch
+    pointers may be left out. `lds_bytes`: dynamic LDS of a workgroup; `schedule`: seed of a random wave
+    schedule (None: waves in turn between barriers); `seed` fills registers, LDS and scratch; `limit`:
+    wave-instructions per workgroup; `jobs`: threads (default: one per CPU, 1 with `trace` or `hooks`);
+    `checks` besides bounds (True: all); `source` for reports; `meter`: without `checks`."""
 
     grid: tuple[int, int, int]
     arguments: Sequence[int | float]
@@ -245,8 +236,7 @@ def _unset(request: LaunchRequest) -> dict[str, Bytes]:
 
 
 def _ranges(space: AddressSpace, system: Sequence[Region], unset: Mapping[str, Bytes]) -> Any:
-    """All that the kernel may touch. Tensors may hold pointers of the host, so these are known as well, after
-    the others."""
+    """All that the kernel may touch; the host's addresses last, as tensors may hold pointers of the host."""
     spaces = [*space.regions, *(one for one in system if one.size), *space.host_regions()]
     states = {name: state.ctypes.data for name, state in unset.items()}
     return (native.Range * len(spaces))(*[one.native_range(states.get(one.name)) for one in spaces])
@@ -264,8 +254,7 @@ def _callback(program: LoadedProgram, trace: Trace | None) -> Any:
 
 
 def _run(library: ctypes.CDLL, workers: Sequence[_Worker]) -> list[int]:
-    """Results of `run` per worker. A single one runs in the caller's thread, where a debugger's prompt
-    belongs."""
+    """Results per worker. A single one runs in the caller's thread, where a debugger's prompt belongs."""
 
     def run(worker: _Worker) -> int:
         return int(library.run(ctypes.byref(worker.launch)))

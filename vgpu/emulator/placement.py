@@ -24,10 +24,8 @@ _LITERAL = 4
 
 
 def place(listing: Listing, places: Places) -> Listing:
-    """Instructions sorted by address, and the labels that are where an instruction begins.
-
-    Raises DecodeError for code between instructions, which a GPU would execute.
-    """
+    """Instructions by address, and labels where one begins. Raises DecodeError for code between
+    instructions."""
     starts, ends = places.starts, places.ends
     order = sorted(range(len(listing.lines)), key=starts.__getitem__)
     position = {old: new for new, old in enumerate(order)} | {len(order): len(order)}
@@ -57,8 +55,7 @@ def _check_gap(line: Line, gap: bytes, size: int) -> None:
 
 
 def resolve(listing: Listing, memory: bytes, kernel: int) -> Listing:
-    """Constants that the linker has set, from the loaded image. `kernel`: the kernel's place in it. Raises
-    DecodeError."""
+    """Constants of the linker, from the loaded image; `kernel`: its place there. Raises DecodeError."""
     if not any(operand.symbol for line in listing.lines for operand in line.operands):
         return listing
     return replace(listing, lines=tuple(_resolved(line, memory, kernel) for line in listing.lines))

@@ -32,19 +32,15 @@ _SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
 
 
 class Emulator:
-    """Virtual GPUs of one architecture. `cache`: folder for the compiled interpreter. Raises
-    UnknownNameError."""
+    """Virtual GPUs of one arch. `cache`: folder for the interpreter. Raises UnknownNameError."""
 
     def __init__(self, arch: str, *, cache: Path | None = None) -> None:
         self.target = emulated_target(arch)
         self._cache = cache
 
     def load(self, hsaco: bytes, asm: str) -> Program:
-        """Decode a kernel's text, verify that it is the image's, bind it.
-
-        Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are
-        not modelled; ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
-        """
+        """Decode a kernel's text, verify that it is the image's, bind it. Raises DecodeError when it is not,
+        or for anything unknown in it; UnsupportedError for modes that are not modelled; ToolchainError."""
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
@@ -53,13 +49,10 @@ class Emulator:
 
 
 class Program:
-    """A kernel ready to launch. Made by `Emulator.load`.
-
-    `lines`: instructions as they are executed, in the text's order (a dual-issue pair is two or three with
-    one address); `instructions` the interpreter's structures for them, without handlers; `threads` of a
-    workgroup; `registers`: VGPRs and AGPRs per lane that the kernel may name; `image` is the loaded image,
-    with the kernel at byte `kernel_at`, when the kernel computes addresses in it.
-    """
+    """A kernel ready to launch, by `Emulator.load`. `lines`: instructions in the order of execution (a
+    dual-issue pair is two or three at one address), `instructions` the structures for them, without handlers;
+    `threads` of a workgroup; `registers`: VGPRs and AGPRs; `image`, with the kernel at `kernel_at`, when the
+    kernel computes addresses in it."""
 
     def __init__(self, target: EmulatedTarget, listing: Listing, hsaco: bytes, cache: Path | None) -> None:
         try:
@@ -97,15 +90,12 @@ class Program:
         self._codes: dict[Variant, Code] = {}
 
     def launch(self, request: LaunchRequest) -> LaunchReport:
-        """Execute a launch.
-
-        Raises ExecutionError for a fault of the kernel, after which results are undefined; DecodeError for an
-        instruction whose effects are unknown; ToolchainError without a C compiler.
-        """
+        """Execute a launch. Raises ExecutionError for a fault of the kernel, after which results are
+        undefined; DecodeError, ToolchainError."""
         return execute(self, request)
 
     def code(self, variant: Variant) -> Code:
-        """The instructions for a variant of the interpreter, which is compiled at its first use. Raises
+        """The instructions for a variant of the interpreter, compiled at its first use. Raises
         DecodeError."""
         if variant not in self._codes:
             library = load_library(
@@ -133,8 +123,7 @@ class Program:
         return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry, space.address)
 
     def template(self, grid: tuple[int, int, int], kernarg: Any, lds_bytes: int) -> native.Launch:
-        """A launch without memory, options and pointers. `kernarg`: an array of bytes. Raises
-        ExecutionError."""
+        """A launch without memory, options and pointers. Raises ExecutionError."""
         descriptor, target = self.descriptor, self.target
         total_lds = descriptor.lds_bytes + lds_bytes
         if total_lds > target.lds_bytes:

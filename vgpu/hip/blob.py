@@ -100,8 +100,7 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
 
 
 def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
-    """The program's launch of one workgroup, without pointers and arguments: the same bytes in every
-    process."""
+    """A launch of one workgroup without pointers and arguments: the same bytes in every process."""
     _check_pointers(native.Launch, _LAUNCH_POINTERS)
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
     launch = program.template((1, 1, 1), kernarg, 0)
@@ -120,8 +119,7 @@ def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
 
 
 def _user_registers(descriptor: Descriptor) -> dict[str, int]:
-    """Registers of the segment's address and preloaded dwords, found by calling the descriptor with
-    distinctive values."""
+    """Registers of the segment's address and preloaded dwords, found by distinctive values."""
     marks = np.arange(_MARK, _MARK + _PRELOADABLE, dtype="<u4").tobytes()
     values = descriptor.user_sgprs(_KERNARG, marks)
     address = [_KERNARG & 0xFFFFFFFF, _KERNARG >> 32]

@@ -25,10 +25,8 @@ def is_debug_label(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Breakpoint:
-    """A location with conditions. `indices` of `Program.lines`; `wave` and `group` None: any.
-
-    It stops `count` times (0: always), from the `hit`-th time on that the conditions are true.
-    """
+    """Stops at `indices` of `Program.lines`, in `wave` and `group` (None: any), `count` times (0: always)
+    from the `hit`-th time on."""
 
     text: str = ""
     indices: tuple[int, ...] = ()
@@ -77,11 +75,8 @@ class DebugInfo:
 
 
 def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = None) -> Breakpoint:
-    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`; `default` has conditions that the text does not name.
-
-    Raises UnknownNameError for a location that the kernel does not have, UnsupportedError for anything else
-    in the text.
-    """
+    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`; `default` has the other conditions. Raises
+    UnknownNameError for an unknown location, UnsupportedError."""
     location, _, rest = text.strip().partition(" ")
     words = rest.split()
     fields: dict[str, Any] = {}

@@ -42,8 +42,7 @@ def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str]
 
 
 class Shell(cmd.Cmd):
-    """Commands at stops; `on_stop` is the session's. `views` are shown at every stop; `session` is set by its
-    creator."""
+    """Commands at stops. `views` are shown at every stop; `session` is set by its creator."""
 
     prompt = "(vgpu) "
 

@@ -29,10 +29,8 @@ class SourceLine:
 
 
 def source_lines(text: str, listing: Listing, *, lines_from: str | None = None) -> Mapping[int, SourceLine]:
-    """Line number in `text` of an instruction to its source line; empty without line numbers.
-
-    `lines_from` is a text of the same kernel with them. Raises DecodeError when its instructions are others.
-    """
+    """Source lines by the number of a line of `text`; empty without line numbers. `lines_from`: a text of the
+    same kernel that has them. Raises DecodeError when its instructions are others."""
     if lines_from is None:
         return _locations(text, listing.kernel)
     ours, theirs = _instructions(text, listing.kernel), _instructions(lines_from, listing.kernel)
