@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
 from vgpu.emulator.listing import parse_listing
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest
 from vgpu.memory import Memory
 
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vgpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG, kernarg_segment
+from vgpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG
 from vgpu.errors import ExecutionError
 
 _GRID_DIMENSIONS = 3
@@ -65,18 +65,9 @@ class Geometry:
 
 def hidden_values(geometry: Geometry) -> tuple[int, ...]:
     """The values of HIDDEN. Every workgroup is full, and grids start at 0."""
-    remainder = offset = (0, 0, 0)
-    group = (geometry.threads, 1, 1)
-    return (
-        *geometry.grid,
-        *group,
-        *remainder,
-        *offset,
-        _GRID_DIMENSIONS,
-        geometry.lds_bytes,
-        0,
-        geometry.host_buffer,
-    )
+    zeros = (0, 0, 0)
+    sizes = (*geometry.grid, geometry.threads, 1, 1, *zeros, *zeros, _GRID_DIMENSIONS, geometry.lds_bytes)
+    return (*sizes, 0, geometry.host_buffer)
 
 
 def segment(
@@ -98,23 +89,21 @@ def segment(
             cause=f"they are {', '.join(f'{n}: {_described(p)}' for n, p in enumerate(own, 1))}",
             hint="pass the kernel's own arguments in its order; Triton's two scratch pointers may be omitted",
         )
-    values = zip([*arguments, *[0] * missing], explicit, strict=True)
-    packed = [
-        (
-            p.offset,
-            p.size,
-            _pack(address(value) if p.kind == _POINTER and isinstance(value, int) else value, p),
-        )
-        for value, p in values
-    ]
+    data = bytearray(size)
+    given = dict(zip((p.offset for p in explicit), [*arguments, *[0] * missing], strict=True))
     known = (0, *hidden_values(geometry))
-    for parameter in parameters:
-        if parameter.source == ABSENT:
-            packed.append((parameter.offset, parameter.size, _absent(parameter)))
-        elif parameter.source != EXPLICIT:
-            value = known[parameter.source]
-            packed.append((parameter.offset, parameter.size, value.to_bytes(parameter.size, "little")))
-    return kernarg_segment(packed, size)
+    for p in parameters:
+        if p.source == ABSENT:
+            packed = _absent(p)
+        elif p.source == EXPLICIT:
+            value = given[p.offset]
+            packed = _pack(address(value) if p.kind == _POINTER and isinstance(value, int) else value, p)
+        else:
+            packed = known[p.source].to_bytes(p.size, "little")
+        if p.offset + p.size > size:
+            raise ExecutionError(f"{kernel}: the argument at byte {p.offset} is behind the segment's end")
+        data[p.offset : p.offset + p.size] = packed
+    return bytes(data)
 
 
 def _counted(parameters: Sequence[KernelParameter]) -> str:
@@ -132,7 +121,7 @@ def _absent(parameter: KernelParameter) -> bytes:
 
 
 def absent_arguments(parameters: Sequence[KernelParameter]) -> Mapping[int, str]:
-    """Hidden arguments and user SGPRs that have no value, by bits 32 to 47 of what stands in their place."""
+    """Hidden arguments and user SGPRs that have no value, by bits 32 to 47 of the value that they get."""
     return {p.offset: p.kind for p in parameters if p.source == ABSENT} | ABSENT_POINTERS
 
 

@@ -5,7 +5,6 @@ object V5).
 """
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpu.code_object import CodeObjectError
@@ -123,16 +122,3 @@ def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
         properties=properties,
         preload=(preload & 0x7F, preload >> 7),
     )
-
-
-def kernarg_segment(values: Sequence[tuple[int, int, bytes]], size: int) -> bytes:
-    """A segment of `size` bytes from (offset, size, bytes) of every argument. Raises ValueError for overlaps
-    and overruns."""
-    segment = bytearray(size)
-    used = 0
-    for offset, length, data in sorted(values):
-        if offset < used or len(data) != length or offset + length > size:
-            raise ValueError(f"argument at byte {offset} does not fit")
-        segment[offset : offset + length] = data
-        used = offset + length
-    return bytes(segment)

@@ -11,7 +11,7 @@ from vgpu.emulator.debugger.locations import Breakpoint, DebugInfo
 from vgpu.emulator.debugger.views import ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.hooks import HookEvent, InstructionHooks
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.program import LaunchReport, LaunchRequest
 from vgpu.errors import printable
 
 STATES = {0: "running", 1: "at a barrier", 2: "ended", 3: "stopped"}
