@@ -34,7 +34,7 @@ from vgpu.emulator.debugger.locations import (
     parse_breakpoint,
     source_lines,
 )
-from vgpu.emulator.debugger.session import Reporter, Session
+from vgpu.emulator.debugger.session import Session
 from vgpu.emulator.debugger.shell import Shell, parse_lanes
 from vgpu.emulator.debugger.views import ViewContext, parse_views
 from vgpu.emulator.decoded import Checks, Line, Operand
@@ -261,12 +261,9 @@ def _session(
         arguments=values,
         width=width,
     )
-    if flags.debug:
-        shell = Shell(context, views=flags.dump)
-        shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=True)
-        return shell.session
-    reporter = Reporter(context, info, views=flags.dump, out=sys.stdout)
-    return Session(info, reporter.on_stop, breakpoints=breaks)
+    shell = Shell(context, views=flags.dump, prompts=flags.debug)
+    shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=flags.debug)
+    return shell.session
 
 
 @contextmanager
