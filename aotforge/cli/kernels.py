@@ -38,7 +38,7 @@ def debug(
     ./dev debug attn_fwd --break attn_fwd.py:60
     """
     from aotforge.devtools import debug_kernel as tool
-    from vgpu.emulator.debugger.locations import parse_group
+    from vgpu.emulator.debugger.locations import parse_axes
 
     if list:
         print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
@@ -52,7 +52,7 @@ def debug(
             keys=pairs(key),
             constants=pairs(set),
             breaks=tuple(break_ or ()),
-            program=parse_group(program) if program else None,
+            program=parse_axes(program) if program else None,
         )
     )
     print_checked(report, report.require_passed, json=json)
