@@ -50,7 +50,7 @@ def check(
     from tempfile import TemporaryDirectory
 
     from aotforge.deliver.hardware import check as tool
-    from aotforge.deliver.hardware.device import SHAPE
+    from aotforge.deliver.hardware.device import SHAPE, choose_device
     from aotforge.deliver.hardware.report import write_report
     from aotforge.plan.selection import Only
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
@@ -64,8 +64,6 @@ def check(
         root=ROOT,
         cache=cache_folder(cache),
         date=datetime.now(UTC).date().isoformat(),
-        arch=one_arch(arch) if arch else None,
-        number=gpu,
         library=hip,
         only=Only(names(only)),
         compare=compare,
@@ -76,7 +74,8 @@ def check(
     )
 
     local = None if from_ else _local(release)
-    device = tool.find_device(request)
+    wanted = one_arch(arch) if arch else None
+    device = choose_device(ROOT, arch=wanted, number=gpu, library=hip)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
         _reporters(quiet=console.silent, events=console.events) as (on_stage, on_result),
