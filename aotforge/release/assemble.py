@@ -42,7 +42,8 @@ def assemble_release(
 ) -> AssembledRelease:
     """Makes `<output>/<release>/` of the packs and the installed runtime in one step, or finds it up to date.
 
-    `inputs`: `inputs_digest` of the arguments; `unverified` makes a development build. Raises VerifyError, ReleaseError, OutputError (also of `check_replaceable`), OutputBusyError.
+    `inputs`: `inputs_digest` of the arguments; `unverified` makes a development build. Raises VerifyError,
+    ReleaseError, OutputError (also of `check_replaceable`), OutputBusyError.
     """
     folder = output / manifest.name
     with output_lock(folder):
