@@ -18,10 +18,7 @@ from aotforge.release.release import Release
 
 @dataclass(frozen=True, kw_only=True)
 class Archive(ArtifactName):
-    """A tarball of the release. `root`: folder of its contents, shared by tarballs of the same bytes.
-
-    `tar`: SHA-256 of the uncompressed tar; `violations`: faults of its form.
-    """
+    """A tarball. `root`: its contents; `tar`: SHA-256 of the uncompressed tar; `violations`: of its form."""
 
     tar: str
     root: Path
@@ -71,8 +68,7 @@ class Candidate:
 
 
 def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
-    """The release that was written last, in the first of `folders` that holds one of the API levels (default:
-    any). Raises ReleaseError."""
+    """The newest release in the first of `folders` that has one of the API levels. Raises ReleaseError."""
     for folder in folders:
         # a name with a dot is a release in progress, or one that was left by a killed process
         found = list(folder.glob(f"[!.]*/{SUMS}"))
@@ -110,11 +106,7 @@ def _unpack_all(release: Release, work: Path) -> Iterator[Archive]:
 
 
 def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
-    """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
-
-    Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's
-    form.
-    """
+    """Unpacks a .tar.gz as far as it is safe: SHA-256 of its tar, empty for an unsafe one, and faults."""
     root.mkdir(parents=True)
     violations: list[str] = []
     names: list[str] = []
@@ -148,8 +140,7 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
-    """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each
-    archive."""
+    """Sums, names and completeness for the promised ROCm releases, and the form of each archive."""
     packs = ", ".join(sorted(candidate.packs()))
     # those of the same bytes have the same faults
     distinct = {archive.root: archive for archive in candidate.archives}.values()

@@ -89,10 +89,7 @@ def release_tasks(
 
 
 def check_dispatch(opened: OpenPack, checkout: Checkout) -> None:
-    """Checks that the pack dispatches all calls as planned: a verdict is about the calls of the cases.
-
-    Without compiling, and without a compiler. Raises ReleaseError, ManifestError, RulesError.
-    """
+    """Checks that calls are dispatched as planned, without compiling. Raises ReleaseError, RulesError."""
     signature = opened.signature
     profile = signature.profile.removesuffix(ONLY_SUFFIX)
     # a pack of `--only` has these kernels, and shows in its profile's name that it has not all
@@ -148,10 +145,7 @@ def _uses(
 
 
 def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
-    """Checks that the pack's launch properties are those that each image was compiled for.
-
-    The virtual GPU takes these from image and texts: no execution shows them. Raises ReleaseError, PackError.
-    """
+    """Checks launch properties that no execution shows: they are those each image was compiled for."""
     made = {task.digest: image for task in tasks if (image := _image(task))}
     for kernel in opened.dispatch.kernels:
         planned, entries = _planned(kernel), opened.indexes[kernel.container].images

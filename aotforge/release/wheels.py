@@ -1,9 +1,7 @@
 """Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
 
-`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the
-package that loads them
-before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra
-per arch selects images.
+`aotforge-attention` has the library, an alias for each older name, and the package that loads it first.
+`aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,11 +54,9 @@ def make_wheels(
     *,
     windows: Path | None = None,
 ) -> list[Path]:
-    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image
-    pack.
-    `windows`: the release's zip for Windows.
+    """Writes the wheels of the build in `build` into `folder`. Raises ReleaseError.
 
-    Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
+    `packs`: archs of each image pack; `windows`: the zip for Windows. Equal arguments give equal bytes.
     """
     release = Release.open(build)
     runtime, platform = release.files(release.runtime), release.runtime.platform
@@ -92,10 +88,7 @@ def wheel_contents(
     *,
     windows: Mapping[str, bytes] | None = None,
 ) -> Iterator[WheelContent]:
-    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each
-    pack's.
-    `packs`: archs of each pack.
-    """
+    """The wheels of the library archive, the zip for Windows and each pack. `packs`: their archs."""
     libraries = {
         manifest.soname: runtime[f"lib/{manifest.soname}"],
         **{old: library_alias(old, manifest.soname) for old in manifest.other_names},
@@ -151,11 +144,7 @@ def write_windows_wheel(
     *,
     epoch: int,
 ) -> Path:
-    """The library's wheel for Windows, of the files of its zip; images come from the wheels that Linux has.
-
-    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with
-    the same zlib.
-    """
+    """The library's wheel for Windows, of its zip's files, with an extra for each arch of `packs`."""
     content = _windows_wheel(manifest, packs, runtime)
     return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
 
@@ -228,8 +217,7 @@ GPU code that {ATTENTION} loads. Install it by an extra of that package.
 
 
 def build_package(project: Path, folder: Path) -> Path:
-    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal
-    bytes."""
+    """The wheel of the folder `project` with its pyproject.toml; equal sources give equal bytes."""
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415 - a package of releases only
 
     (made,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])

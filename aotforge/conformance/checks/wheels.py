@@ -46,8 +46,7 @@ def check_wheels(context: CheckContext) -> list[Finding]:
 
 
 def _made(context: CheckContext, found: Mapping[str, Mapping[str, bytes]], folder: Path) -> Iterator[Path]:
-    """The wheels that the release's archives and this checkout make, each with the SBOM of the wheel
-    found."""
+    """The wheels that this checkout makes of the archives, with the SBOMs of the wheels found."""
     candidate = context.candidate
     packs = {name: open_pack(path).signature.archs for name, path in candidate.packs().items()}
     images = ((name, _files(path)) for name, path in candidate.packs().items())
