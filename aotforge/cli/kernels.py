@@ -11,7 +11,8 @@ from aotforge.cli.values import Arch, Cache, Profile, cache_folder, one_arch, pa
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest
+    from aotforge.devtools.tune.device_times import OnDevice
+    from aotforge.devtools.tune.run_tune import TuneRequest
     from aotforge.devtools.tune.search import Estimates
     from aotforge.pipeline.cluster import Cluster as DaskCluster
 
@@ -158,7 +159,7 @@ def tune(
         cluster_of(caches, print_status) as cluster,
         display.progress("tuning", quiet=json, events=progress == "json") as line,
     ):
-        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster) if cluster else None)
+        request = replace(request, shared=shared, elsewhere=_place(cluster))
         report = tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
     print_either(report.fields(), report.lines(), json=json)
 
@@ -173,8 +174,8 @@ def _check(request: "TuneRequest") -> None:
 
 
 def _on_device(flags: TimedFlags) -> "OnDevice":
+    from aotforge.devtools.tune.device_times import OnDevice
     from aotforge.devtools.tune.rounds import Timing
-    from aotforge.devtools.tune.run_tune import OnDevice
     from aotforge.verify.device.watchdog import Limits
 
     if not flags.drift > 0 or not flags.seconds > 0:
@@ -187,10 +188,11 @@ def _on_device(flags: TimedFlags) -> "OnDevice":
     )
 
 
-def _on_cluster(cluster: "DaskCluster") -> "Estimates":
+def _place(cluster: "DaskCluster | None") -> "Estimates":
     from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
+    from aotforge.devtools.tune.search import Estimates
 
-    return ClusterEstimates(cluster=cluster)
+    return ClusterEstimates(cluster=cluster) if cluster else Estimates()
 
 
 def _seconds(text: str) -> float:
