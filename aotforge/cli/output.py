@@ -38,9 +38,6 @@ _MACHINE = {
 _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
-_PIECE = 1 << 24
-"""Characters of a result that are written at once: of more than 2 GiB Linux writes 2 GiB without an error."""
-
 
 @dataclass(frozen=True)
 class Result:
@@ -157,10 +154,7 @@ def _text(report: Report) -> str:
 
 def print_result(text: str) -> None:
     """A result, on standard output."""
-    shown = printable(with_program_name(text), styled=True)
-    for start in range(0, len(shown), _PIECE):
-        sys.stdout.write(shown[start : start + _PIECE])
-    sys.stdout.write("\n")
+    sys.stdout.write(f"{printable(with_program_name(text), styled=True)}\n")
     sys.stdout.flush()
 
 
