@@ -52,7 +52,7 @@ def check(
 
     from aotforge.conformance.candidate import newest_release
     from aotforge.deliver.hardware import check as tool
-    from aotforge.deliver.hardware.device import SHAPE
+    from aotforge.deliver.hardware.device import SHAPE, choose_device
     from aotforge.deliver.hardware.report import write_report
     from aotforge.plan.selection import Only
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
@@ -66,8 +66,6 @@ def check(
         root=ROOT,
         cache=cache_folder(cache),
         date=datetime.now(UTC).date().isoformat(),
-        arch=one_arch(arch) if arch else None,
-        number=gpu,
         library=hip,
         only=Only(names(only)),
         compare=compare,
@@ -80,7 +78,8 @@ def check(
     dist, local = ROOT / "releases" / "dist", None
     if not from_:
         local = Path(release).absolute() if release else newest_release(dist / "finished", dist)
-    device = tool.find_device(request)
+    wanted = one_arch(arch) if arch else None
+    device = choose_device(ROOT, arch=wanted, number=gpu, library=hip)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
         _reporters(console) as (on_stage, on_result),

@@ -36,7 +36,7 @@ def debug(
     ./dev debug attn_fwd --break attn_fwd.py:60
     """
     from aotforge.devtools import debug_kernel as tool
-    from vgpu.emulator.debugger.locations import parse_group
+    from vgpu.emulator.debugger.locations import parse_axes
 
     if list_:
         cases = list(tool.list_cases(ROOT, kernel, pairs(key)))
@@ -49,7 +49,7 @@ def debug(
         keys=pairs(key),
         constants=pairs(set),
         breaks=tuple(break_ or ()),
-        program=parse_group(program) if program else None,
+        program=parse_axes(program) if program else None,
     )
     return tool.debug(request)
 

@@ -11,7 +11,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums
 from aotforge.formats.tar_reader import Entry, FolderWriter, UnsafeArchiveError, read_archive
-from aotforge.release.layout import TOP, entry_violation
+from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, RELEASE_JSON
 from aotforge.release.release import Release
 
@@ -104,12 +104,12 @@ def _unpack_all(release: Release, work: Path) -> Iterator[Archive]:
             raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
         if digest not in unpacked:
             root = work / f"tar-{len(unpacked)}"
-            unpacked[digest] = (root, *unpack(path, name, root))
+            unpacked[digest] = (root, *unpack(path, root))
         root, tar, violations = unpacked[digest]
         yield Archive(**vars(name), tar=tar, root=root, violations=violations)
 
 
-def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, ...]]:
+def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
 
     Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's
@@ -131,7 +131,8 @@ def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, 
             violations.append(f"the link {info.name} leads to another folder, {info.linkname}")
         if names and names[-1].split("/") >= info.name.split("/"):
             violations.append(f"{info.name} is out of order")
-        violations.append(entry_violation(name, info.name, folder=info.isdir(), link=info.issym()))
+        if info.name.split("/")[0] != TOP:
+            violations.append(f"{info.name} is outside of {TOP}/")
         names.append(info.name)
         write(entry)
 
@@ -142,8 +143,8 @@ def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, 
             violations.append("its gzip header holds a name or a time")
         tar = read_archive(path, visit).tar.sha256
     except (OSError, UnsafeArchiveError) as error:
-        return "", (*filter(None, violations), f"cannot be unpacked: {error}")
-    return tar, tuple(dict.fromkeys(filter(None, violations)))
+        return "", (*violations, f"cannot be unpacked: {error}")
+    return tar, tuple(dict.fromkeys(violations))
 
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:

@@ -3,8 +3,7 @@
 Members are below the one top folder that PyTorch's CMake expects.
 """
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -12,17 +11,6 @@ from pathlib import Path
 from aotforge.base.files import read_bytes
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Link, Member
-from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.tar_reader import (
-    LIMITS,
-    ArchiveFacts,
-    Entry,
-    TarFacts,
-    UnsafeArchiveError,
-    Visit,
-    read_archive,
-    skip,
-)
 from aotforge.release.contents import FORMAT, image_rows, json_document
 from aotforge.release.model import ImageRecord, PackInput
 
@@ -30,69 +18,6 @@ TOP = "aotriton"
 DEVELOPMENT_NAME = "libaotriton_v2.so"
 _LICENCES = "share/licenses/aotriton"
 _REQUIRED = ("include/aotriton/", "lib/cmake/aotriton/")
-_TREES = {
-    "runtime": (
-        "include/aotriton",
-        "include/aotforge",
-        "lib/cmake/aotriton",
-        "lib/cmake/aotforge_ops",
-        _LICENCES,
-    ),
-    "windows": ("include/aotriton", "include/aotforge", "lib/cmake/aotriton", _LICENCES),
-}
-"""Folders of an archive by its kind that may have folders."""
-_FILES = {
-    "runtime": re.compile(r"lib/(libaotriton_v2\.so(\.\d+){0,3}|libaotforge_ops\.(so|a))"),
-    "windows": re.compile(
-        r"lib/(aotriton_v2\.(dll|lib)|libaotriton_v2\.dll\.a|dl\.(dll|lib)|libdl(\.dll)?\.a)"
-        r"|bin/dropin\.exe|include/dlfcn\.h|share/doc/aotriton/windows\.txt"
-    ),
-}
-"""Its other files."""
-
-
-def read_release_archive(
-    name: str,
-    source: Path | Iterable[bytes],
-    visit: Visit = skip,
-    *,
-    bounds: TarFacts = LIMITS,
-    on_bytes: Callable[[int], None] | None = None,
-) -> ArchiveFacts:
-    """As `read_archive`, of entries that a release's archive called `name` has. Raises OSError,
-    UnsafeArchiveError.
-
-    A pack in another pack's archive would be installed and served, and neither verified nor listed.
-    """
-    archive = parse_artifact_name(name)
-
-    def check(entry: Entry) -> None:
-        info = entry.info
-        if archive and (
-            violation := entry_violation(archive, info.name, folder=info.isdir(), link=info.issym())
-        ):
-            raise UnsafeArchiveError(violation)
-        visit(entry)
-
-    return read_archive(source, check, top=TOP, bounds=bounds, on_bytes=on_bytes)
-
-
-def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, link: bool = False) -> str:
-    """Why an archive of this kind does not have the entry; empty for one that it may have. No folder and no
-    link: a file."""
-    top, _, path = name.removesuffix("/").partition("/")
-    trees, files = _TREES.get(archive.kind, ()), _FILES.get(archive.kind)
-    below = any(path.startswith(f"{tree}/") for tree in trees)
-    packs = "share/aotriton/asm" if archive.kind == "asm" else "lib/aotriton.images"
-    flat = (*(f"{packs}/{one}" for one in sorted(archive.packs)), _LICENCES)
-    if folder:
-        above = not path or any(f"{one}/".startswith(f"{path}/") for one in (*trees, *flat))
-        holds = above or below
-    else:
-        holds = bool(files and files.fullmatch(path))
-        if not link:
-            holds = holds or below or path.rpartition("/")[0] in flat
-    return "" if holds and top == TOP else f"{name!r} is not of an archive of kind {archive.kind}"
 
 
 def runtime_tree(

@@ -19,6 +19,7 @@ from aotforge.formats.tar_reader import (
     FolderWriter,
     UnsafeArchiveError,
     Visit,
+    read_archive,
     skip,
 )
 from aotforge.formats.untrusted_file import parse_json, read_regular
@@ -26,7 +27,7 @@ from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
 from aotforge.release.contents import ReleaseContents, parse_document
-from aotforge.release.layout import TOP, entry_violation, read_release_archive
+from aotforge.release.layout import TOP
 from aotforge.release.model import (
     COVERAGE,
     MANIFEST,
@@ -133,20 +134,18 @@ class Release:
         return found[0]
 
     def read(self, archive: ArtifactName, visit: Visit = skip) -> ArchiveFacts:
-        """Visits the entries of a tarball, which must be those of its kind, and compares it with the sums.
-
-        Raises ReleaseError; what `visit` has made by then must be deleted.
-        """
+        """Visits the entries of a tarball. Raises ReleaseError; what `visit` has made must go then."""
         path = self.folder / str(archive)
         with _reading(path):
-            facts = read_release_archive(path.name, path, visit)
+            facts = read_archive(path, visit, top=TOP)
         _check_sum(path, facts.sha256, self.sums)
         return facts
 
     def files(self, archive: ArtifactName, below: str = "") -> dict[str, bytes]:
         """The files of an archive by path below the top folder and `below`. Raises ReleaseError."""
         if archive.kind == "windows":
-            return self._zip(archive)
+            self._checked(str(archive))
+            return read_windows(self.folder / str(archive))
         found: dict[str, bytes] = {}
 
         def keep(entry: Entry) -> None:
@@ -196,15 +195,6 @@ class Release:
             listed=frozenset(labels),
             sums=self.digest,
         )
-
-    def _zip(self, archive: ArtifactName) -> dict[str, bytes]:
-        path = self.folder / str(archive)
-        self._checked(path.name)
-        with _reading(path):
-            members = {info.filename: data for info, data in zip_members(path)}
-        if violation := next(filter(None, (entry_violation(archive, name) for name in members)), ""):
-            raise _damaged(f"{path}: {violation}")
-        return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
 
     def check_files(self) -> None:
         """Every file is listed, with its digest and the name of a release's file, and no other is there.
@@ -258,6 +248,12 @@ def is_release_file(name: str) -> bool:
     wheel = parse_wheel_name(name)
     own_wheel = wheel is not None and is_own_project(wheel.name)
     return own_wheel or name in DOCUMENTS or parse_artifact_name(name) is not None
+
+
+def read_windows(path: Path) -> dict[str, bytes]:
+    """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
+    with _reading(path):
+        return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
 
 
 def new_prefix(folder: Path) -> FolderWriter:

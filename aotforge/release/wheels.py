@@ -6,21 +6,17 @@ before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images b
 per arch selects images.
 """
 
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.errors import ReleaseError
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
-from aotforge.formats.zip_archive import zip_members
 from aotforge.release.attestations import wheel_sbom_json
-from aotforge.release.layout import TOP
 from aotforge.release.model import Origin, ReleaseManifest
-from aotforge.release.release import Release
+from aotforge.release.release import Release, read_windows
 
 PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
@@ -169,14 +165,6 @@ def _windows_wheel(
 ) -> WheelContent:
     libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
     return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
-
-
-def read_windows(path: Path) -> dict[str, bytes]:
-    """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
-    try:
-        return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
 
 
 def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:

@@ -24,8 +24,7 @@ _BROKEN = (CodeObjectError, ELFError, DWARFError, KeyError, IndexError, ValueErr
 
 @dataclass(frozen=True, kw_only=True)
 class Inlined:
-    """A function's code inside another's: byte ranges from the kernel's first instruction, and the call's
-    location."""
+    """An inlined function: byte ranges from the kernel's first instruction, and the call's location."""
 
     ranges: tuple[tuple[int, int], ...]
     called: str
@@ -33,19 +32,15 @@ class Inlined:
 
 @dataclass(frozen=True, kw_only=True)
 class LineMap:
-    """`places` begin at the byte of the same index in `starts` and hold until the next; empty where the
-    compiler names no line.
-
-    `inlined` has outer functions before inner ones.
-    """
+    """`places` hold from the byte in `starts` to the next; empty: no line. `inlined`: outer functions
+    first."""
 
     starts: tuple[int, ...]
     places: tuple[str, ...]
     inlined: tuple[Inlined, ...]
 
     def at(self, address: int) -> str | None:
-        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte; None when the
-        compiler names no line."""
+        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte, or None."""
         index = bisect.bisect_right(self.starts, address) - 1
         if index < 0:
             return None
@@ -55,11 +50,8 @@ class LineMap:
 
 
 def read_lines(with_lines: bytes, hsaco: bytes, kernel: str, *, root: Path) -> LineMap:
-    """The map of an image from a build of the same kernel with line info; files below `root` are named
-    relative to it.
-
-    Raises DecodeError when the two have different machine code, or when there is no readable line info.
-    """
+    """The map of an image from a build of the kernel with line info; files are named relative to `root`.
+    Raises DecodeError when the two have different machine code, or without readable line info."""
     try:
         elf = read_elf(with_lines)
         if elf.section(".text").data != read_elf(hsaco).section(".text").data:

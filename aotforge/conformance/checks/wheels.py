@@ -12,7 +12,8 @@ from aotforge.errors import AotforgeError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import CONSOLE, parse_wheel_name, read_wheel, write_wheel
 from aotforge.pack.reader import open_pack
-from aotforge.release.wheels import build_package, read_windows, wheel_contents
+from aotforge.release.release import read_windows
+from aotforge.release.wheels import build_package, wheel_contents
 
 
 def check_wheels(context: CheckContext) -> list[Finding]:

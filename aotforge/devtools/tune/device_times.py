@@ -13,7 +13,7 @@ from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
 from aotforge.deliver.hardware.device import lost
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compile_together
-from aotforge.devtools.tune.rounds import ReferenceEndedError, Rounds, Timing, interleaved
+from aotforge.devtools.tune.rounds import EndedError, Rounds, Timing, interleaved
 from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, all_images, built, reason
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
@@ -106,65 +106,47 @@ class DeviceTimes:
         compile_together(found, calls[0])
         ready: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
-            cost, images = self._built(one, calls[0])
-            if not cost.usable:
+            try:
+                images = all_images(one, calls[0])
+                cost = built(one, images)
+            except (CompileError, ResourceError) as error:
+                cost = TunedCost(refused=reason(error))
+            if cost.usable:
+                ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
+            else:
                 _put(store, calls, one.job.key, cost)
-                continue
-            ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
         while ready:
             ready = self._pass(calls, ready, store)
-
-    def _built(self, one: Candidate, call: CostRequest) -> tuple[TunedCost, Mapping[JobKey, KernelImage]]:
-        try:
-            images = all_images(one, call)
-        except (CompileError, ResourceError) as error:
-            return TunedCost(refused=reason(error)), {}
-        return built(one, images), images
 
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores what is found out about these candidates; returns those that are to be tried again, as
-        another's fault ended them."""
-        by_key, faulty = {one.key: one for one in ready}, False
+        """Stores the times of right candidates, and why the others have none. Returns those that start anew:
+        a fault of another one may have taken the device from them."""
+        left = {one.key: one for one in ready}
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
             for one in ready:
-                session = self._session(calls, one)
+                sessions[one.key] = session = self._session(calls, one)
                 stack.callback(session.close)
                 result = session.check()
-                if result.outcome == "passed":
-                    sessions[one.key] = session
-                else:
-                    faulty = self._refused(calls, one, result, session, store) or faulty
-            if not sessions:
+                if result.outcome != "passed":
+                    del left[one.key]
+                    if self._refused(calls, one, result, session, store):
+                        return list(left.values())
+            if not left:
                 return []
-            ended, again = self._timed(calls, {key: by_key[key] for key in sessions}, sessions, store)
-            if ended and not faulty:
-                # its fault may have taken the device from the others
-                key = next(iter(ended))
-                self._refused(calls, by_key[key], ended[key], sessions[key], store)
-                again.remove(key)
-        return [by_key[key] for key in again]
-
-    def _timed(
-        self,
-        calls: Sequence[CostRequest],
-        images: Mapping[JobKey, _Built],
-        sessions: Mapping[JobKey, DeviceSession],
-        store: EstimateStore,
-    ) -> tuple[Mapping[JobKey, DeviceResult], list[JobKey]]:
-        """Stores the times of these images; those whose process ended, and all without times."""
-        try:
-            rounds = self._rounds(calls, sessions)
-        except ReferenceEndedError as error:
-            self._end_reference()
-            return error.ended, list(images)
-        for key, one in images.items():
-            for shape, call in enumerate(calls) if key not in rounds.ended else ():
-                time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
-                store.put(key, call, replace(one.cost, milliseconds=time, ratio=ratio))
-        return rounds.ended, list(rounds.ended)
+            try:
+                rounds = self._rounds(calls, {key: sessions[key] for key in left})
+            except EndedError as error:
+                self._refused(calls, left.pop(error.key), error.result, sessions[error.key], store)
+                self._end_reference()
+                return list(left.values())
+            for key, one in left.items():
+                for shape, call in enumerate(calls):
+                    time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
+                    store.put(key, call, replace(one.cost, milliseconds=time, ratio=ratio))
+        return []
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
         if self._reference is None:
@@ -174,12 +156,11 @@ class DeviceTimes:
             if result.outcome != "passed":
                 raise _wrong_reference(result)
         try:
-            rounds = interleaved(self._reference, sessions, len(calls), self.timing)
-        except ReferenceEndedError as error:
-            if error.ended:
+            return interleaved(self._reference, sessions, len(calls), self.timing)
+        except EndedError as error:
+            if error.key:
                 raise
             raise _wrong_reference(error.result) from error
-        return rounds
 
     def _refused(
         self,
@@ -189,13 +170,14 @@ class DeviceTimes:
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others. Raises
-        ExecutionError without the device."""
+        """Stores why a candidate has no times; True for one that may have disturbed others, the reference
+        among them. Raises ExecutionError without the device."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
         _put(store, calls, one.key, replace(one.cost, refused=text[:1000]))
         if result.outcome not in {"fault", "hang"}:
             return False
+        self._end_reference()
         reason = lost(self.driver, self.device) if session.free else "its process does not end"
         if reason:
             raise ExecutionError(
@@ -210,18 +192,12 @@ class DeviceTimes:
         tasks = image_tasks(one.candidate.plan, one.images, request.kernels)
         checks = tuple(
             CheckImage(
-                task=task,
-                device=self.device,
-                library=self.driver,
-                kernels_root=request.kernels,
-                cache=request.cache,
-                compare=False,
-                shape={},
-                repeat=0,
+                task=task, device=self.device, library=self.driver, kernels_root=request.kernels,
+                cache=request.cache, compare=False, shape={}, repeat=0,
             )
             for task in tasks
             if task.key in wanted
-        )
+        )  # fmt: skip
         time = TimeImages(
             checks=checks,
             operator=one.candidate.plan.operators[0],

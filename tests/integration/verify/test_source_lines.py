@@ -26,9 +26,8 @@ from tests.support.families import (
     write_family,
 )
 from tests.support.runtime import CACHE
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.lines import LineMap, read_lines
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
