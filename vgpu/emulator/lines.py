@@ -1,4 +1,4 @@
-"""Source lines of an image's instructions, from a build of the kernel whose machine code equals the image's.
+"""Source lines of an image's instructions, from another build of its kernel.
 
 Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte:
 a probable line would mislead. The lines are those of its assembly text.

@@ -26,7 +26,7 @@ _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLine:
-    """A line of the source, its folder as the compiler saw it; callers of its inlined function, inner first."""
+    """A line of the source, its folder as the compiler saw it; `callers` of its function, inner first."""
 
     folder: str
     file: str
