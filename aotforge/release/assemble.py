@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
 from aotforge.errors import ReleaseError, VerifyError, listed
-from aotforge.formats.archive import Digests, Members, sha256_file, write_tar_gz
+from aotforge.formats.archive import Members, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
@@ -50,17 +50,24 @@ def assemble_release(
         found = find_release(manifest, output, inputs)
         if found is not None:
             return found
-        if not unverified:
-            _require_verdicts(packs)
-        lacking = _unverified_reasons(packs)
+        lacking = _unverified_reasons(packs, unverified=unverified)
         check_replaceable(manifest, output, [packed.pack.name for packed in packs])
         if lacking:
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
-        development = (*_development(packs, platform), *lacking)
+        signatures = {packed.pack.name: open_files(packed.pack).signature for packed in packs}
+        development = (
+            *(() if platform.reaches else (platform_reason(platform),)),
+            *(
+                f"{name} holds profile {signature.profile}, which is not complete"
+                for name, signature in signatures.items()
+                if not signature.complete
+            ),
+            *lacking,
+        )
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
-            tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
+            tars = {name.removesuffix(".gz"): digest for name, digest in digests.items()}
             contents_file = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
             sums = _write_sums(staged, contents_file, tars)
             release = AssembledRelease(
@@ -131,12 +138,12 @@ def _check_pack(packed: PackInput) -> None:
             raise ReleaseError(f"{packed.pack.name}: {pair}")
 
 
-def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
+def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, str]:
     """Archives with the same members become one file with several names; made in threads."""
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch).tar, names)
         written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:
@@ -155,17 +162,6 @@ def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[
     return {**sums, SUMS: sha256_file(folder / SUMS)}
 
 
-def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str, ...]:
-    reasons = []
-    if not platform.reaches:
-        reasons.append(platform_reason(platform))
-    for packed in packs:
-        signature = open_files(packed.pack).signature
-        if not signature.complete:
-            reasons.append(f"{packed.pack.name} holds profile {signature.profile}, which is not complete")
-    return tuple(reasons)
-
-
 def platform_reason(platform: PlatformTag) -> str:
     """Why the library is not one of the promised platform."""
     measured, promised = (parse_manylinux(tag) for tag in (platform.measured, platform.promised))
@@ -179,29 +175,25 @@ def platform_reason(platform: PlatformTag) -> str:
     )
 
 
-def _require_verdicts(packs: Sequence[PackInput]) -> None:
-    """Raises VerifyError naming the images without a passed verdict."""
-    records = [record for packed in packs for record in packed.records]
-    lacking = [f"{record.label}: {_reason(record)}" for record in records if not record.passed]
-    if lacking:
-        named = "\n".join(lacking[:_MOST_LISTED])
-        more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
+def _unverified_reasons(packs: Sequence[PackInput], *, unverified: bool) -> tuple[str, ...]:
+    """A sentence per pack with images without a passed verdict. Raises VerifyError unless `unverified`."""
+    lacking = [[one for one in packed.records if not one.passed] for packed in packs]
+    texts = [f"{record.label}: {_reason(record)}" for records in lacking for record in records]
+    if texts and not unverified:
+        more = f"\n... and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
         raise VerifyError(
-            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released"
-            f"\n{named}{more}",
+            f"{len(texts)} of {sum(len(packed.records) for packed in packs)} images have no passed verdict and cannot be released\n"
+            + "\n".join(texts[:_MOST_LISTED])
+            + more,
             cause="they were not executed on the virtual GPU, or their results differ from the reference",
             hint="`./dev verify` with the same --arch and --profile reports details; "
             "--no-verify makes a development build",
         )
-
-
-def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
-    """One sentence per pack with images without a passed verdict, of a development build."""
     return tuple(
-        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: "
+        f"{len(found)} of {len(packed.records)} images of {packed.pack.name} are not verified: "
         "nothing executed them"
-        for packed in packs
-        if (lacking := sum(not record.passed for record in packed.records))
+        for packed, found in zip(packs, lacking, strict=True)
+        if found
     )
 
 

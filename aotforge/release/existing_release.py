@@ -5,7 +5,7 @@ The local stamp `.<release>.stamp.json` beside a release has its inputs and its 
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -60,23 +60,17 @@ def inputs_digest(
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stamp:
-    """What a release folder was made of, and what it then had."""
-
-    inputs: str
-    release: AssembledRelease
+_STAMP = TypeAdapter(tuple[str, AssembledRelease])
+"""What a release folder was made of, and what it then had."""
 
 
 def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
     """The release in `output` if it was made of exactly these inputs and every file has its digest."""
     folder = output / manifest.name
     try:
-        stamp = TypeAdapter(_Stamp).validate_json(_stamp(folder).read_bytes())
-        release = replace(stamp.release, folder=folder, fresh=False)
-        if stamp.inputs != inputs or {path.name for path in folder.iterdir()} != {
-            f.name for f in release.files
-        }:
+        made_of, found = _STAMP.validate_json(_stamp(folder).read_bytes())
+        release = replace(found, folder=folder, fresh=False)
+        if made_of != inputs or {path.name for path in folder.iterdir()} != {one.name for one in found.files}:
             return None
         digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
         for file in release.files:
@@ -92,8 +86,7 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Assemb
 
 def write_stamp(release: AssembledRelease, inputs: str) -> None:
     """Records the digest of the inputs that `release` was made of."""
-    data = TypeAdapter(_Stamp).dump_json(_Stamp(inputs=inputs, release=release), indent=1)
-    write_atomic(_stamp(release.folder), data + b"\n")
+    write_atomic(_stamp(release.folder), _STAMP.dump_json((inputs, release), indent=1) + b"\n")
 
 
 def _stamp(folder: Path) -> Path:
