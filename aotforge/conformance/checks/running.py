@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.html import render
@@ -21,14 +20,6 @@ _HIP_FLAGS = (
     "-pthread -Wl,-soname,libamdhip64.so.7"
 )
 _NOTHING_TO_RUN = "no C++ compiler, or no image pack for AMD GPUs"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """Exit status and both outputs of a program."""
-
-    status: int
-    text: str
 
 
 def _hip_double(context: CheckContext) -> Path:
@@ -54,8 +45,8 @@ def _hip_double(context: CheckContext) -> Path:
 
 def run(
     context: CheckContext, program: Path, library: Path, *words: str, arch: str, images: Path | None = None
-) -> RunResult:
-    """Runs `program` with the folder `library` on the loader's path and simulated devices of one arch."""
+) -> tuple[int, str]:
+    """Exit status and output of `program`, with `library` on the loader's path and devices of one arch."""
     environment = {
         "LD_LIBRARY_PATH": f"{library}:{_hip_double(context)}",
         "HIP_DOUBLE_DEVICES": f"{arch}@120",
@@ -69,8 +60,8 @@ def run(
         [str(program), *words], environment=environment, readable=folders, seconds=_SECONDS
     )
     if done.status is None:
-        return RunResult(status=-1, text=f"it ran for more than {_SECONDS} s")
-    return RunResult(status=done.status, text=(done.stdout + done.stderr).strip())
+        return -1, f"it ran for more than {_SECONDS} s"
+    return done.status, (done.stdout + done.stderr).strip()
 
 
 def _hip_packs(context: CheckContext) -> dict[str, Path]:
@@ -107,8 +98,8 @@ def _dropin(context: CheckContext, row: Row, name: str) -> Finding:
     (lib / name).symlink_to(context.library)
     (lib / "aotriton.images" / pack).symlink_to(images)
     arch = open_pack(images).signature.archs[0]
-    result = run(context, linked, lib, arch=arch)
-    violations = [] if result.status == 0 else [f"it exits with {result.status}: {result.text[-200:]}"]
+    status, text = run(context, linked, lib, arch=arch)
+    violations = [] if status == 0 else [f"it exits with {status}: {text[-200:]}"]
     evidence = f"check_gpu on {arch}, {pack} next to the link"
     return finding_from("drop-in", what, violations, evidence, row=row.name)
 
@@ -129,10 +120,10 @@ def check_serving(context: CheckContext) -> list[Finding]:
 def _serves(context: CheckContext, program: Path, pack: OpenPack, arch: str) -> Finding:
     dtype, head_dim = plain_call(pack, arch)
     images = context.candidate.packs()[pack.name].parent
-    result = run(context, program, context.prefix / "lib", dtype, head_dim, arch=arch, images=images)
+    _, output = run(context, program, context.prefix / "lib", dtype, head_dim, arch=arch, images=images)
     wanted = ("check_gpu 0", "attn_fwd 0", f"version {context.compat.interface.errors['bad_version']}")
-    lines, level = result.text.splitlines(), context.compat.level
-    violations = [f"{text!r} is not printed: {result.text[:300]}" for text in wanted if text not in lines]
+    lines, level = output.splitlines(), context.compat.level
+    violations = [f"{text!r} is not printed: {output[:300]}" for text in wanted if text not in lines]
     complete = ServedGate(gate=level, arch=arch) in pack.dispatch.gates
     gate = f"{'serves' if complete else 'does not serve'} all of PyTorch's gate of {level}"
     evidence = f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}; {gate}"
