@@ -37,7 +37,7 @@ def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
 def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) -> tuple[Difference, ...]:
     """Differences of two descriptions but for files, in the order of the kinds above."""
     both = (before, after)
-    found = _fields("origin", *(dict(_flat(one.origin.model_dump(mode="json"))) for one in both))
+    found = _fields("origin", *(dict(_flat(one.origin)) for one in both))
     found += _fields("toolchain", *(dict(_flat(asdict(one.toolchain))) for one in both))
     packs = [{pack.name: pack for pack in one.packs} for one in both]
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))

@@ -64,27 +64,7 @@ class DescribedPack(Part):
         return sum(image.resources.spilled_registers > 0 for image in self.images)
 
 
-class DescribedTools(Part):
-    """`BuildTools` without the toolchain."""
-
-    python: Text
-    compiler: Text
-    zstd: tuple[Text, Text]
-    zlib: Text
-    executor: Text
-    roots: tuple[tuple[Text, Text], ...]
-
-
-class DescribedOrigin(Part):
-    """`Origin`."""
-
-    release: Text
-    commit: Text
-    archs: tuple[Text, ...]
-    profile: Text
-    platforms: tuple[Text, ...]
-    epoch: int
-    tools: DescribedTools
+_Tools = dict[str, Text | tuple[Text | tuple[Text, Text], ...]]
 
 
 class ReleaseDescription(Part):
@@ -92,7 +72,7 @@ class ReleaseDescription(Part):
 
     format: Literal[1] = 1
     release: Annotated[str, Field(pattern=RELEASE_NAME)]
-    origin: DescribedOrigin
+    origin: dict[str, Text | int | tuple[Text, ...] | _Tools]
     toolchain: Toolchain
     files: tuple[ReleaseFile, ...]
     packs: Annotated[tuple[DescribedPack, ...], Field(min_length=1)]
@@ -118,11 +98,11 @@ def describe_release(
     if not set(rows) == set(resources) == {plan.pack for plan in plans}:
         planned = sorted(plan.pack for plan in plans)
         raise ReleaseError(f"plans are for {planned}, the release holds {sorted(rows)}")
-    tools = asdict(origin.tools)
-    del tools["toolchain"]
+    described = asdict(origin)
+    del described["tools"]["toolchain"]
     return ReleaseDescription(
         release=origin.release,
-        origin=DescribedOrigin(**asdict(origin) | {"tools": DescribedTools(**tools)}),
+        origin=described,
         toolchain=origin.tools.toolchain,
         files=tuple(sorted(files, key=lambda file: file.name)),
         packs=tuple(
