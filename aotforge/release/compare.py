@@ -11,8 +11,8 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive
 from aotforge.formats.zip_archive import zip_members
+from aotforge.release.contents import DescribedPack, ReleaseDescription
 from aotforge.release.release import DESCRIBING, Release
-from aotforge.release.release_json import DescribedPack, ReleaseDescription
 
 
 @dataclass(frozen=True, kw_only=True)

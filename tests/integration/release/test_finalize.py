@@ -24,6 +24,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.compare import compare_archives, compare_descriptions, compare_releases
+from aotforge.release.contents import ReleaseDescription
 from aotforge.release.finalize import FinalizedRelease, check_finalized_release, finalize_release
 from aotforge.release.model import (
     COVERAGE,
@@ -39,7 +40,6 @@ from aotforge.release.model import (
 )
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
 from aotforge.release.release import Release
-from aotforge.release.release_json import ReleaseDescription
 from aotforge.release.signing import load_private_key, load_public_key, open_statement
 from tests.integration.release import standin
 
