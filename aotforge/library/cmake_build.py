@@ -11,7 +11,7 @@ from aotforge.base.files import output_errors
 from aotforge.base.machine import GIB
 from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
-from aotforge.formats.tree import input_tree
+from aotforge.formats.archive import input_tree
 from aotforge.library.build_tools import Tools, run_tool
 from aotforge.run.choose import choose_runner
 from aotforge.run.step import WORK, ExecutionTarget, Step, StepLimits
