@@ -21,11 +21,11 @@ from aotforge.deliver.install.prefix import uninstall
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
-from aotforge.publish.maintenance import yank_release
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
+from aotforge.publish.upload import yank_release
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web

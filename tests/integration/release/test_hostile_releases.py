@@ -12,7 +12,7 @@ import pytest
 from aotforge.conformance.candidate import open_candidate
 from aotforge.deliver.extract import unpack
 from aotforge.errors import AotforgeError, ReleaseError
-from aotforge.publish.release_dir import read_release_folder
+from aotforge.publish.upload import read_release_folder
 from aotforge.release.compare import compare_archives
 from aotforge.release.release import Release
 from tests.support.hostile import (
