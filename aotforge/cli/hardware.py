@@ -135,7 +135,7 @@ def _published(
     """The downloaded archives of the arch's pack."""
     from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import byte_progress
-    from aotforge.deliver.hardware.published import fetch_pack
+    from aotforge.deliver.install.install_release import fetch_pack
     from aotforge.deliver.install.install_release import install_errors
 
     with install_errors(), byte_progress(quiet=console.silent, events=console.events) as on_progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from aotforge.deliver.hardware.published import fetch_pack
+from aotforge.deliver.install.install_release import fetch_pack
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 
