@@ -37,7 +37,7 @@ _ORIGINAL = "use the original place, or have the mirror brought up to date"
 _EXPIRED = "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead"
 _RENEW = "check the clock; the publisher signs again with `./dev release.publish --renew `"
 _CHANGED = "a part of the index was changed, or signed by other keys than the trusted root names"
-_DISTRUSTED = {
+_DISTRUSTED: Mapping[type[Exception], tuple[str, str]] = {
     tuf.ExpiredMetadataError: (_EXPIRED, _RENEW),
     tuf.BadVersionNumberError: ("an older index is served than one seen before, or two are mixed", _ORIGINAL),
 }
