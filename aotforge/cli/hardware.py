@@ -129,8 +129,7 @@ def _published(
 ) -> Path:
     """The downloaded archives of the arch's pack."""
     from aotforge.base.architectures import load_architectures
-    from aotforge.deliver.hardware.published import fetch_pack
-    from aotforge.deliver.install.install_release import install_errors
+    from aotforge.deliver.install.install_release import fetch_pack, install_errors
 
     with install_errors(), console.bytes() as on_progress:
         reader, trusted = checked_index(place, root, cache, console)
