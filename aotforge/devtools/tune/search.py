@@ -163,8 +163,7 @@ class Estimates:
         return None
 
     def made_by(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
-        """What they hold for, with the rules' choice of each call. Raises UnsupportedError without
-        rates."""
+        """What they hold for, with the rules' choice of each call. Raises UnsupportedError."""
         model_of(calls[0].arch)
         return model_digest()
 
@@ -218,7 +217,7 @@ def search(
     pairs = list(zip(calls, chosen, strict=True))
     known = sum(store.load(one.job.key, call) is not None for call, one in pairs)
     place.reference(calls, chosen, store)
-    rules = [found for call, one in pairs if (found := store.load(one.job.key, call))]
+    rules = [cost for call, one in pairs if (cost := store.load(one.job.key, call))]
     last = changed_setting(offered)
     others = candidates(last, target)
     tried: list[Tried] = []
