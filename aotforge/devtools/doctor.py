@@ -17,7 +17,6 @@ from aotforge.deliver.dropin.inputs import IMAGES, read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (
     AotforgeError,
-    DoctorError,
     DropInError,
     ExecutorError,
     ToolchainError,
@@ -92,9 +91,9 @@ class DoctorReport:
         ]
 
     def require_passed(self) -> None:
-        """Raises DoctorError when something that is needed fails."""
+        """Raises ToolchainError when something that is needed fails."""
         if failed := [one.name for one in self.findings if one.error and one.needed]:
-            raise DoctorError(
+            raise ToolchainError(
                 f"{', '.join(self.purposes)} would fail here: {', '.join(failed)}",
                 hint="do the next step of each line that FAILS and run ./dev doctor again",
             )

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import cast
 
-from aotforge.errors import InterfaceError
+from aotforge.errors import RulesError
 from aotforge.plan.model import Plan
 from aotforge.rules import Operator, Value, ValueType
 
@@ -22,7 +22,7 @@ _VALUE = re.compile(r"X\(op, (\w+), (\w+)\)")
 def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
     """Compare every operator that the library serves itself with the plans' operator of that name.
 
-    A plan may lack some: a profile need not have kernels for all. Raises InterfaceError naming the operator,
+    A plan may lack some: a profile need not have kernels for all. Raises RulesError naming the operator,
     both hashes and both files.
     """
     definition = root / DEFINITION
@@ -32,7 +32,7 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
             served = library.get(planned.name)
             if served is not None and served.interface() != planned.interface():
                 rules = _rules_file(root, plan, planned)
-                raise InterfaceError(
+                raise RulesError(
                     f"operator {planned.name}: interface {served.interface_hash()} in {definition}, "
                     f"{planned.interface_hash()} in {rules}",
                     cause=_difference(served, planned),
@@ -41,12 +41,12 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
 
 
 def library_operators(definition: Path) -> dict[str, Operator]:
-    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for
+    """Operators of an operators.def by name: its macros that no other macro uses. Raises RulesError for
     another file."""
     try:
         text = definition.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:
-        raise InterfaceError(f"{definition} cannot be read: {error}") from error
+        raise RulesError(f"{definition} cannot be read: {error}") from error
     macros = dict(_MACRO.findall(text))
     parts = {name for body in macros.values() for name in _USE.findall(body)}
     found = {}
@@ -56,16 +56,16 @@ def library_operators(definition: Path) -> dict[str, Operator]:
         values = (Value(name=value, type=cast(ValueType, type_)) for type_, value in _VALUE.findall(body))
         found[name] = Operator(name=name, values=tuple(values))
     if not found:
-        raise InterfaceError(f"{definition} defines no operator")
+        raise RulesError(f"{definition} defines no operator")
     return found
 
 
 def _expanded(definition: Path, macros: dict[str, str], name: str, within: tuple[str, ...]) -> str:
     if name in within or name not in macros:
-        raise InterfaceError(f"{definition}: {name} is defined by itself or not at all")
+        raise RulesError(f"{definition}: {name} is defined by itself or not at all")
     body = _USE.sub(lambda use: _expanded(definition, macros, use.group(1), (*within, name)), macros[name])
     if rest := _VALUE.sub("", body).strip():
-        raise InterfaceError(f"{definition}: {name} holds {rest[:60]!r}, which is not X(op, type, value)")
+        raise RulesError(f"{definition}: {name} holds {rest[:60]!r}, which is not X(op, type, value)")
     return body
 
 

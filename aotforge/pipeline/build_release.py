@@ -233,7 +233,7 @@ class ReleaseDraft:
 
     `manifest` is that of the API level, `images` that of image packs, which are the same at every level.
 
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, InterfaceError.
+    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, RulesError.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:

@@ -26,7 +26,7 @@ def run_operator(
 
     `folder` holds the family's sources. Pointers in `values` are addresses inside `buffers`. Raises
     UnsupportedError before
-    anything runs when one step does not serve the call, AccessError.
+    anything runs when one step does not serve the call, ExecutionError.
     """
     kernels = sorted((k for k in family.kernels if k.operator == operator), key=lambda k: k.step)
     launches = [select(kernel, target, values, override=override) for kernel in kernels]

@@ -77,7 +77,7 @@ def execute(
 
     `function` is the result of `@triton.jit`. `arguments` maps run-time parameters to numbers, pointers being
     addresses inside
-    `memory`; `types_` has their spelling in the signature. Raises AccessError for an access outside of
+    `memory`; `types_` has their spelling in the signature. Raises ExecutionError for an access outside of
     `memory`, OverflowError for an argument that does not fit its type.
     """
     kernel = _COPIES.rewrite(function)

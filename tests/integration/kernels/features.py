@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.errors import AccessError
+from aotforge.errors import ExecutionError
 from aotforge.rules import Scalar
 from aotforge.verify.interpreter.dispatch import select
 from aotforge.verify.interpreter.machine import run_launch
@@ -114,7 +114,7 @@ def is_found(
     """True when a fault in the sources changes a result or accesses what it must not."""
     try:
         return bool(list(violations(kernel, call, folder, override)))
-    except AccessError:
+    except ExecutionError:
         return True
 
 

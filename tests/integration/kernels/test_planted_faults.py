@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import AccessError
+from aotforge.errors import ExecutionError
 from tests.integration.kernels.attention_call import FOLDER, Case, Layout, run_case
 from tests.integration.kernels.features import every_third
 from tests.integration.kernels.test_attention_numerics import SMALL_BLOCKS, misses
@@ -74,5 +74,5 @@ def test_fault_is_caught(fault: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(text.replace(sound, faulty))
     try:
         assert worst(case, tmp_path) > 1
-    except AccessError:
+    except ExecutionError:
         return

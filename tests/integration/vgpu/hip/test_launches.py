@@ -215,7 +215,7 @@ def test_an_endless_kernel_times_out(play: Play, add: KernelImage, texts: Path) 
 
 
 def test_injected_failures(play: Play, add: KernelImage, texts: Path) -> None:
-    hip = play(texts=str(texts), fail="hipMalloc:2:2,hipModuleGetFunction:1:500")
+    hip = play(texts=str(texts), fail="hipMalloc:2:2;hipModuleGetFunction:1:500")
     found = c_void_p()
     assert [hip.library.hipMalloc(byref(found), c_size_t(8)) for _ in range(3)] == [0, 2, 0]
     assert hip.library.hipGetLastError() == 2
