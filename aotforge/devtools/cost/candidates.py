@@ -111,16 +111,17 @@ def _compile(
 def _find_image(request: CostRequest, name: str) -> Candidate:
     """An image by job label, or by at least eight digits of the job's key."""
     plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
-    matches = (lambda j: j.label == name), (lambda j: len(name) >= 8 and j.key.startswith(name))
-    job = next((j for match in matches for j in plan.jobs if match(j)), None)
+    found = [j for j in plan.jobs if j.label == name]
+    found += [j for j in plan.jobs if len(name) >= 8 and j.key.startswith(name)]
     families = load_families(request.kernels)
-    if job is None:
+    if not found:
         kernels = [f"{one.family.name}.{kernel.name}" for one in families for kernel in one.family.kernels]
         raise UnknownNameError(
             f"no image {name} for {request.arch} in profile {plan.profile}",
             cause="it is not the label or key of a job, nor a kernel",
             hint=suggest(name, [j.label for j in plan.jobs] if ":" in name else kernels),
         )
+    job = found[0]
     folder = next(item.folder for item in families if item.family.name == job.family)
     return Candidate(name=job.label, plan=plan, job=job, folder=folder)
 

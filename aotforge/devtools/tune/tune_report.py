@@ -143,7 +143,7 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         tried=len(search.tried),
         triton=triton,
         date=date,
-        timed=on and Timed(device=on.name, versions=on.versions, milliseconds=milliseconds),
+        timed=Timed(device=on.name, versions=on.versions, milliseconds=milliseconds) if on else None,
     )
     kept = [one for one in tuning.found if _identity(one) != _identity(new)]
     every = sorted([*kept, new], key=_identity)

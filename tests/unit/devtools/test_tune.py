@@ -21,8 +21,17 @@ from aotforge.cli.program import main as cli
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune.search import Search, TimedOn, Tried, TunedCost, changed_setting, search
-from aotforge.devtools.tune.space import candidates, present, space
+from aotforge.devtools.tune.search import (
+    Search,
+    TimedOn,
+    Tried,
+    TunedCost,
+    candidates,
+    changed_setting,
+    present,
+    search,
+    space,
+)
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import ReportError, UnsupportedError
 from aotforge.rules import Setting

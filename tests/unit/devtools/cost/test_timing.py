@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.devtools.cost.paths import Paths, block_starts
 from aotforge.devtools.cost.simd import durations
 from aotforge.devtools.cost.steps import LOCAL, MATRIX, MEMORY, NONE, SCALAR, VECTOR, Step
-from aotforge.devtools.cost.timeline import timeline
+from aotforge.devtools.cost.timeline import Paths, block_starts, timeline
 from vgpu.emulator import waits
 from vgpu.emulator.decoded import Line
 
