@@ -79,7 +79,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "device timing": (
         "aotforge/verify/device/*.py",
         "aotforge/devtools/tune/device_times.py",
-        "aotforge/devtools/tune/rounds.py",
     ),
     # in addition, where this machine's processor executes images
     "native verifier": (

@@ -14,8 +14,7 @@ import pytest
 from aotforge.base.object_cache import NOT_SHARED
 from aotforge.devtools.cost.candidates import Candidate
 from aotforge.devtools.tune import device_times as tool
-from aotforge.devtools.tune.device_times import DeviceTimes, OnDevice
-from aotforge.devtools.tune.rounds import Timing
+from aotforge.devtools.tune.device_times import DeviceTimes, OnDevice, Timing
 from aotforge.devtools.tune.search import EstimateStore, TunedCost
 from aotforge.errors import CompileError, ExecutionError, VerifyError
 from aotforge.verify.device.messages import DeviceResult, ShownDevice

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aotforge.devtools.tune.rounds import EndedError, Timing, interleaved
+from aotforge.devtools.tune.device_times import EndedError, Timing, interleaved
 from aotforge.errors import ExecutionError
 from aotforge.verify.device.messages import DeviceResult
 from tests.unit.verify import test_device

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
-from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.run_cost import Cost, cost
+from aotforge.devtools.cost.timeline import PathRecorder
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from tests.integration.vgpu.emulator.handwritten import kernel
