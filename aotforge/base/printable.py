@@ -17,8 +17,7 @@ _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
 
 
 def printable(text: str, *, styled: bool = False) -> str:
-    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or
-    title; also valid as JSON, where it was.
+    """`text` with `\\x1b` etc. in place of control characters; JSON stays valid.
 
     `styled` keeps the colours that this program prints.
     """

@@ -11,7 +11,6 @@ from aotforge.base.cache_folder import collect
 from aotforge.base.files import output_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import Observer
-from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
 from aotforge.errors import OutputError
@@ -22,19 +21,19 @@ from aotforge.library.interface import check_interfaces
 from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
-    ImageBuilder,
     is_executed,
     make_plans,
+    open_builder,
     pack_images,
     planned_architectures,
     plans_verifier_digest,
     require_executors,
 )
 from aotforge.pipeline.requests import BuildRequest, PartRequest, ToolsRequest, WindowsRequest
-from aotforge.pipeline.shared_cache import cluster_of, shared_objects
-from aotforge.plan.gates import archs_without_gate
+from aotforge.pipeline.shared_cache import shared_objects
+from aotforge.plan.gates import pytorch_use
 from aotforge.plan.model import Plan
-from aotforge.plan.selection import ONLY_SUFFIX, Only
+from aotforge.plan.selection import Only
 from aotforge.release.assemble import assemble_release
 from aotforge.release.existing_release import (
     check_not_verified,
@@ -56,9 +55,8 @@ class BuildReport:
     """A release in its folder, with the plans of its packs.
 
     Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed`
-    on the virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh`).
-    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root
-    filesystems: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics.
+    on the virtual GPU, `known` (verified before); all are 0 when the release existed (`release.fresh`).
+    `damaged` are labels of cache entries, `roots` names and digests of root filesystems.
     """
 
     plans: tuple[Plan, ...]
@@ -88,17 +86,7 @@ class BuildReport:
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
-        same = (
-            "compiled",
-            "cached",
-            "shared",
-            "shared_cache",
-            "executed",
-            "known",
-            "damaged",
-            "spills",
-            "executor",
-        )
+        same = ("compiled", "cached", "shared", "executed", "known", "damaged", "spills", "executor")
         return {
             "release": release.name,
             "folder": str(release.folder),
@@ -111,7 +99,7 @@ class BuildReport:
             "development": release.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
-            **{name: getattr(self, name) for name in same},
+            **{name: getattr(self, name) for name in (*same, "shared_cache")},
             "roots": dict(self.roots),
         }
 
@@ -128,8 +116,11 @@ class BuildReport:
             platform = parse_manylinux(release.platform.tag)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
-        use = pytorch_use(self.plans, feature_level(level_of(release.name)))
-        return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder, self.plans), *use]
+        if less := {one.kernel for plan in self.plans for one in plan.left_out}:
+            profile = f"profile {self.plans[0].profile} has no images of their own for some calls"
+            lines.append(f"note: {profile} of {len(less)} kernels; ./dev plan lists them")
+        use = _pytorch_use(self.plans, feature_level(level_of(release.name)))
+        return [*lines, *reasons, *_next_steps(release.folder, self.plans), *use]
 
     def _made(self) -> list[str]:
         """Lines on how a new release was made."""
@@ -151,34 +142,10 @@ class BuildReport:
         return lines
 
 
-def _left_out(plans: Sequence[Plan]) -> list[str]:
-    """At most one line: `plan` lists what the profile lacks."""
-    less = dict.fromkeys(one.kernel for plan in plans for one in plan.left_out)
-    if not less:
-        return []
-    return [
-        f"note: profile {plans[0].profile} has no images of their own for some calls of {len(less)} kernels; "
-        "./dev plan lists them"
-    ]
-
-
-def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
-    """A line on whether `check_gpu` of API level `gate` succeeds, which PyTorch calls first."""
-    known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
-    lacking = archs_without_gate((served for plan in plans for served in plan.gates), known, gate)
-    if not known:
-        return []
-    if not lacking:
-        return ["PyTorch will use these images: yes"]
-    some = f" on {', '.join(lacking)}" if len(lacking) < len(known) else ""
-    plan = known[lacking[0]]
-    partly = plan.profile.endswith(ONLY_SUFFIX)
-    what = "these kernels do not serve" if partly else f"profile {plan.profile} does not serve"
-    build = "without --only" if partly else "with --profile core"
-    return [
-        f"PyTorch will use these images: no{some}, because {what} every call that it may make; "
-        f"build {build}, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
-    ]
+def _pytorch_use(plans: Sequence[Plan], level: str) -> list[str]:
+    archs = [arch for plan in plans for arch in plan.archs if arch.startswith("gfx")]
+    use = pytorch_use((gate for plan in plans for gate in plan.gates), archs, level)
+    return [f"PyTorch will use these images: {use}"] if archs else []
 
 
 def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
@@ -231,9 +198,8 @@ class EventCounter:
 class ReleaseDraft:
     """A release that can be made: everything that can be refused before something slow begins was checked.
 
-    `manifest` is that of the API level, `images` that of image packs, which are the same at every level.
-
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, RulesError.
+    `manifest` is that of the API level, `images` that of packs, the same at every level.
+    Raises ManifestError, ExecutorError, RulesError, OutputError for an output that cannot be replaced.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
@@ -318,27 +284,16 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         else:
             check_not_verified(draft.manifest, draft.output)
         packs = []
-        with (
-            Cache(request.cache, shared) as cache,
-            cluster_of(request, observer.note) as cluster,
-        ):
-            builder = ImageBuilder(
-                request=request,
-                observer=counter,
-                execution=draft.executions.kernels,
-                shared=shared,
-                cluster=cluster,
-            )
+        with open_builder(request, shared, counter, execution=draft.executions.kernels) as builder:
             for plan in draft.plans:
-                images, verdicts = builder.build(plan, cache, verify=request.verify)
+                images, verdicts = builder.build(plan, verify=request.verify)
                 packs.append(pack_images(plan, images, draft.images, verdicts))
         observer.stage("tarballs")
         release = draft.assemble(packs, runtime.prefix)
     elif shared is not NOT_SHARED:
-        with Cache(request.cache, shared) as cache:
-            builder = ImageBuilder(request=request, observer=observer, shared=shared)
+        with open_builder(request, shared, observer) as builder:
             for plan in draft.plans:
-                builder.offer(plan, cache)
+                builder.offer(plan)
     return BuildReport(
         plans=draft.plans,
         release=release,

@@ -5,15 +5,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aotforge.compile.cache import Cache
 from aotforge.compile.scheduler import cost
 from aotforge.errors import UnsupportedError
 from aotforge.library.interface import check_interfaces
 from aotforge.pipeline.build_release import EventCounter, resolve_targets
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.images import ImageBuilder, require_executors
+from aotforge.pipeline.images import open_builder, require_executors
 from aotforge.pipeline.requests import PartRequest
-from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.model import CompileJob
 from aotforge.run.step import KERNELS
 
@@ -108,15 +107,11 @@ def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport
     parts = [replace(plan, jobs=split(plan.jobs, part.count)[part.number - 1]) for plan in plans]
     with (
         shared_objects(request, observer.note) as shared,
-        Cache(request.cache, shared) as cache,
-        cluster_of(request, observer.note) as cluster,
+        open_builder(request, shared, counter, execution=executions.kernels) as builder,
     ):
-        builder = ImageBuilder(
-            request=request, observer=counter, execution=executions.kernels, shared=shared, cluster=cluster
-        )
         for plan in parts:
             if plan.jobs:
-                builder.build(plan, cache, verify=request.verify)
+                builder.build(plan, verify=request.verify)
     return PartReport(
         part=part,
         images=sum(len(plan.jobs) for plan in parts),

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from aotforge.plan.checks import (
     all_constants,
@@ -177,6 +176,7 @@ def _job(
     hints: dict[str, int],
 ) -> CompileJob:
     """The job with its key and without a label; signature and constants in the function's order."""
+    timed = isinstance(setting, TimedSetting)
     job = CompileJob(
         key="",
         family=context.family,
@@ -191,7 +191,7 @@ def _job(
         hints=tuple(hints.items()),
         options=setting_options(backend_of(cell.target.vendor), setting),
         toolchain=context.toolchain,
-        spills=_spills(context, setting),
+        spills="report" if timed and setting.spills else context.kernel.limits.spills,
         cures=context.hazards.cures(cell.target.arch),
         aliases=context.architectures.aliases(cell.target.arch),
     )
@@ -201,12 +201,6 @@ def _job(
     if compiler := backend_of(cell.target.vendor).compiler_digest():
         identity["compiler"] = compiler
     return replace(job, key=json_digest(identity))
-
-
-def _spills(context: KernelContext, setting: Setting) -> Literal["report", "reject"]:
-    if isinstance(setting, TimedSetting) and setting.spills:
-        return "report"
-    return context.kernel.limits.spills
 
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:

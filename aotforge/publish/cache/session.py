@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from tuf.api.metadata import Root
 
 from aotforge.base.cache_folder import Collection
+from aotforge.base.object_cache import SharedObjects
 from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.cache.key_list import (
     OBJECTS,
@@ -104,8 +105,8 @@ class _Threads:
                 future.set_exception(error)
 
 
-class SharedCache:
-    """Objects in shared places, as `SharedObjects` in base/object_cache.py. `note` receives reports."""
+class SharedCache(SharedObjects):
+    """Objects in shared places, `note` receives reports."""
 
     def __init__(self, note: Callable[[str], None], clock: Clock = time.monotonic) -> None:
         self._note, self._clock, self._waited = note, clock, 0.0

@@ -161,6 +161,6 @@ def test_a_report_of_no_day_is_refused(tmp_path: Path, day: str) -> None:
     """It was imported, and from then on no command could read the folder."""
     written = write_report(report(), tmp_path, key=KEY)
     altered(written.json, lambda predicate: predicate.update(date=day))
-    with pytest.raises(ReportError, match=f"date: .*{day}.* is not a valid day"):
+    with pytest.raises(ReportError, match="date: Value error"):
         import_report(written.json, tmp_path, key=None)
     assert load_hardware_runs(tmp_path) == ()
