@@ -26,7 +26,10 @@ from tests.support.web import served
 
 pytestmark = pytest.mark.compiler
 RIGHT = (0, "client: right numbers\n")
-ORIGINAL = "#include <aotriton/flash.h>\nhipError_t aotriton::v2::flash::check_gpu(aotriton::Stream) { return hipError_t(77); }\n"
+ORIGINAL = (
+    "#include <aotriton/flash.h>\n"
+    "hipError_t aotriton::v2::flash::check_gpu(aotriton::Stream) { return hipError_t(77); }\n"
+)
 PYTHON = (
     "int torch_main(int, char**);\nint main(int count, char** words) { return torch_main(count, words); }\n"
 )
@@ -121,7 +124,7 @@ def test_a_prefix_from_the_bucket_and_from_a_folder(user: User, tmp_path: Path) 
 
 
 def make_torch(user: User, folder: Path) -> Path:
-    """PyTorch 2.9's wheel in small: libtorch_hip.so, linked to 0.11.0 by name, does attention; the wheel's own library cannot."""
+    """PyTorch 2.9's wheel in small: libtorch_hip.so does attention, which the wheel's library cannot."""
     lib, name = folder / "torch" / "lib", "libaotriton_v2.so.0.11.0"
     (lib / "aotriton.images" / "amd-gfx90a").mkdir(parents=True)
     (lib / "aotriton.images" / "amd-gfx90a" / "__signature__").write_bytes(b"of another format")
@@ -132,10 +135,11 @@ def make_torch(user: User, folder: Path) -> Path:
         (folder / source).write_text(text)
     includes = [f"-I{folder / 'aotriton' / 'include'}", f"-I{ROOT / 'runtime' / 'src' / 'standin'}"]
     shared = ["g++", "-std=c++17", *includes, "-shared", "-fPIC"]
+    torch, origin = lib / "libtorch_hip.so", ["-Wl,-rpath,$ORIGIN"]
     commands: tuple[list[str | Path], ...] = (
         [*shared, "original.cpp", "-o", lib / name, f"-Wl,-soname,{name}"],
-        [*shared, "-Dmain=torch_main", CLIENTS / "client.cpp", "-o", lib / "libtorch_hip.so", lib / name, hip_library(), "-Wl,-rpath,$ORIGIN"],
-        ["g++", "python.cpp", "-o", "python", lib / "libtorch_hip.so", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"],
+        [*shared, "-Dmain=torch_main", CLIENTS / "client.cpp", "-o", torch, lib / name, hip_library(), *origin],
+        ["g++", "python.cpp", "-o", "python", torch, f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"],
     )  # fmt: skip
     for made in commands:
         subprocess.run(made, cwd=folder, check=True)
