@@ -33,7 +33,8 @@ Functional = Mapping[str, Scalar]
 
 DTYPE_NUMBERS: Mapping[str, int] = {
     "fp32": 1, "fp16": 2, "bf16": 3, "i8": 10, "i16": 11, "i32": 12, "i64": 13, "u8": 20, "u16": 21,
-    "u32": 22, "u64": 23, "fp64": 101, "fp8e5": 111, "fp8e4nv": 112, "fp8e4b8": 113, "fp8e5b16": 114, "i1": 120,
+    "u32": 22, "u64": 23, "fp64": 101, "fp8e5": 111, "fp8e4nv": 112, "fp8e4b8": 113, "fp8e5b16": 114,
+    "i1": 120,
 }  # fmt: skip
 """The number of an element type in an operator value: `aotriton::DType` up to 99, beyond it types that
 AOTriton lacks."""

@@ -1,4 +1,4 @@
-"""Text for terminals and logs, possibly of others: without control characters and CI commands."""
+"""Text for terminals and logs, possibly of others: without control characters."""
 
 import re
 
@@ -9,10 +9,6 @@ _UNSAFE = (
     "\ud800-\udfff]"  # undecodable bytes of file names
 )
 _ESCAPED = re.compile(_UNSAFE)
-_COMMAND = re.compile(r"^[^\S\n]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE | re.IGNORECASE)
-"""Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or
-TeamCity would execute of a log."""
-
 _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
 
 
@@ -22,8 +18,7 @@ def printable(text: str, *, styled: bool = False) -> str:
     `styled` keeps the colours that this program prints.
     """
     pattern = _STYLED if styled else _ESCAPED
-    shown = pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
-    return _COMMAND.sub(r"\g<0> ", shown)
+    return pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
 
 
 def _escape(character: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -51,24 +51,31 @@ _TO_LANES = "to lanes of registers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildReport:
-    """A release in its folder, with the plans of its packs.
+class ImageCounts:
+    """Numbers of images. `shared`: compiled by another build at the same time; `known`: verified before.
 
-    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed`
-    on the virtual GPU, `known` (verified before); all are 0 when the release existed (`release.fresh`).
-    `damaged` are labels of cache entries, `roots` names and digests of root filesystems.
+    `damaged` are labels of cache entries, `spills` images with spilled registers.
     """
 
-    plans: tuple[Plan, ...]
-    release: AssembledRelease
     compiled: int = 0
     cached: int = 0
     shared: int = 0
     executed: int = 0
     known: int = 0
     damaged: tuple[str, ...] = ()
-    shared_cache: tuple[str, ...] = ()
     spills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport(ImageCounts):
+    """A release in its folder, with the plans of its packs; all counts are 0 where it existed before.
+
+    `roots` are names and digests of root filesystems, `shared_cache` faults and statistics.
+    """
+
+    plans: tuple[Plan, ...]
+    release: AssembledRelease
+    shared_cache: tuple[str, ...] = ()
     executor: str
     roots: tuple[tuple[str, str], ...]
     compiler: str
@@ -86,7 +93,7 @@ class BuildReport:
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
-        same = ("compiled", "cached", "shared", "executed", "known", "damaged", "spills", "executor")
+        same = (*(one.name for one in fields(ImageCounts)), "executor", "shared_cache")
         return {
             "release": release.name,
             "folder": str(release.folder),
@@ -99,7 +106,7 @@ class BuildReport:
             "development": release.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
-            **{name: getattr(self, name) for name in (*same, "shared_cache")},
+            **{name: getattr(self, name) for name in same},
             "roots": dict(self.roots),
         }
 
@@ -341,10 +348,7 @@ def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: 
 def resolve_targets(
     request: BuildRequest | PartRequest, roots: Sequence[str], *, observer: Observer
 ) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
-    """The executor with `roots`, and one plan per pack for the compiler there.
-
-    Raises what `execution_targets` and `make_plans` raise.
-    """
+    """The executor with `roots`, and one plan per pack for the compiler there."""
     executions = execution_targets(request, roots, observer=observer)
     return executions, make_plans(
         request,
@@ -354,9 +358,6 @@ def resolve_targets(
 
 
 def default_output(root: Path, plans: Sequence[Plan]) -> Path:
-    """Default output: releases/dist for complete profiles, below it the profile's name for others.
-
-    A quick build never replaces a complete release.
-    """
+    """releases/dist for complete profiles, for others below it, so that none replaces a complete release."""
     folder = root / "releases" / "dist"
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile

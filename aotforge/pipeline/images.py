@@ -82,10 +82,7 @@ def plans_verifier_digest(checkout: Checkout, plans: Sequence[Plan]) -> str:
 
 
 def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
-    """Checks that images of every arch can be executed here; other archs pass with `unexecuted`.
-
-    Raises VerifyError, ToolchainError.
-    """
+    """Raises VerifyError where images of an arch cannot be executed here, unless `unexecuted`."""
     from vgpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - 60 ms of a no-op build
     from vgpu.emulator.targets import emulated_targets  # noqa: PLC0415 - as above
 
@@ -250,10 +247,7 @@ class PacksReport:
 
 
 def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksReport:
-    """The packs that a build puts into its image tarballs, byte for byte, without tarballs and library.
-
-    Raises AotforgeError; the output stays as it was until all packs are complete.
-    """
+    """The packs of a build's image tarballs, byte for byte, put in place when all are complete."""
     plans = make_plans(request)
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")

@@ -18,12 +18,7 @@ from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
-from aotforge.release.model import (
-    BuildTools,
-    Origin,
-    load_release_manifest,
-    member_time,
-)
+from aotforge.release.model import BuildTools, Origin, load_release_manifest, member_time
 from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
 from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key
@@ -82,20 +77,14 @@ class ReleaseReport:
 
 
 def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
-    """Everything up to a folder that can be published.
-
-    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated
-    check; then nothing is recorded.
-    """
+    """Everything up to a folder that can be published. Raises CompatError with every violated check."""
     root = request.root
     # a missing key is reported at once instead of after an hour
     key = None if request.unsigned else load_private_key(request.key, request.environment)
     manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
-    built = build(
-        request.build(request.archs or request.checkout.architectures.emulated),
-        observer=observer,
-    )
+    archs = request.archs or request.checkout.architectures.emulated
+    built = build(request.build(archs), observer=observer)
     if built.release.development and not request.development:
         raise _development(built)
     windows = build_windows(request.windows_library(), observer=observer) if request.windows else None

@@ -21,10 +21,7 @@ from aotforge.verify.verify_plan import verify_tasks
 
 
 def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
-    """Verdicts on the images that the request selects; missing images of a profile are compiled.
-
-    Raises what `ImageBuilder` and `verify_release` raise; UnsupportedError without archs and release.
-    """
+    """Verdicts on the images that the request selects; missing images of a profile are compiled."""
     if request.release:
         if request.profile:
             raise UnsupportedError(

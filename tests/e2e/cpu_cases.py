@@ -62,7 +62,7 @@ def main(prefix: Path, wanted: tuple[str, ...]) -> None:
 
 def _keys(kernel: Kernel) -> list[Mapping[str, int]]:
     """Of the first functional, those of float16, the smallest width and the longest rows."""
-    chosen: Mapping[str, Scalar] = {"dtype": "fp16", "width": 32, "mask": "full", "dropout": False, "row": "any"}
+    chosen: dict[str, Scalar] = {"dtype": "fp16", "width": 32, "mask": "full", "dropout": False, "row": "any"}
     return [{choice.key: choice.options[chosen[choice.name]] for choice in kernel.choices}]
 
 

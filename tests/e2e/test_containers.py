@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,35 +46,9 @@ def store(folder: Path, name: str) -> Path:
     return folder
 
 
-@contextmanager
-def small_disk(folder: Path, kib: int) -> Iterator[Path]:
-    """A disk of this many KiB at `folder`."""
-    folder.mkdir(parents=True)
-    words = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=755", "aotforge-test", str(folder)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], capture_output=True, check=False)
-
-
 def files(folder: Path) -> list[str]:
     """Files below a folder, without locks."""
     return [str(path) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
-
-
-@pytest.mark.compiler
-def test_a_cache_on_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "cache", 600) as folder:
-        store(folder, "bubblewrap")
-        flags = ("--cache", str(folder), "--output", str(tmp_path / "out"))
-        done = invoke(ROOT, *BUILD, "bubblewrap", *flags, check=False)
-        assert done.returncode == 3, done.stderr
-        assert "No space left on device" in done.stderr and "free some space in" in done.stderr
-        assert "Traceback" not in done.stderr
-        assert files(folder / "runtime") == []
-    assert files(tmp_path / "out") == []
 
 
 def test_engines_that_are_missing(tmp_path: Path) -> None:

@@ -96,14 +96,6 @@ def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:
         assert attention(user, build_client(tmp_path / "from server", pins)) == RIGHT
 
 
-def test_a_pytorch_of_another_api_level(user: User) -> None:
-    """No level of this checkout has the interface of 2.7; that of 2.13 was not built."""
-    shown = user.run("compat", "--pins", "newest", "--pytorch", "2.7", code=2)
-    assert "PyTorch 2.7 cannot be built with any API level" in shown and "API level 0.9" in shown
-    shown = user.run("compat", "--pins", "newest", "--pytorch", "2.13", code=4)
-    assert "holds no release of API level 0.12.1b or 0.13b" in shown
-
-
 def test_a_prefix_from_the_bucket_and_from_a_folder(user: User, tmp_path: Path) -> None:
     install = ("install", "--arch", "gfx908", "--root", user.root, "--rocm", "7.0", "--json")
     first = json_of(user.run(*install, "--from", user.to, "--prefix", tmp_path / "one"))
@@ -135,10 +127,10 @@ def make_torch(user: User, folder: Path) -> Path:
         (folder / source).write_text(text)
     includes = [f"-I{folder / 'aotriton' / 'include'}", f"-I{ROOT / 'runtime' / 'src' / 'standin'}"]
     shared = ["g++", "-std=c++17", *includes, "-shared", "-fPIC"]
-    torch, origin = lib / "libtorch_hip.so", ["-Wl,-rpath,$ORIGIN"]
+    torch, origin, hip = lib / "libtorch_hip.so", "-Wl,-rpath,$ORIGIN", hip_library()
     commands: tuple[list[str | Path], ...] = (
         [*shared, "original.cpp", "-o", lib / name, f"-Wl,-soname,{name}"],
-        [*shared, "-Dmain=torch_main", CLIENTS / "client.cpp", "-o", torch, lib / name, hip_library(), *origin],
+        [*shared, "-Dmain=torch_main", CLIENTS / "client.cpp", "-o", torch, lib / name, hip, origin],
         ["g++", "python.cpp", "-o", "python", torch, f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"],
     )  # fmt: skip
     for made in commands:
