@@ -58,7 +58,7 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("-DAOTRITON_NAME_SUFFIX=123", "AOTRITON_NAME_SUFFIX=123 is not supported: the namespace is aotriton"),
+        ("-DAOTRITON_NAME_SUFFIX=123", "NAME_SUFFIX=123 is not supported: the namespace is aotriton"),
         ("-DAOTRITON_BUILD_FOR_TUNING=ON", "AOTRITON_BUILD_FOR_TUNING=ON is not supported"),
         ("-DHIP_PLATFORM=nvidia", "HIP_PLATFORM=nvidia is not supported"),
         ("-DAOTRITON_GPU_BUILD_TIMEOUT=soon", "GPU_BUILD_TIMEOUT=soon is not a number of minutes"),
