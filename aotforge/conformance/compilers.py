@@ -57,8 +57,7 @@ class Compilation:
 
 
 def find_compilers(path: str | None = None, *, every: bool = False) -> tuple[Compiler, ...]:
-    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest
-    first."""
+    """The newest wanted GCC and clang on PATH, or `every` one; the oldest first."""
     chosen: list[Compiler] = []
     for family, program in _PROGRAMS.items():
         names = (program, *(f"{program}-{version}" for version in WANTED[family]))
@@ -144,10 +143,7 @@ class CompilationCache:
         objects: Sequence[Path] = (),
         files: Sequence[tuple[str, str]] = (),
     ) -> Compilation:
-        """Compiles `source` as program.cpp, next to `files` (name, text), to `program`.
-
-        `inputs` are digests of the includes' contents: with the other arguments they are the cache key.
-        """
+        """Compiles `source` as program.cpp, next to `files` (name, text). `inputs`: includes' digests."""
         facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
         try:
             facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
