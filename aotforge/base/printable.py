@@ -18,8 +18,8 @@ def printable(text: str, *, styled: bool = False) -> str:
     `styled` keeps the colours that this program prints.
     """
     pattern = _STYLED if styled else _ESCAPED
-    return pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
 
+    def shown(found: re.Match[str]) -> str:
+        return found[0] if len(found[0]) > 1 else found[0].encode("unicode_escape").decode("ascii")
 
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return pattern.sub(shown, text)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +109,17 @@ class RecordingObserver:
         self._observer, self._record, self._file = observer, record, file
         self._began = self._stage_began = self._written = time.monotonic()
         self._interval = _WRITE_SECONDS
-        self._lock: int | None = None
+        self._lock: BufferedWriter | None = None
+        self._staged = False
 
     def stage(self, text: str) -> None:
         """A stage begins."""
-        if self._lock is None:
-            self._lock = _locked(self._file)
+        if not self._staged:
+            self._staged = True
+            with suppress(OSError):
+                make_folders(self._file.parent)
+                self._lock = self._file.open("xb")
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._end_stage()
         self._record.stages.append(Stage(name=text))
         self._record.done = self._record.total = 0
@@ -162,9 +168,8 @@ class RecordingObserver:
 
     def close(self) -> None:
         """Releases the lock; earlier records are removed."""
-        if self._lock is not None:
-            if self._lock >= 0:
-                os.close(self._lock)
+        if self._lock:
+            self._lock.close()
             _remove_old(self._file.parent)
 
     def _timed(self, label: str, seconds: float, peak_bytes: int = 0) -> TimedJob:
@@ -185,12 +190,14 @@ class RecordingObserver:
     def _write(self) -> None:
         """In place: the lock is on the file, and half a text is only read from a killed build."""
         began = self._written = time.monotonic()
-        if self._lock is None or self._lock < 0:
+        if self._lock is None:
             return
         data = json.dumps({"format": _FORMAT, **vars(self._record)}, default=vars).encode()
         with suppress(OSError):
-            os.pwrite(self._lock, data, 0)
-            os.ftruncate(self._lock, len(data))
+            self._lock.seek(0)
+            self._lock.write(data)
+            self._lock.truncate()
+            self._lock.flush()
         self._written = time.monotonic()
         self._interval = max(_WRITE_SECONDS, (self._written - began) / _WRITE_SHARE)
 
@@ -224,17 +231,6 @@ def read_records(cache: Path) -> list[BuildRecord]:
     """Records of builds, the newest first."""
     found = (_read(path) for path in _record_files(cache / FOLDER))
     return [record for record in found if record is not None]
-
-
-def _locked(file: Path) -> int:
-    """The descriptor of a new, locked record; -1 where none can be made."""
-    try:
-        make_folders(file.parent)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:
-        return -1
-    return handle
 
 
 def _read(path: Path) -> BuildRecord | None:

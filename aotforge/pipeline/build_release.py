@@ -18,7 +18,7 @@ from aotforge.formats.api_level import feature_level, level_of
 from aotforge.formats.artifact_names import parse_manylinux
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
-from aotforge.library.library_build import LibraryBuild, LibraryRequest
+from aotforge.library.library_build import LibraryRequest
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
     is_executed,
@@ -282,7 +282,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     request = draft.request
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
-    runtime = build_library(request, draft.executions, shared)
+    runtime = build_runtime(library_request(request, draft.executions.runtime, shared))
     release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
@@ -309,13 +309,6 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         compiler=runtime.compiler,
         **counter.counts(),
     )
-
-
-def build_library(
-    request: BuildRequest, executions: ExecutionTargets, shared: SharedObjects = NOT_SHARED
-) -> LibraryBuild:
-    """The library for Linux, from a cache if it was built before. Raises what `build_runtime` raises."""
-    return build_runtime(library_request(request, executions.runtime, shared))
 
 
 def library_request(

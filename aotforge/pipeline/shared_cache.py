@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,13 +51,13 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
 
 @contextmanager
 def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster | None]:
-    """The request's cluster, None for this machine. Raises as `open_cluster`."""
+    """The request's cluster, None for this machine. Raises ToolchainError without Dask."""
     if not request.scheduler:
         yield None
         return
-    from aotforge.pipeline.cluster import open_cluster  # noqa: PLC0415 - not for builds on one machine
+    from aotforge.pipeline.cluster import Cluster  # noqa: PLC0415 - not for builds on one machine
 
-    with open_cluster(request.scheduler, request, note) as cluster:
+    with closing(Cluster(address=request.scheduler, request=request, note=note)) as cluster:
         yield cluster
 
 

@@ -162,22 +162,6 @@ def test_an_installed_pytorch(user: User, tmp_path: Path) -> None:
     assert attention(user, program) == before
 
 
-def test_an_installed_pytorch_that_must_not_have_it(user: User, tmp_path: Path) -> None:
-    lib, name = tmp_path / "torch" / "lib", "libaotriton_v2.so.0.9.2"
-    lib.mkdir(parents=True)
-    (lib.parent / "version.py").write_text("__version__ = '2.7.1+rocm6.3'\n")
-    shared = ["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-x", "none"]
-    subprocess.run([*shared, "-o", lib / name, f"-Wl,-soname,{name}"], check=True)
-    subprocess.run([*shared, "-Wl,--no-as-needed", lib / name, "-o", lib / "libtorch_hip.so"], check=True)
-    held = {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()}
-    for task in (
-        ("dropin", "--pytorch-lib", lib),
-        ("install", "--pytorch-lib", lib, "--arch", "gfx908", "--root", user.root, "--from", user.to),
-    ):
-        assert "no API level of this checkout serves libaotriton_v2.so.0.9.2" in user.run(*task, code=2)
-    assert {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()} == held
-
-
 def test_again_and_what_may_not_be_released(user: User) -> None:
     """The record is committed in between; the release stays the published one."""
     kept = {path.name: path.read_bytes() for path in user.finished.iterdir()}

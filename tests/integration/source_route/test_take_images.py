@@ -139,19 +139,6 @@ def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int
     assert victim.read_text() == "mine" and not output.exists() and "\x1b" not in done.stderr
 
 
-def test_a_file_with_the_name_of_a_link_is_a_file(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    path = tmp_path / "odd.tar.gz"
-    made = pack(tmp_path / "p", "amd-gfx908", "gfx908")
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
-        tar.add(made, f"aotriton/{IMAGES}/amd-gfx908")
-        member("aotriton/x", content=b"evil", linkpath="{}")(tar, str(victim))
-    done, output = take(tmp_path, [path])
-    assert done.returncode == 0, done.stderr
-    assert victim.read_text() == "mine" and files(output / "amd-gfx908") == files(made)
-
-
 @pytest.mark.parametrize("end", ["cut", "header"])
 def test_a_tarball_without_its_end_is_refused(end: str, tmp_path: Path) -> None:
     made = release(tmp_path / "r", {"amd-gfx908": "gfx908"})
@@ -260,20 +247,6 @@ def test_packs_of_another_format(tmp_path: Path) -> None:
         assert done.returncode and not output.exists()
         assert f"{name} is not of the format of image packs" in " ".join(done.stderr.split())
         (made / name).write_bytes(right)
-
-
-@pytest.mark.parametrize("through", ["", "/packs", "/packs/amd-gfx908"])
-def test_the_name_that_a_link_leads_to_is_no_command(through: str, tmp_path: Path) -> None:
-    """Lists and commands of CMake."""
-    odd = tmp_path / "a;-exec;touch;executed;{};+"
-    made = pack(odd / "packs", "amd-gfx908", "gfx908")
-    if not through:
-        odd = release(odd / "release", {"amd-gfx908": "gfx908"})
-    (tmp_path / "current").symlink_to(f"{odd}{through}")
-    done, output = take(tmp_path, [tmp_path / "current"])
-    assert done.returncode == 0, done.stderr
-    assert files(output / "amd-gfx908") == files(made)
-    assert not Path("executed").exists() and not list(tmp_path.rglob("executed"))
 
 
 def test_a_tarball_behind_a_link_is_taken_again_when_it_changed(tmp_path: Path) -> None:
