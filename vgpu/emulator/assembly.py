@@ -42,15 +42,13 @@ _LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
 """Instructions that what is behind them does not follow."""
 _RETURNED_TO = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
 _RELATIVE = {"s_add_u32", "s_addc_u32", "s_add_co_u32", "s_add_co_ci_u32"}
-"""What compilers write behind s_getpc_b64 with constants of the linker: their encoding is one word, then the
-constant."""
+"""Behind s_getpc_b64, with constants of the linker in the word after their encoding."""
 _LITERAL = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Bytes from the kernel's first one on where instructions (in the text's order) begin and end and labels
-    are. `memory` is the loaded image, `kernel` the kernel's place in it."""
+    """Where instructions begin and end and labels are, from the kernel's first byte, `kernel` of `memory`."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -64,8 +62,7 @@ class Places:
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
-    """The places of a text's code, once it has the image's machine code, constants and descriptor. Raises
-    DecodeError when it has not, ToolchainError."""
+    """The places of a text's code. Raises DecodeError unless it is the image's, ToolchainError."""
     assembled = _placed(text, kernel, arch)
     try:
         made, shipped = (
@@ -87,8 +84,7 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
-    """Addresses of a text's instructions in order, then the end, without an image. Raises DecodeError,
-    ToolchainError."""
+    """Addresses of a text's instructions in order, then the end. Raises DecodeError, ToolchainError."""
     places = _places(_placed(text, kernel, arch), text, kernel)
     return (*places.starts, places.ends[-1])
 
@@ -122,8 +118,7 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
 
 
 def place(listing: Listing, places: Places) -> Listing:
-    """Instructions by address, and labels where one begins. Raises DecodeError for code between
-    instructions."""
+    """Instructions by address, and labels where one begins. Raises DecodeError for code between them."""
     starts, ends = places.starts, places.ends
     order = sorted(range(len(listing.lines)), key=starts.__getitem__)
     position = {old: new for new, old in enumerate(order)} | {len(order): len(order)}
@@ -204,8 +199,7 @@ def _is_written(content: str) -> bool:
 
 
 def assemble(text: str, arch: str) -> bytes:
-    """An object file, by Triton's assembler. Raises DecodeError for a text that it refuses,
-    ToolchainError."""
+    """An object file, by Triton's assembler. Raises DecodeError, ToolchainError."""
     check_text(text)
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here

@@ -30,8 +30,7 @@ _FLAGS = (
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 """-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
 _SMALLEST = 40
-"""Handlers that are compiled by one compiler process rather than by two: its start takes as long as 20
-handlers."""
+"""Handlers of one compiler process rather than two: its start takes as long as 20 handlers."""
 _LIBRARY, _OBJECT, _NAMES = "interpreter.so", "handlers.o", "names"
 _loaded: dict[tuple[int, Path, Variant], list[tuple[frozenset[str], ctypes.CDLL]]] = {}
 
@@ -39,8 +38,7 @@ _loaded: dict[tuple[int, Path, Variant], list[tuple[frozenset[str], ctypes.CDLL]
 def load_library(
     lanes: int, folder: Path | None = None, variant: Variant = "plain", names: Iterable[str] | None = None
 ) -> ctypes.CDLL:
-    """The interpreter with handlers of these instructions (None: of all). Raises ToolchainError,
-    CacheError."""
+    """The interpreter with handlers of these instructions (None: all). Raises ToolchainError, CacheError."""
     wanted = frozenset(INSTRUCTIONS if names is None else names)
     known = _loaded.setdefault((lanes, folder or default_cache(), variant), [])
     for has, library in known:
@@ -66,8 +64,7 @@ def _opened(path: Path, lanes: int) -> ctypes.CDLL:
     library.run.argtypes = [ctypes.POINTER(native.Launch)]
     library.step.argtypes = [ctypes.c_void_p, ctypes.POINTER(native.Instruction)]
     library.step.restype = None
-    structures = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch))
-    expected = (*structures, lanes)
+    expected = native.sizes(lanes)
     found = tuple(int(library.size_of(what)) for what in range(4))
     if found != expected:
         raise ToolchainError(
@@ -85,8 +82,7 @@ def build_library(
     names: Iterable[str] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> Path:
-    """Compiles and links unless a library with these handlers is there; `on_stage` is called before. Files
-    appear atomically, so processes may race."""
+    """Compiles and links unless a library with these handlers is there; processes may race."""
     wanted = _digests(INSTRUCTIONS if names is None else names)
     command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
     common = [*_NATIVE.identity(command), processor()]
