@@ -60,13 +60,13 @@ def within(seconds: float, items: Iterable[T]) -> Generator[T, None, None]:
             if isinstance(given, BaseException):
                 raise given
             yield given[0]
-        raise TimeoutError(f"it was not complete after {seconds:.0f} s")
     except Empty:
-        raise TimeoutError(f"it was not complete after {seconds:.0f} s") from None
+        pass
     finally:
         abandoned.set()
         while not queue.empty():  # one that waits for space continues, and ends
             queue.get_nowait()
+    raise TimeoutError(f"it was not complete after {seconds:.0f} s")
 
 
 def pieces(read: Callable[[int], bytes], limit: int) -> Iterator[bytes]:
@@ -121,8 +121,6 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if scheme not in {"https", urlsplit(req.full_url).scheme.lower()}:
             raise WeakerSchemeError(req.full_url, scheme)
         made = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if (
-            made
-        ):  # the earlier one has the proxy's password, which the proxy's handler adds again where it belongs
+        if made:  # without the proxy's password, which the proxy's handler adds where it belongs
             made.headers = {name: value for name, value in made.headers.items() if name in _KEPT_HEADERS}
         return made

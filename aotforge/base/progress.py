@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from aotforge.base.printable import printable
-from aotforge.base.progress_events import EventLines, Unit
 
 if TYPE_CHECKING:
     import rich.progress
+
+Unit = Literal["jobs", "bytes"]
 
 
 class Report(Protocol):
@@ -50,25 +51,37 @@ class LineObserver:
         """A stage begins."""
         self.write(text)
 
-    def note(self, text: str) -> None:
-        """A fact that must stay visible, one line."""
-        self.write(text)
+    note = stage
 
 
 SILENT = LineObserver(lambda _: None)
 """Ignores everything."""
 
 
-class Progress(Observer, Protocol):
-    """A line of progress, used as a context manager."""
+class Progress:
+    """A line of progress, used as a context manager; this one shows notes only, or nothing."""
 
-    def __enter__(self) -> Progress:
-        """Show it."""
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take it away; the terminal is as before."""
+        """Takes it away; the terminal is as before."""
+
+    def stage(self, text: str) -> None:
+        """A stage begins."""
+        if self._stream is not None and self._stream.isatty():
+            self.note(f"-- {text}")
+
+    def note(self, text: str) -> None:
+        """A fact that must stay visible, one line."""
+        if self._stream is not None:
+            self._stream.write(f"{printable(text)}\n")
+            self._stream.flush()
 
     def begin(self, work: str, unit: Unit = "jobs") -> None:
         """Updates are about `work` from now on; its line replaces that of other work."""
@@ -78,6 +91,7 @@ class Progress(Observer, Protocol):
 
     def job(self, outcome: str, label: str, detail: str = "") -> None:
         """A job of the work failed, is repeated, or is otherwise worth a line that stays."""
+        self.note(": ".join(part for part in (outcome, label, detail) if part))
 
 
 def progress(
@@ -88,18 +102,20 @@ def progress(
     quiet: bool = False,
     events: bool = False,
 ) -> Progress:
-    """Progress on `stream` (stderr if not given): a moving line on a terminal, only notes elsewhere.
+    """Progress on `stream` (default: stderr): a moving line on a terminal, only notes elsewhere.
 
     Nothing when `quiet`; JSON lines when `events`, also when `quiet`.
     """
     where = stream or sys.stderr
     shown: Progress
     if events:
+        from aotforge.base.progress_events import EventLines  # noqa: PLC0415 - a subclass of `Progress`
+
         shown = EventLines(where)
     elif quiet:
-        shown = _Plain(None)
+        shown = Progress(None)
     elif not where.isatty() or environment.get("TERM") == "dumb":
-        shown = _Plain(where)
+        shown = Progress(where)
     else:
         shown = _Terminal(where)
     if title:
@@ -135,46 +151,13 @@ def byte_progress(*, quiet: bool, events: bool = False) -> Iterator[OnProgress]:
         yield report
 
 
-class _Plain:
-    """Notes only."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def stage(self, text: str) -> None:
-        if self._stream is not None and self._stream.isatty():
-            self.note(f"-- {text}")
-
-    def begin(self, work: str, unit: Unit = "jobs") -> None:
-        return None
-
-    def update(self, done: int, total: int) -> None:
-        return None
-
-    def job(self, outcome: str, label: str, detail: str = "") -> None:
-        self.note(": ".join(part for part in (outcome, label, detail) if part))
-
-    def note(self, text: str) -> None:
-        if self._stream is not None:
-            self._stream.write(f"{printable(text)}\n")
-            self._stream.flush()
-
-
-class _Terminal(_Plain):
+class _Terminal(Progress):
     """Starts rich with the first update that has something to wait for: a no-op build does not."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._work = ""
-        self._unit: Unit = "jobs"
-        self._bar: rich.progress.Progress | None = None
-        self._before = 0
+    _work = ""
+    _unit: Unit = "jobs"
+    _bar: rich.progress.Progress | None = None
+    _before = 0
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
@@ -208,11 +191,11 @@ class _Terminal(_Plain):
         from rich.console import Console  # noqa: PLC0415 - as above
 
         bar = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            "{task.description}",
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             bars.TimeElapsedColumn(),
-            bars.TextColumn("left:"),
+            "left:",
             bars.TimeRemainingColumn(),
             console=Console(file=self._stream, force_terminal=True),
             transient=True,

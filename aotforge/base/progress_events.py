@@ -7,15 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, TextIO
+from typing import TextIO
 
-Unit = Literal["jobs", "bytes"]
+from aotforge.base.progress import Progress, Unit
 
 INTERVAL = 0.25
 """Seconds between two `progress` events of one kind of work; the last one of a work is never omitted."""
-
-_SAMPLES = 64
-"""Earlier `progress` events of which the rate is made."""
 
 
 def write_event(stream: TextIO, event: str, **fields: object) -> None:
@@ -25,22 +22,19 @@ def write_event(stream: TextIO, event: str, **fields: object) -> None:
     stream.flush()
 
 
-class EventLines:
-    """A `Progress` of JSON lines: `started` and `finished` of a stage, `progress`, `job` and `note`.
+class EventLines(Progress):
+    """JSON lines: `started` and `finished` of a stage, `progress`, `job` and `note`.
 
     Work that belongs to no stage is a stage itself.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
+        self._events, self._clock = stream, clock
         self._stage = ""
         self._staged = False
         self._began = 0.0
         self._work: _Work | None = None
         self._works: dict[str, _Work] = {}
-
-    def __enter__(self) -> EventLines:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,57 +50,50 @@ class EventLines:
         """Updates are about `work` from now on. Several kinds of work of a stage may alternate."""
         if not self._staged and work != self._stage:
             self._start(work)
-        if work not in self._works:
-            self._works[work] = _Work(work, unit)
-        self._work = self._works[work]
+        self._work = self._works.setdefault(work, _Work(work, unit))
 
     def update(self, done: int, total: int) -> None:
         """A `progress` event, unless there was one just now."""
         if self._work is not None and self._work.moved(done, total, self._clock()):
-            self._write_progress(self._work)
+            self._write("progress", **self._work.written(self._clock()))
 
     def job(self, outcome: str, label: str, detail: str = "") -> None:
         """An event of its own for a job."""
         work = self._work.name if self._work else ""
-        write_event(
-            self._stream, "job", stage=self._stage, work=work, job=label, outcome=outcome, detail=detail
-        )
+        self._write("job", work=work, job=label, outcome=outcome, detail=detail)
 
     def note(self, text: str) -> None:
         """An event of its own for a text."""
-        write_event(self._stream, "note", text=text)
+        write_event(self._events, "note", text=text)
+
+    def _write(self, event: str, **fields: object) -> None:
+        write_event(self._events, event, stage=self._stage, **fields)
 
     def _start(self, stage: str) -> None:
         self._finish(ok=True)
         self._stage, self._began = stage, self._clock()
-        write_event(self._stream, "started", stage=stage)
+        self._write("started")
 
     def _finish(self, *, ok: bool) -> None:
         for work in self._works.values():
             if work.pending:
-                self._write_progress(work)
+                self._write("progress", **work.written(self._clock()))
         self._works.clear()
         self._work = None
         if self._stage:
-            seconds = round(self._clock() - self._began, 3)
-            write_event(self._stream, "finished", stage=self._stage, seconds=seconds, ok=ok)
+            self._write("finished", seconds=round(self._clock() - self._began, 3), ok=ok)
         self._stage = ""
-
-    def _write_progress(self, work: _Work) -> None:
-        write_event(
-            self._stream, "progress", stage=self._stage, work=work.name, **work.written(self._clock())
-        )
 
 
 class _Work:
-    """Counts of one kind of work, and its rate over the latest events."""
+    """Counts of one kind of work, and its rate over the latest 64 events."""
 
     def __init__(self, name: str, unit: Unit) -> None:
         self.name, self.unit = name, unit
         self.pending = False
         self._done = self._total = 0
         self._shown = -INTERVAL
-        self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
+        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
 
     def moved(self, done: int, total: int, now: float) -> bool:
         """Keeps the counts; True where an event is due: after the interval, and at a known end."""
@@ -126,6 +113,7 @@ class _Work:
         left = max(self._total - self._done, 0)
         seconds = left / rate if rate else None if left else 0.0
         return {
+            "work": self.name,
             "unit": self.unit,
             "done": self._done,
             "total": self._total or None,

@@ -19,22 +19,18 @@ SECONDS_PER_UNIT = 3.2e-5
 
 
 def matrix(request: CiRequest) -> list[dict[str, object]]:
-    """One row per job: its `name`, the `arch` and `part` that it compiles, and its estimated `minutes`.
-
-    Raises UnsupportedError for a matrix that is too large, and what `make_plans` raises.
-    """
-    rows: list[dict[str, object]] = []
-    for plan in make_plans(request):
-        count = part_count(plan, request.minutes)
-        for number, jobs in enumerate(split(plan.jobs, count), start=1):
-            rows.append(
-                {
-                    "name": f"{plan.pack}-{number}of{count}",
-                    "arch": ",".join(plan.archs),
-                    "part": f"{number}/{count}",
-                    "minutes": round(estimate(jobs), 1),
-                }
-            )
+    """One row per job. Raises UnsupportedError for a matrix that is too large."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": f"{plan.pack}-{number}of{count}",
+            "arch": ",".join(plan.archs),
+            "part": f"{number}/{count}",
+            "minutes": round(estimate(jobs), 1),
+        }
+        for plan in make_plans(request)
+        for count in (part_count(plan, request.minutes),)
+        for number, jobs in enumerate(split(plan.jobs, count), start=1)
+    ]
     if len(rows) > MOST:
         raise UnsupportedError(
             f"{len(rows)} jobs are more than the {MOST} that a matrix of GitHub may have",

@@ -9,7 +9,6 @@ import importlib.util
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from queue import Empty, SimpleQueue
@@ -40,25 +39,12 @@ PATIENCE = 600.0
 CONNECT_SECONDS = 30.0
 
 
-@contextmanager
-def open_cluster(address: str, request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster]:
-    """The cluster of the scheduler at `address`. Raises ToolchainError without the packages of Dask."""
-    if importlib.util.find_spec("distributed") is None:
-        raise ToolchainError(
-            f"the scheduler {address} needs the Python package distributed",
-            cause="it is not part of an environment for builds on one machine",
-            hint="pip install --only-binary :all: --require-hashes -r requirements/dask.txt",
-        )
-    cluster = Cluster(address=address, request=request, note=note)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
 @dataclass(kw_only=True)
 class Cluster:
-    """The cluster of one command. `note` receives the workers that cannot be used, with the reason."""
+    """The cluster of one command. `note` receives the workers that cannot be used, with the reason.
+
+    Raises ToolchainError without the packages of Dask.
+    """
 
     address: str
     request: CachedRequest
@@ -67,6 +53,14 @@ class Cluster:
     _refused: dict[str, str] = field(default_factory=dict)
     _usable: float = field(default_factory=time.monotonic)
     _slots: int = 0
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("distributed") is None:
+            raise ToolchainError(
+                f"the scheduler {self.address} needs the Python package distributed",
+                cause="it is not part of an environment for builds on one machine",
+                hint="pip install --only-binary :all: --require-hashes -r requirements/dask.txt",
+            )
 
     @cached_property
     def client(self) -> Any:

@@ -5,15 +5,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aotforge.compile.cache import Cache
 from aotforge.compile.scheduler import cost
 from aotforge.errors import UnsupportedError
 from aotforge.library.interface import check_interfaces
-from aotforge.pipeline.build_release import EventCounter, resolve_targets
+from aotforge.pipeline.build_release import EventCounter, ImageCounts, resolve_targets
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.images import ImageBuilder, require_executors
+from aotforge.pipeline.images import open_builder, require_executors
 from aotforge.pipeline.requests import PartRequest
-from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.model import CompileJob
 from aotforge.run.step import KERNELS
 
@@ -36,19 +35,12 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartReport:
-    """A compiled part. `images` are its jobs; the other numbers are those of `BuildReport`."""
+class PartReport(ImageCounts):
+    """A compiled part. `images` are its jobs."""
 
     part: Part
     images: int
     packs: tuple[str, ...]
-    compiled: int = 0
-    cached: int = 0
-    shared: int = 0
-    executed: int = 0
-    known: int = 0
-    damaged: tuple[str, ...] = ()
-    spills: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
@@ -95,10 +87,7 @@ def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...
 
 
 def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport:
-    """Compiles and verifies the request's part of every pack into the cache folder and the shared cache.
-
-    A build that uses these caches compiles and executes nothing. Raises what `build` raises for images.
-    """
+    """Compiles and verifies the request's part of every pack into the cache folder and the shared cache."""
     part = parse_part(request.part)
     executions, plans = resolve_targets(request, (KERNELS,), observer=observer)
     check_interfaces(request.root, plans)
@@ -108,15 +97,11 @@ def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport
     parts = [replace(plan, jobs=split(plan.jobs, part.count)[part.number - 1]) for plan in plans]
     with (
         shared_objects(request, observer.note) as shared,
-        Cache(request.cache, shared) as cache,
-        cluster_of(request, observer.note) as cluster,
+        open_builder(request, shared, counter, execution=executions.kernels) as builder,
     ):
-        builder = ImageBuilder(
-            request=request, observer=counter, execution=executions.kernels, shared=shared, cluster=cluster
-        )
         for plan in parts:
             if plan.jobs:
-                builder.build(plan, cache, verify=request.verify)
+                builder.build(plan, verify=request.verify)
     return PartReport(
         part=part,
         images=sum(len(plan.jobs) for plan in parts),

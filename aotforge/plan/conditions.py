@@ -74,10 +74,6 @@ def check_condition(condition: object, types: Mapping[str, ValueType], location:
                 f"when {text}: {value} is {types[value]}",
                 cause="conditions are on integers; MultipleOf also on a single pointer",
             )
-    _check_bounds(found, text, location)
-
-
-def _check_bounds(found: Predicate, text: str, location: RulesLocation) -> None:
     if found.kind == "multiple":
         limit = _HIGHEST if len(found.values) == 1 else PRODUCT_DIVISOR_LIMIT
         if not 1 <= found.low <= limit:

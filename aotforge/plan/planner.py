@@ -71,7 +71,9 @@ def make_plan(
     kernels: list[PlannedKernel] = []
     jobs: dict[JobKey, CompileJob] = {}
     absent: list[LeftOut] = []
-    selected = _selected(families, only or Only())
+    selected = (only or Only()).kernels(
+        (f.family.name, k.name, k.operator) for f in families for k in f.family.kernels
+    )
     for context in _contexts(families, tree, all_operators, toolchain, (architectures, hazards)):
         if (context.family, context.kernel.name) not in selected:
             continue
@@ -118,11 +120,6 @@ def make_plan(
             [target.arch for target in targets],
         ),
     )
-
-
-def _selected(families: tuple[LoadedFamily, ...], only: Only) -> frozenset[tuple[str, str]]:
-    """(family, kernel) of the kernels that `only` names. Raises UnknownNameError."""
-    return only.kernels((f.family.name, k.name, k.operator) for f in families for k in f.family.kernels)
 
 
 def _contexts(

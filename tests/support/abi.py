@@ -19,7 +19,7 @@ HIP = abi.HIP
 
 
 def facts() -> dict[str, Any]:
-    return read_yaml(ROOT / "compat" / "api_levels.yaml").value()
+    return read_yaml(ROOT / "compat" / "api_levels.yaml").values
 
 
 def _interface(data: Mapping[str, Any]) -> Interface:

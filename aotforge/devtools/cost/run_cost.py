@@ -10,10 +10,9 @@ from aotforge.compile.image_set import resources
 from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
 from aotforge.devtools.cost.model import Estimate, HotLine, estimate, hot_lines
-from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.steps import steps_of
-from aotforge.devtools.cost.timeline import timeline
+from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
@@ -22,9 +21,8 @@ from aotforge.targets.amd.occupancy import resident_workgroups
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from vgpu.code_object import kernel_metadata
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Meter
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchRequest, Program
 
 _TOP = 10
 

@@ -9,7 +9,7 @@ import pytest
 
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores.store import ErrorKind, StoreError
-from tests.support.publishing import make_release, publish, released_names, try_install
+from tests.support.publishing import make_release, publish, try_install
 from tests.support.s3_stub import Answer, Fault, S3Stub, failure
 
 MIB = 1 << 20
@@ -35,12 +35,6 @@ def cut(to: int) -> Fault:
         return status, {**headers, "content-length": str(len(body))}, body[:to]
 
     return answer
-
-
-def test_the_stub_is_a_store(keys: KeySet, tmp_path: Path) -> None:
-    stub = S3Stub()
-    publish(make_release(tmp_path / "r1"), stub.store(), keys)
-    assert released_names(stub.store(), keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
 
 
 def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, tmp_path: Path) -> None:

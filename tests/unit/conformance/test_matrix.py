@@ -16,7 +16,7 @@ from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
 from aotforge.formats.api_level import feature_level, library_name, version_key
 
 ROOT = Path(__file__).parents[3]
-REFERENCE = read_yaml(ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml").value()
+REFERENCE = read_yaml(ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml").values
 NAMES = {
     "main_mid_2026": "main (mid-2026)",
     "main_after_2026_09_26": "main (after 2026-09-26)",
