@@ -74,11 +74,10 @@ def check(
         torch=absolute(torch),
         limits=Limits(launch=seconds),
     )
-
+    wanted = one_arch(arch) if arch else None
     dist, local = ROOT / "releases" / "dist", None
     if not from_:
         local = Path(release).absolute() if release else newest_release(dist / "finished", dist)
-    wanted = one_arch(arch) if arch else None
     device = choose_device(ROOT, arch=wanted, number=gpu, library=hip)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,

@@ -49,7 +49,7 @@ def debug(
         keys=pairs(key),
         constants=pairs(set),
         breaks=tuple(break_ or ()),
-        program=parse_axes(program) if program else None,
+        program=parse_axes(program, "program") if program else None,
     )
     return tool.debug(request)
 
