@@ -207,5 +207,5 @@ def _settings() -> Iterator[dict[str, str]]:
         yield {"name": name, "value": shown, "source": "environment" if value else "default"}
     for name, value in load_settings(ROOT).items():
         yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}
-    for name, (value, file) in project_facts().items():
+    for name, (value, file) in project_facts(ROOT).items():
         yield {"name": name, "value": value, "source": file}

@@ -15,7 +15,7 @@ from invoke.parser.parser import Parser
 from invoke.program import Program
 
 from aotforge.cli.output import exit_codes, print_result
-from aotforge.cli.settings import INSTALLED, project_facts
+from aotforge.cli.settings import INSTALLED, ROOT, project_facts
 from aotforge.errors import UsageError
 
 PROGRAM = "aotforge" if INSTALLED else "./dev"
@@ -151,5 +151,6 @@ def main(collection: Collection, words: Sequence[str]) -> None:
 
 def version() -> str:
     """Release, API level and Triton."""
-    level, revision, triton = (project_facts()[name][0] for name in ("version", "revision", "triton"))
+    facts = project_facts(ROOT)
+    level, revision, triton = (facts[name][0] for name in ("version", "revision", "triton"))
     return f"{level}-r{revision} (API level {level}, Triton {triton})"

@@ -67,7 +67,7 @@ def _kinds() -> dict[str, type]:
     }
 
 
-def project_facts() -> dict[str, tuple[str, str]]:
+def project_facts(root: Path) -> dict[str, tuple[str, str]]:
     """Defaults of the project's files with the file, from its text: loading manifests takes longer."""
     found = {}
     for name, file, pattern in (
@@ -76,7 +76,7 @@ def project_facts() -> dict[str, tuple[str, str]]:
         ("revision", "manifests/release.yaml", r"^revision: *(\S+)"),
         ("triton", "requirements/build.txt", r"^triton==(\S+)"),
     ):
-        match = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
         found[name] = (match[1] if match else "unknown", file)
     return found
 

@@ -7,7 +7,6 @@ failure fails its digest and is compiled again, which costs less than a sync per
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -25,11 +24,6 @@ from aotforge.errors import CacheError
 from aotforge.plan.model import JobKey
 
 _HOUSEKEEPING = "housekeeping"
-_FULL = "free space there, or choose another cache folder; finished images are kept"
-_READ_ONLY = "choose a cache folder that can be written"
-_HINTS = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL} | dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM), _READ_ONLY
-)
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
@@ -182,5 +176,5 @@ class Cache:
         except OSError as error:
             raise CacheError(
                 f"cache folder {self._folder.parent}: {error.strerror or error}",
-                hint=_HINTS.get(error.errno or 0, "check the folder, or choose another one"),
+                hint="free space there, or choose another cache folder; finished images are kept",
             ) from error

@@ -37,17 +37,13 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         """The cache entry. Raises KeyError for jobs of other plans, CacheError when it is gone or damaged
         since the build."""
         job, summary = self._jobs[key], self._summaries[key]
+        reason = "it is gone from the cache"
         try:
-            entry = self._cache.load(key)
+            if (entry := self._cache.load(key)) and entry.summary.digest == summary.digest:
+                return entry
         except DamagedObjectError as error:
-            raise CacheError(
-                f"image of {job.label}: {error}", hint="build again: it is compiled anew"
-            ) from error
-        if entry is None or entry.summary.digest != summary.digest:
-            raise CacheError(
-                f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
-            )
-        return entry
+            reason = str(error)
+        raise CacheError(f"image of {job.label}: {reason}", hint="build again: it is compiled anew")
 
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._jobs)
