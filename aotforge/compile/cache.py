@@ -102,8 +102,7 @@ class Cache:
             return self._objects.load(key)
 
     def store(self, key: JobKey, data: bytes) -> None:
-        """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete
-        new one."""
+        """Store an encoded entry, replacing a damaged one; readers see the old file or the new one."""
         with self._errors():
             self._objects.store(key, data)
 
@@ -128,8 +127,7 @@ class Cache:
         self._lock_file().release(key)
 
     def temporary(self) -> Path:
-        """A private folder on the cache's file system; removed on close, or by a later build if this one is
-        killed."""
+        """A private folder on the cache's file system, removed on close or by a later build."""
         if self._session is None:
             locks = self._lock_file()
             session = self._folder / "tmp" / secrets.token_hex(8)

@@ -36,16 +36,14 @@ class WorkerLimits:
 
 
 def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) -> int:
-    """Workers for `jobs` jobs: `wanted` or the number of CPUs, bounded by free memory and by the jobs; at
-    least 1."""
+    """`wanted` workers or one per CPU, bounded by free memory and by the jobs; at least 1."""
     by_memory = available_memory() // limits.memory_bytes
     return max(1, min(wanted or available_cpus(), by_memory, jobs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """The end of one attempt: the encoded entry in `data`, or the reason in `failure` and the worker's
-    `output`."""
+    """The end of an attempt: the encoded entry, or the `failure` and the worker's `output`."""
 
     data: bytes = b""
     failure: str = ""
@@ -70,8 +68,7 @@ class CompileWorkers:
         )
 
     def compile(self, job: CompileJob) -> Attempt:
-        """One attempt. Raises ToolchainError for a worker that does not start, CacheError for a full
-        folder."""
+        """One attempt. Raises ToolchainError when no worker starts, CacheError for a full folder."""
         began = time.monotonic()
         self._environment = job.toolchain.environment
         try:

@@ -189,8 +189,7 @@ def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
 
 
 def _stride_masks(function: Function, form: Form, operator: Operator) -> Iterator[str]:
-    """Initializers of the axes, by parameter, whose strides are values of the operator: batch axes, then core
-    axes."""
+    """Initializers of batch and of core axes, by parameter, whose strides the operator takes."""
     names = {value.name for value in operator.values}
     batch, core = [0] * len(function.parameters), [0] * len(function.parameters)
     for place, parameter in _tensors(function):

@@ -106,8 +106,7 @@ class Cursor:
         self, kind: Kind, what: str, item: Callable[[Any], T], values: Iterable[Any] = (), low: int = 0,
         high: int | None = None,
     ) -> tuple[T, ...]:  # fmt: skip
-        """Items; memory grows with what has been read, so no count can request more than the file
-        has."""
+        """Items; memory grows with what has been read, so that no count can request more."""
         return tuple(item(UNREAD) for _ in range(self.integer(kind, what, low=low, high=high)))
 
     def end(self) -> None:
@@ -185,16 +184,14 @@ Stream = Cursor | Writer
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a pack: its name in errors, its size in bytes, and the function that reads `size` bytes from
-    `offset`."""
+    """A file of a pack: its name in errors, its size, and what reads `size` bytes from `offset`."""
 
     name: str
     size: int
     _read: Callable[[int, int], bytes]
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`. Raises PackError, before anything is allocated, if the file is
-        shorter."""
+        """Exactly `size` bytes from `offset`. Raises PackError before anything is allocated."""
         data = self._read(offset, size) if offset + size <= self.size else b""
         if len(data) != size:
             raise damaged(self.name, f"ends before byte {offset + size}")
@@ -207,8 +204,7 @@ def bytes_source(name: str, data: bytes) -> Source:
 
 
 def file_source(path: Path) -> Source:
-    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is not
-    a regular file."""
+    """A file on disk, opened for each read, so that nothing needs closing. Raises PackError."""
 
     def read(offset: int, size: int) -> bytes:
         try:

@@ -44,8 +44,7 @@ KINDS: tuple[Literal["multiple", "range"], ...] = ("multiple", "range")
 
 
 def encode_dispatch(table: DispatchTable, *, file: str) -> bytes:
-    """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a
-    bound is exceeded."""
+    """The bytes of a table in the format's order. Raises PackError when a bound is exceeded."""
     out = Writer(file=file)
     _table(out, table)
     body = out.bytes()
