@@ -12,7 +12,7 @@ from aotforge.cli.values import Arch, Cache, Profile, cache_folder, one_arch, pa
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from aotforge.devtools.tune.run_tune import OnDevice
+    from aotforge.devtools.tune.device_times import OnDevice
 
 Functional = Annotated[str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"]
 
@@ -49,7 +49,7 @@ def debug(
         keys=pairs(key),
         constants=pairs(set),
         breaks=tuple(break_ or ()),
-        program=parse_axes(program, "program") if program else None,
+        program=parse_axes(program, "--program") if program else None,
     )
     return tool.debug(request)
 
@@ -128,6 +128,7 @@ def tune(
     """
     from aotforge.devtools.tune import run_tune as tool
     from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
+    from aotforge.devtools.tune.search import Estimates
     from aotforge.pipeline.requests import CachedRequest
     from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 
@@ -154,14 +155,14 @@ def tune(
         cluster_of(caches, print_status) as cluster,
         progress("tuning", quiet=output.silent, events=output.events) as line,
     ):
-        elsewhere = ClusterEstimates(cluster=cluster) if cluster else None
+        elsewhere = ClusterEstimates(cluster=cluster) if cluster else Estimates()
         request = replace(request, shared=shared, elsewhere=elsewhere)
         return tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
 
 
 def _on_device(flags: TimedFlags) -> "OnDevice":
+    from aotforge.devtools.tune.device_times import OnDevice
     from aotforge.devtools.tune.rounds import Timing
-    from aotforge.devtools.tune.run_tune import OnDevice
     from aotforge.verify.device.watchdog import Limits
 
     if not flags.drift > 0 or not flags.seconds > 0:

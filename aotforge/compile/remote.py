@@ -17,7 +17,7 @@ from aotforge.compile.pool import read_frame
 from aotforge.compile.remote_worker import ALLOCATOR
 from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, Outcome, longest_first
 from aotforge.errors import ExecutorError, LimitError, ToolchainError
-from aotforge.formats.tree import input_tree
+from aotforge.formats.archive import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build
 from aotforge.run.step import ExecutionTarget, Step, StepLimits
 from aotforge.toolchain.triton import Toolchain

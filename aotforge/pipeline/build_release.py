@@ -35,8 +35,8 @@ from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.gates import archs_without_gate
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import ONLY_SUFFIX, Only
-from aotforge.release.assemble import assemble_release
-from aotforge.release.existing_release import (
+from aotforge.release.assemble import (
+    assemble_release,
     check_not_verified,
     check_replaceable,
     find_release,

@@ -14,6 +14,7 @@ from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
+from aotforge.release.contents import describe_release
 from aotforge.release.coverage_document import coverage_document
 from aotforge.release.model import (
     COVERAGE,
@@ -26,7 +27,6 @@ from aotforge.release.model import (
     ReleaseFile,
 )
 from aotforge.release.release import FETCH, Release
-from aotforge.release.release_json import describe_release
 from aotforge.release.signing import (
     check_sums,
     open_statement,
@@ -59,9 +59,8 @@ def finalize_release(
 ) -> FinalizedRelease:
     """Makes `output`/<release> of a build's folder and `extra` archives (the Windows runtime, wheels).
 
-    SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`,
-    called with
-    the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
+    When `approve`, called with the staged folder, raises, an earlier release stays. Raises ReleaseError,
+    OutputError, OutputBusyError.
     """
     made = Release.open(build)
     made.check_files()
@@ -96,10 +95,7 @@ def finalize_release(
 
 
 def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> Release:
-    """Compares every file with SHA256SUMS and, with `key`, the sums with signature and provenance statement.
-
-    Raises ReleaseError, SignatureError.
-    """
+    """Compares files with sums, and sums with `key`'s signatures. Raises ReleaseError, SignatureError."""
     release = Release.open(folder)
     release.check_files()
     if key is not None:

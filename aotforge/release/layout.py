@@ -1,7 +1,4 @@
-"""Content of a release: members of each tarball, `resources.json`.
-
-Members are below the one top folder that PyTorch's CMake expects.
-"""
+"""Content of a release: members of each tarball below the top folder of PyTorch's CMake, `resources.json`."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -25,9 +22,7 @@ def runtime_tree(
 ) -> dict[str, Member | Link]:
     """The runtime's install prefix with links and licences.
 
-    The prefix may hold links among the library's names only. Raises ReleaseError for any other link, and when
-    the
-    library, the headers or the CMake package are missing.
+    Raises ReleaseError for links other than the library's, and without library, headers or CMake package.
     """
     names = {DEVELOPMENT_NAME, *other_names}
     tree: dict[str, Member | Link] = {}
@@ -61,8 +56,7 @@ def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images` shows it, and
-    `resources.json`."""
+    """Assembly text of every image, named by the image's SHA-256, and `resources.json`."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))
@@ -82,13 +76,9 @@ def licences(ours: bytes, *, runtime: bool = False) -> dict[str, Member | Link]:
 
 
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
-    """The records of one pack; equal records in any order give equal bytes.
+    """Records of one pack, in the units of `aotforge.compile.Resources`; their order does not matter.
 
-    `{"format": 1, "pack": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., <fields of
-    Resources>}]}`.
-    `labels` and `jobs` (job keys) correspond; several when compile jobs gave the same image with the same
-    resources.
-    Units are those of `aotforge.compile.Resources`. Images are sorted by their first label.
+    `labels` and `jobs` (job keys) correspond: compile jobs that gave the same image with the same resources.
     """
     rows = [
         {"labels": labels, "jobs": jobs, "digest": digest, **asdict(found)}

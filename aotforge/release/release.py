@@ -26,7 +26,7 @@ from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, parse_document
+from aotforge.release.contents import ReleaseContents, ReleaseDescription, parse_document
 from aotforge.release.layout import TOP
 from aotforge.release.model import (
     COVERAGE,
@@ -38,7 +38,6 @@ from aotforge.release.model import (
     SIGSTORE,
     UNSIGNED,
 )
-from aotforge.release.release_json import ReleaseDescription
 
 FETCH = "fetch the release again, or build it again"
 _IMAGES = "lib/aotriton.images"
@@ -61,9 +60,10 @@ DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedPack:
-    """An image pack of a release. Texts, labels (compile jobs) and resources by image digest; `listed`:
-    digests of its
-    images in MANIFEST.json; `sums`: SHA-256 of the release's SHA256SUMS."""
+    """An image pack. Texts, labels (compile jobs) and resources by image digest.
+
+    `listed`: digests of its images in MANIFEST.json; `sums`: SHA-256 of SHA256SUMS.
+    """
 
     release: str
     pack: ImagePack
@@ -76,9 +76,7 @@ class ReleasedPack:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it
-    is read;
-    those that are not read may be missing, until `check_files`."""
+    """A release folder. Each file that is read is compared with `sums` (SHA256SUMS, of SHA-256 `digest`)."""
 
     folder: Path
     contents: ReleaseContents
@@ -117,8 +115,7 @@ class Release:
 
     @property
     def runtime(self) -> ArtifactName:
-        """The runtime archive for the newest ROCm; others are the same under other names. Raises
-        ReleaseError."""
+        """The runtime archive for the newest ROCm, the same as the others. Raises ReleaseError."""
         if not (found := self.of("runtime")):
             raise _damaged(f"{self.folder} has no archive of the library", f"{SUMS} names none")
         return found[-1]
@@ -156,17 +153,16 @@ class Release:
         return found
 
     def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
-        """Unpacks tarballs into one prefix below `folder`, which must not exist; returns the prefix. Raises
-        ReleaseError."""
+        """Unpacks tarballs into a new prefix below `folder`; returns the prefix. Raises ReleaseError."""
         writer = new_prefix(folder)
         for archive in archives:
             self.read(archive, writer)
         return writer.root
 
     def packs(self, names: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
-        """Image packs with their texts, by name: all, or those of `names` that it has.
+        """Image packs with their texts, by name: all, or those of `names` that it has. Raises ReleaseError.
 
-        Without `names` every file that is there is compared with the sums. Raises ReleaseError.
+        Without `names` every file that is there is compared with the sums.
         """
         held = sorted({one.pack for one in self.archives if one.kind in {"images", "asm"}})
         if not held:
@@ -197,8 +193,7 @@ class Release:
         )
 
     def check_files(self) -> None:
-        """Every file is listed, with its digest and the name of a release's file, and no other is there.
-        Raises ReleaseError."""
+        """Every file is listed, with its digest, and no other is there. Raises ReleaseError."""
         present = {path.name for path in self.folder.iterdir()} - {SUMS} - UNSIGNED
         if odd := sorted(present ^ set(self.sums)):
             what = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both"
@@ -242,9 +237,7 @@ class Release:
 
 
 def is_release_file(name: str) -> bool:
-    """True for the names of a release's files. A folder with others is not one: of `--find-links FOLDER` pip
-    takes source
-    archives, whose code it executes, and the links of pages."""
+    """True for the names of a release's files: of `--find-links FOLDER` pip executes source archives."""
     wheel = parse_wheel_name(name)
     own_wheel = wheel is not None and is_own_project(wheel.name)
     return own_wheel or name in DOCUMENTS or parse_artifact_name(name) is not None

@@ -89,10 +89,7 @@ def release_tasks(
 
 
 def check_dispatch(opened: OpenPack, checkout: Checkout) -> None:
-    """Checks that the pack dispatches all calls as planned: a verdict is about the calls of the cases.
-
-    Without compiling, and without a compiler. Raises ReleaseError, ManifestError, RulesError.
-    """
+    """Checks that calls are dispatched as planned, without compiling. Raises ReleaseError, RulesError."""
     signature = opened.signature
     profile = signature.profile.removesuffix(ONLY_SUFFIX)
     # a pack of `--only` has these kernels, and shows in its profile's name that it has not all
@@ -148,10 +145,7 @@ def _uses(
 
 
 def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
-    """Checks that the pack's launch properties are those that each image was compiled for.
-
-    The virtual GPU takes these from image and texts: no execution shows them. Raises ReleaseError, PackError.
-    """
+    """Checks launch properties that no execution shows: they are those each image was compiled for."""
     made = {task.digest: image for task in tasks if (image := _image(task))}
     for kernel in opened.dispatch.kernels:
         planned, entries = _planned(kernel), opened.indexes[kernel.container].images
@@ -194,17 +188,13 @@ def _image(task: ImageTask) -> KernelImage | None:
 
 def operator_kernels(opened: OpenPack) -> Iterator[tuple[str, str, str]]:
     """Family, name and operator of every kernel of a pack."""
-    return ((*_names(kernel), kernel.operator) for kernel in opened.dispatch.kernels)
-
-
-def _names(kernel: DispatchKernel) -> tuple[str, str]:
-    family, _, name = kernel.name.partition(".")
-    return family, name
+    for kernel in map(_planned, opened.dispatch.kernels):
+        yield kernel.family, kernel.name, kernel.operator
 
 
 def _planned(kernel: DispatchKernel) -> PlannedKernel:
     """Dispatch data in the plan's terms, where kernels are named family.kernel."""
-    family, name = _names(kernel)
+    family, _, name = kernel.name.partition(".")
     return PlannedKernel(
         family=family,
         name=name,

@@ -112,16 +112,10 @@ class LaunchRequest:
         return "checks" if self.checks else "measure" if self.meter else "plain"
 
     @property
-    def workgroups(self) -> int:
-        """How many workgroups the grid has."""
-        return math.prod(self.grid)
-
-    @property
     def workers(self) -> int:
         """How many threads execute it."""
-        if self.trace or self.hooks:
-            return 1
-        return min(self.jobs or len(os.sched_getaffinity(0)), self.workgroups)
+        alone = self.trace or self.hooks
+        return 1 if alone else min(self.jobs or len(os.sched_getaffinity(0)), math.prod(self.grid))
 
 
 class _Worker:
@@ -245,7 +239,7 @@ class Program:
         return LaunchReport(
             instructions=int(totals.sum()),
             counts=+counts,
-            workgroups=request.workgroups,
+            workgroups=math.prod(request.grid),
             seconds=time.perf_counter() - began,
             threads=len(workers),
             printed=tuple(host.texts) if host else (),

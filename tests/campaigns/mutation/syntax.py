@@ -58,8 +58,8 @@ def _left_alone(tree: ast.AST) -> Iterator[int]:
             case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
                 annotations = [each.annotation for each in (*args.args, *args.kwonlyargs)]
                 parts = [node.returns, *node.decorator_list, *annotations]
-            case ast.AnnAssign(annotation=part) | ast.keyword(arg="strict", value=part):
-                parts = [part]  # strict, of zip, is an assertion
+            case ast.AnnAssign(annotation=text) | ast.keyword(arg="strict", value=text):
+                parts = [text]  # strict, of zip, is an assertion
             case ast.ClassDef():
                 parts = [*node.decorator_list]
             case ast.Assert() | ast.JoinedStr():

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from aotforge.base.object_cache import NOT_SHARED
 from aotforge.devtools.cost.candidates import Candidate
 from aotforge.devtools.tune import device_times as tool
-from aotforge.devtools.tune.device_times import DeviceTimes
+from aotforge.devtools.tune.device_times import DeviceTimes, OnDevice
 from aotforge.devtools.tune.rounds import Timing
-from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost
+from aotforge.devtools.tune.search import EstimateStore, TunedCost
 from aotforge.errors import CompileError, ExecutionError, VerifyError
 from aotforge.verify.device.messages import DeviceResult, ShownDevice
 from tests.unit.devtools.test_tune import request
@@ -30,8 +31,8 @@ def result(outcome: Any) -> DeviceResult:
 
 
 def candidate(name: str) -> Candidate:
-    plan: Any = SimpleNamespace()
     job: Any = SimpleNamespace(key=name, spills="reject", label=name)
+    plan: Any = SimpleNamespace(jobs=())
     return Candidate(name=name, plan=plan, job=job, folder="add")
 
 
@@ -99,26 +100,17 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(tool, "all_images", machine.images)
         monkeypatch.setattr(tool, "compile_together", lambda found, call: None)
         monkeypatch.setattr(tool, "lost", lambda library, device: "")
+        monkeypatch.setattr(tool, "driver_versions", lambda vendor: ())
         call = request(tmp_path)
-        store = EstimateStore(tmp_path, made_by="a test")
-        on = TimedOn(name="MI100", versions=("HIP 7.0.0",))
+        store = EstimateStore(tmp_path, NOT_SHARED, made_by="a test")
         every = [candidate(name) for name in names]
-        with DeviceTimes(
-            device=MI100,
-            driver=None,
-            library=Path(),
-            scratch=tmp_path,
-            on=on,
-            timing=Timing(rounds=3),
-        ) as times:
+        how = OnDevice(timing=Timing(rounds=3))
+        with DeviceTimes(device=MI100, how=how, library=Path(), scratch=tmp_path) as times:
             times.reference([call], [candidate("rules")], store)
             times.fill([call], every, store)
         assert machine.open == [], "a process was left"
-
-        def unknown() -> TunedCost:
-            raise AssertionError("not stored")
-
-        return {name: store.estimate(name, call, unknown) for name in ("rules", *names)}
+        stored = {name: store.load(name, call) for name in ("rules", *names)}
+        return {name: cost for name, cost in stored.items() if cost}
 
     return run
 
@@ -144,15 +136,11 @@ def test_images_that_spill_or_do_not_compile_never_reach_the_device(timed: Any) 
     assert machine.checked == ["rules", "b"]
 
 
-def test_rules_that_spill_have_times_which_nothing_makes_again(timed: Any, tmp_path: Path) -> None:
-    found = timed(Machine(spilled=["rules"], times={"a": 1.0}), "a")["rules"]
+def test_rules_that_spill_have_times_which_nothing_makes_again(timed: Any) -> None:
+    machine = Machine(spilled=["rules"], times={"a": 1.0})
+    found = timed(machine, "a")["rules"]
     assert (found.scratch_bytes, found.ratio) == (64, 1.0) and not found.usable
-    store = EstimateStore(tmp_path, made_by="a test")
-
-    def again() -> TunedCost:
-        raise AssertionError("there is no virtual GPU for it")
-
-    assert store.estimate("rules", request(tmp_path), again, spilled=True) == found
+    assert timed(machine)["rules"] == found and machine.checked == ["rules", "a"]
 
 
 def test_a_fault_while_timed_refuses_that_image_and_tries_those_again_that_it_ended(timed: Any) -> None:

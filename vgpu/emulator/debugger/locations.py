@@ -8,7 +8,7 @@ Forms: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from vgpu.emulator.program import Program
 from vgpu.errors import DecodeError, UnknownNameError, UnsupportedError, suggest
 
 _SOURCE = re.compile(r"(.+):(\d+)")
+_CALL = re.compile(r"([^\s:]+):(\d+):\d+")
 _CONDITION = re.compile(r"wave\s+\d+|group\s+\d+(,\d+){0,2}|hit\s+\d+|count\s+\d+")
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
@@ -25,11 +26,12 @@ _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLine:
-    """A line of the kernel's source; `folder` as the compiler saw it."""
+    """A line of the source, its folder as the compiler saw it; `callers` of its function, inner first."""
 
     folder: str
     file: str
     line: int
+    callers: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -60,17 +62,24 @@ def _instructions(text: str, kernel: str) -> list[tuple[int, str]]:
     return [(number, " ".join(line.split())) for number, line in lines if not line.endswith(":")]
 
 
+def source_files(text: str) -> dict[str, tuple[str, str]]:
+    """Folder and name of files by their number."""
+    found = (m for line in text.splitlines() if (m := _FILE.match(line)))
+    return {m[1]: (m[2], m[3]) if m[3] else ("", m[2]) for m in found}
+
+
 def _locations(text: str, kernel: str) -> dict[int, SourceLine]:
     """By line number; line 0 of a `.loc` means that an instruction belongs to no line."""
-    raw = text.splitlines()
-    files = {m[1]: (m[2], m[3]) if m[3] else ("", m[2]) for line in raw if (m := _FILE.match(line))}
+    raw, files = text.splitlines(), source_files(text)
     found: dict[int, SourceLine] = {}
     current: SourceLine | None = None
     inside = dict(instruction_lines(text, kernel))
     for number, line in enumerate(raw, 1):
         if m := _LOCATION.match(line):
             folder, file = files.get(m[1], ("", f"file {m[1]}"))
-            current = SourceLine(folder=folder, file=file, line=int(m[2])) if int(m[2]) else None
+            callers = tuple(_CALL.findall(line.partition("@[")[2]))
+            found_line = SourceLine(folder=folder, file=file, line=int(m[2]), callers=callers)
+            current = found_line if found_line.line else None
         elif number in inside and not inside[number].endswith(":") and current is not None:
             found[number] = current
     return found
