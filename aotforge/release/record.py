@@ -150,4 +150,4 @@ def source_commit(root: Path, *, development: bool) -> str:
 
 def _git(root: Path, *arguments: str) -> str | None:
     done = run_git(root, *arguments)
-    return done.stdout.decode("utf-8", "replace").rstrip("\n") if done.returncode == 0 else None
+    return done.stdout.rstrip("\n") if done.returncode == 0 else None
