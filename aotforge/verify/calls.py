@@ -27,8 +27,7 @@ Values = Mapping[str, int | float]
 
 
 class Total(Protocol):
-    """A sum over one axis, kept as an axis of 1: exact in the reference, in several orders for same-precision
-    results."""
+    """A sum over one axis, kept as an axis of 1; same-precision results have it in several orders."""
 
     def __call__(self, values: Array, axis: int = -1) -> Array:
         """The sums."""

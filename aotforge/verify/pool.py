@@ -13,10 +13,7 @@ from aotforge.verify.verdict import ImageTask, Verdict
 
 
 class Pool:
-    """Workers, one per thread that calls `check`. Closing kills them, busy ones too.
-
-    `libraries` are interpreters by lanes of a wave, which workers load without looking in the cache.
-    """
+    """Workers, one per thread that calls `check`, with `libraries`: interpreters by lanes of a wave."""
 
     def __init__(
         self,
@@ -35,11 +32,7 @@ class Pool:
         )
 
     def check(self, task: ImageTask) -> Verdict:
-        """Have an image checked; a worker that crashes or exceeds the timeout makes a failed verdict.
-
-        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that
-        does not start.
-        """
+        """The verdict, failed for a crash or timeout. Raises RulesError, ToolchainError, CacheError."""
         try:
             answer: Verdict | AotforgeError = self._pool.request(task)
         except WorkerEnded as ended:

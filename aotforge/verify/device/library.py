@@ -53,8 +53,7 @@ class _LibraryContext(DeviceContext):
 
 
 class LibraryImage(DeviceImage):
-    """Images of one operator in a folder's packs, launched by the library's `aotforge_launch` on the default
-    stream."""
+    """Images of an operator in a folder's packs, launched by the library's `aotforge_launch`."""
 
     def __init__(self, device: Device, library: Path, images: Path, operator: Operator) -> None:
         """Raises ExecutionError for a library that does not load."""
@@ -75,8 +74,7 @@ class LibraryImage(DeviceImage):
         return _BY_LIBRARY
 
     def kept(self, invocation: Invocation, least: float) -> TimedCall:
-        """A call whose tensors stay on the device until the process ends, for times of at least `least`
-        ms."""
+        """A call whose tensors stay on the device until the process ends; `least` as of `TimedCall`."""
         place = self._kept.enter_context(self._on_device(invocation))
         return TimedCall(self._context, self._call(invocation, place), least)
 
@@ -96,8 +94,7 @@ class LibraryImage(DeviceImage):
 
 
 class TimedCall:
-    """A call that is timed again and again: as many launches between two events as take `least` ms, which
-    they resolve."""
+    """A call that is timed again and again: as many launches between two events as take `least` ms."""
 
     def __init__(self, context: _LibraryContext, call: Callable[[], int], least: float) -> None:
         self._context, self._call = context, call
@@ -107,8 +104,7 @@ class TimedCall:
         self._together = max(1, min(_MOST, round(least / max(single, least / _MOST)))) if least else 1
 
     def milliseconds(self, launches: int) -> tuple[float, ...]:
-        """Times of a launch, each from a pair of events, after some that are not counted. Raises
-        ExecutionError."""
+        """Times of a launch, each from a pair of events. Raises ExecutionError."""
         self._context.call, self._context.together = self._call, self._together
         return tuple(time / self._together for time in self._times(_WARM + launches)[_WARM:])
 

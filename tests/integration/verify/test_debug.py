@@ -108,17 +108,6 @@ def test_breakpoint_in_the_kernel_itself(
     assert sys.gettrace() is None or "pytest" in repr(sys.gettrace()) or "cov" in repr(sys.gettrace())
 
 
-def test_commands_of_the_current_folder_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """pdb reads .pdbrc there, which may be another user's."""
-    (tmp_path / ".pdbrc").write_text("!print('planted')\n")
-    monkeypatch.chdir(tmp_path)
-    typed(monkeypatch, "continue")
-    debug(request(case="1000 elements, aligned", breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
-    assert "planted" not in capsys.readouterr().out
-
-
 def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for lines in (["quit"], []):
         typed(monkeypatch, *lines)

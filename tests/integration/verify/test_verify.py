@@ -14,10 +14,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import RulesError, VerifyError
 from aotforge.plan.model import Plan
 from aotforge.verify import verify_plan as run
@@ -27,6 +24,7 @@ from aotforge.verify.verify_plan import verify_images
 from tests.e2e.checkouts import share_interpreter
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.verified import compiled_images
 from vgpu.emulator.assembly import assemble
 
 pytestmark = pytest.mark.compiler
@@ -44,11 +42,7 @@ def cache(tmp_path: Path) -> Path:
 def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[Plan, dict[str, KernelImage]]:
     complete = plan_of(root)
     plan = replace(complete, jobs=tuple(job for job in complete.jobs if wanted(job.label)))
-    with Cache(folder) as cache:
-        made = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1, limits=WorkerLimits()
-        )
-        return plan, dict(made.items())
+    return plan, compiled_images(plan, root, folder)
 
 
 @pytest.fixture(scope="module")

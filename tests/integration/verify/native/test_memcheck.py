@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.architectures import Profile
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import ExecutionError
 from aotforge.plan.families import load_families
 from aotforge.targets.backends import unexecutable
@@ -26,7 +24,8 @@ from aotforge.verify.verdict import ImageTask
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE, ROOT
 from tests.integration.verify.native.test_faults import ARCH, fault_tasks
-from tests.support.families import architectures, plan_of
+from tests.support.families import plan_of
+from tests.support.verified import compiled_images
 
 KERNELS = ROOT / "kernels"
 DRIVER = ROOT / "tests" / "fixtures" / "native" / "run_image.cpp"
@@ -136,9 +135,8 @@ def test_an_image_of_every_kernel(family: str, monkeypatch: pytest.MonkeyPatch) 
         "flash.mask": ("full",),
     }
     plan = plan_of(KERNELS, arch=ARCH, own=Profile(description="of a test", complete=False, keep=keep))
-    with Cache(CACHE) as cache:
-        images = compile_plan(plan, kernels_root=KERNELS, architectures=architectures(), cache=cache)
-        first = {task.label.split(":")[0]: task for task in reversed(image_tasks(plan, images, KERNELS))}
+    images = compiled_images(plan, KERNELS)
+    first = {task.label.split(":")[0]: task for task in reversed(image_tasks(plan, images, KERNELS))}
     monkeypatch.setattr(executors, "NativeImage", Memcheck)
     for kernel, task in first.items():
         before = Memcheck.total
