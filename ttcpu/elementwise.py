@@ -292,8 +292,7 @@ def _round(b: Builder, element: Element, value: Value) -> Value:
 
 
 def _divide(b: Builder, operation: str, a: Value, divisor: Value) -> Value:
-    """Integer division that cannot trap: dividing by zero, and the most negative number by -1, give some
-    number."""
+    """Integer division that cannot trap: by zero, or the most negative number by -1, is some number."""
     width, element = lanes_of(divisor.type), element_of(divisor.type)
     if divisor.constant is not None and divisor.constant not in {0, -1}:
         return b.binary(operation, a, divisor)

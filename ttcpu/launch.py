@@ -108,15 +108,13 @@ def load(name: str, code: bytes, scratch: int, messages: Sequence[str]) -> Loade
 
 
 def run(kernel: Loaded, grid: tuple[int, int, int], arguments: bytes) -> None:
-    """Run every program of the grid and wait. Raises RuntimeError when a `device_assert` fails, ValueError
-    for an impossible grid."""
+    """Run every program of the grid and wait. Raises RuntimeError for a `device_assert`, ValueError."""
     request = REQUEST.pack(*checked_grid(grid), thread_count(), kernel.address, kernel.scratch)
     report(launcher()(request + arguments, None), kernel.messages, kernel.scratch)
 
 
 def ends_well(request: bytes) -> bool:
-    """Whether a forked child executes a launch without a fault. Memory that processes share is changed
-    by it."""
+    """Whether a forked child executes a launch without a fault. It changes shared memory."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,9 +1,4 @@
-"""Triton's device library for CPUs: the functions of `triton.language.extra.libdevice`.
-
-Names and types are those of other targets.
-
-Symbols are the functions' names; `device_functions.py` gives them code.
-"""
+"""Triton's device library for CPUs, with names and types of other targets; symbols are the names."""
 
 from __future__ import annotations
 
