@@ -97,8 +97,7 @@ def _fast(name: str) -> Callable[[Builder, Arguments, str], Value]:
 
 _INTRINSICS = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint",
-        "nearbyint": "nearbyint",
-    "round": "round", "fma": "fma", "copysign": "copysign",
+    "nearbyint": "nearbyint", "round": "round", "fma": "fma", "copysign": "copysign",
 }  # fmt: skip
 _OWN: Mapping[str, Callable[[Builder, Arguments, str], Value]] = {
     **SPECIAL,

@@ -25,8 +25,7 @@ _LARGEST_GRID = 2**31 - 1
 
 SCALARS = {
     "i1": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u1": "?7x", "u8": "B7x", "u16": "H6x",
-        "u32": "I4x",
-    "u64": "Q", "fp32": "f4x", "f32": "f4x", "fp64": "d",
+    "u32": "I4x", "u64": "Q", "fp32": "f4x", "f32": "f4x", "fp64": "d",
 }  # fmt: skip
 """How an argument of Triton's type is in its 8 bytes; pointers are unsigned 64-bit numbers."""
 

@@ -237,8 +237,7 @@ class _Function:
 
 _WRITE_NOTHING = elementwise.ELEMENTWISE | {
     "arith.constant", "tt.load", "tt.store", "tt.splat", "tt.make_range", "tt.expand_dims", "tt.broadcast",
-    "tt.get_program_id",
-    "tt.get_num_programs", "tt.dot",
+    "tt.get_program_id", "tt.get_num_programs", "tt.dot",
 }  # fmt: skip
 """Operations that a load may be put off beyond; a store and a product look for themselves."""
 

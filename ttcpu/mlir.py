@@ -1,6 +1,6 @@
 """MLIR in its generic text form, as values: operations with regions, attributes and source lines.
 
-The form (`"dialect.op"(operands) <{properties}> ({regions}) : type`) is the same for every dialect. libtriton's
+The form (`"dialect.op"(operands) <{properties}> ({regions}) : type`) is that of every dialect. libtriton's
 bindings give no access to float constants, array attributes or the blocks of a region.
 """
 

@@ -66,8 +66,7 @@ def _lower_product(ctx: Context, operation: Operation, a: Tensor, b: Tensor, c: 
     buffer = _accumulator(ctx, operation) or ctx.new_buffer(type_.shape, type_.element)
     operands = _Operands(
         a=stored[0], b=stored[1], c=c, result=buffer, element=type_.element, rows=rows, columns=columns,
-            depth=a.shape[-1],
-        tile_rows=tile_rows, vectors=vectors, lanes=lanes, pairs=pairs,
+        depth=a.shape[-1], tile_rows=tile_rows, vectors=vectors, lanes=lanes, pairs=pairs,
     )  # fmt: skip
     with ctx.rows(type_.shape[:-2]) as batch:
         _product(ctx, operands, batch)

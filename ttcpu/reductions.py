@@ -135,8 +135,7 @@ def lower_scan(ctx: Context, operation: Operation) -> None:
 
 def _scan(
     ctx: Context, operation: Operation, tensors: Sequence[Tensor], buffers: Sequence[Buffer],
-        place: tuple[Index, int, int],
-    axis: int, *, reverse: bool,
+    place: tuple[Index, int, int], axis: int, *, reverse: bool,
 ) -> None:  # fmt: skip
     b = ctx.b
     outer, lane_axis, width = place

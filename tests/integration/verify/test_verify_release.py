@@ -260,8 +260,7 @@ def other_symbol(image: KernelImage) -> KernelImage:
     ("change", "expected"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
 )
 def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
-    add: Built, tmp_path: Path,
-        change: Callable[[KernelImage], KernelImage], expected: str
+    add: Built, tmp_path: Path, change: Callable[[KernelImage], KernelImage], expected: str
 ) -> None:  # fmt: skip
     root, plan, images = add
     folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
@@ -354,8 +353,7 @@ def with_a_value(plan: Plan) -> Plan:
     ],
 )
 def test_dispatch_data_other_than_the_rules_are_refused(
-    add: Built, tmp_path: Path, change: Callable[[Plan], Plan],
-        expected: str
+    add: Built, tmp_path: Path, change: Callable[[Plan], Plan], expected: str
 ) -> None:  # fmt: skip
     """Each image passes the cases that are dispatched to it, and calls that are no case get wrong results."""
     root, plan, images = add

@@ -21,23 +21,20 @@ from vgpu.emulator.program import Emulator
 
 RESOURCES = Resources(
     registers=32, accumulation_registers=0, scalar_registers=16, spilled_registers=0,
-        spilled_scalar_registers=0, scratch_bytes=0,
-    shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
+    spilled_scalar_registers=0, scratch_bytes=0, shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
     num_warps=4, threads=256, occupancy=8,
 )  # fmt: skip
 TASK = ImageTask(
     key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", binary=b"", asm="",
-        resources=RESOURCES,
-    folder="fam", verifier_digest="t", uses=(),
+    resources=RESOURCES, folder="fam", verifier_digest="t", uses=(),
 )  # fmt: skip
 OUT = OutputStats(
     name="Out", tensor=0.5, element=0.25, tile=0.125, error=1e-3, allowed=2e-3, at="ragged, random schedule"
 )
 PASSED = Verdict(
     key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,),
-        instructions=7,
-    mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),), resources=RESOURCES,
-        verifier_digest="t",
+    instructions=7, mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),),
+    resources=RESOURCES, verifier_digest="t",
 )  # fmt: skip
 WRONG = replace(OUT, tensor=float("inf"), error=float("inf"))
 FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
