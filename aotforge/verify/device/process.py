@@ -19,7 +19,7 @@ from aotforge.targets.device_driver import Device
 from aotforge.targets.installed import installed_devices
 from aotforge.verify.check_image import Results, check_uses
 from aotforge.verify.device.images import ComparedImage
-from aotforge.verify.device.library import LibraryImage, TimedCall
+from aotforge.verify.device.library import LibraryImage, Timed
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice, Time, TimeImages
 from aotforge.verify.executors import DeviceImage, EmulatedImage
 from aotforge.verify.interpreter.dispatch import launch_of
@@ -99,11 +99,11 @@ def time_images(request: TimeImages, connection: Connection) -> None:
         if result.outcome != "passed":
             connection.send(result)
             return
-    calls: list[TimedCall] = []
+    calls: list[Timed] = []
     try:
         for shape in request.shapes:
             connection.send(f"timed call {_text(shape)}")
-            calls.append(image.kept(_invocation(request.checks, shape), request.least))
+            calls.append(image.timed(_invocation(request.checks, shape), request.least))
             connection.send("")
     except ExecutionError as error:
         connection.send(DeviceResult.ended(first.task, "fault", str(error)))
@@ -113,7 +113,7 @@ def time_images(request: TimeImages, connection: Connection) -> None:
         while True:
             shape, launches = connection.recv()
             connection.send(f"timed call {_text(request.shapes[shape])}")
-            connection.send(calls[shape].milliseconds(launches))
+            connection.send(calls[shape](launches))
 
 
 def _invocation(checks: Sequence[CheckImage], shape: Mapping[str, int]) -> Invocation:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import RulesError
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import Verdict
-from aotforge.verify.verify_plan import image_tasks, verify_images
+from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, plan_of
 from tests.support.verified import compiled_images
@@ -64,15 +63,3 @@ def test_one_wrong_element_fails_in_every_type(planted: Path) -> None:
     assert {name: one.outcome for name, one in found.items()} == dict.fromkeys(found, "failed")
     for name in ("i8", "i32", "i64", "u64"):
         assert "out is wrong in 1 of 100 elements; the first at (99,) is " in found[name].failure
-
-
-def test_a_mistake_in_the_cases_is_an_error_with_its_line(planted: Path) -> None:
-    cases = planted / "types" / "cases.py"
-    cases.write_text(cases.read_text().replace('shape=("n",), dtype="i1")', 'shape=("m",), dtype="i1")'))
-    plan = plan_of(planted)
-    images = compiled_images(plan, planted)
-    report = verify_images(plan, images, kernels_root=planted, cache=CACHE)
-    assert all("cases.py: KeyError: 'm'" in verdict.failure for verdict in report.verdicts)
-    cases.write_text(cases.read_text().replace('shape=("m",), dtype="i1")', 'shape=("n",), dtype="bool")'))
-    with pytest.raises(RulesError, match="'bool' is not a valid element type"):
-        verify_images(plan, images, kernels_root=planted, cache=CACHE)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aotforge.compile.model import KernelImage
-from aotforge.errors import RulesError, VerifyError
+from aotforge.errors import VerifyError
 from aotforge.plan.model import Plan
 from aotforge.verify import verify_plan as run
 from aotforge.verify.report import VerifyReport
@@ -337,11 +337,3 @@ def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Pa
     assert set(outcomes(report).values()) == {"unverified"}
     with pytest.raises(VerifyError, match="no case is dispatched"):
         report.require_passed()
-
-
-def test_cases_that_do_not_load_are_an_error_of_the_rules(
-    add: tuple[Plan, Images], root: Path, cache: Path
-) -> None:
-    (root / "add" / "cases.py").write_text("import nothing_of_that_name\n")
-    with pytest.raises(RulesError, match="nothing_of_that_name"):
-        verified(add, root, cache)

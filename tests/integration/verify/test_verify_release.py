@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.files import write_atomic
 from aotforge.compile.model import KernelImage
 from aotforge.errors import (
     AotforgeError,
@@ -214,15 +213,6 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
     (release / "MANIFEST.json").unlink()
     with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
         Release.open(release).packs()
-
-
-def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match="SHA256SUMS"):
-        Release.open(tmp_path).packs()
-    for sums, expected in ((b"", r"MANIFEST\.json"), (b"\xff\xfe", "not a list")):
-        write_atomic(tmp_path / "SHA256SUMS", sums)
-        with pytest.raises(ReleaseError, match=expected):
-            Release.open(tmp_path)
 
 
 def test_another_checkout_and_another_arch_are_refused(release: Path, tmp_path: Path) -> None:
