@@ -27,7 +27,7 @@ _SPARE = 64
 def check_dtype(name: str) -> DType:
     """`name`, which is an element type. Raises RulesError."""
     if name in DTYPES:
-        return name  # type: ignore[return-value]
+        return name
     raise RulesError(
         f"{name!r} is not a valid element type",
         cause="a tensor of the family's cases.py has it",

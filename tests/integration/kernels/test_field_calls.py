@@ -28,8 +28,7 @@ from kernels.flash.cases import invocation_of
 from tests.integration.kernels.features import KERNELS, is_found, planted, violations
 from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 
 ATTENTION = [name for name in KERNELS if name != "attn_dropout_mask"]
 

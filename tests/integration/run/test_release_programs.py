@@ -82,17 +82,6 @@ def test_a_compiler_that_does_not_end_or_start(tmp_path: Path) -> None:
     assert (done.status, done.stdout) == (0, "on stdin\n")
 
 
-@needs_bubblewrap
-def test_memory_of_a_program_is_bounded() -> None:
-    """The kernel would choose among all processes of the machine when it ends."""
-    programs = available_programs()
-    for size, ends in (("1 << 30", 0), ("5 << 30", 1)):
-        command = ["/usr/bin/python3", "-c", f"print(len(bytearray({size})))"]
-        done = programs.run(command, environment={}, readable=(), seconds=300)
-        assert done.status == ends, done.stderr
-    assert "MemoryError" in done.stderr
-
-
 def test_messages_of_compilers_are_kept_in_part() -> None:
     """300 kB of a header made 7 MB of them, up to 256 MB, for each of dozens of compilations."""
     command = ["/bin/sh", "-c", "yes | head -c 3000000; yes | head -c 3000000 >&2"]

@@ -19,7 +19,7 @@ from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, plan_of
 from tests.support.verified import compiled_images
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.program import LaunchReport, LaunchRequest
 
 pytestmark = pytest.mark.compiler
 

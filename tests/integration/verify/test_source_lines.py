@@ -15,9 +15,8 @@ from tests.integration.vgpu.emulator.attention_images import Images
 from tests.support.families import HEADER, KERNEL, PROJECT, architectures, plan_of, write_family
 from tests.support.runtime import CACHE
 from tests.support.verified import compiled_images
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.lines import LineMap, read_lines
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
@@ -63,9 +62,9 @@ def test_changed_sources_give_no_lines_instead_of_wrong_ones(tmp_path: Path) -> 
     with pytest.raises(DecodeError, match="other machine code"):
         lines_of(job, image, changed, tmp_path / "scratch")
     with pytest.raises(DecodeError, match="no line info"):
-        read_lines(image.binary, image.binary, image.symbol, root=root)
+        read_lines(image.asm, image.binary, image.binary)
     with pytest.raises(DecodeError, match="cannot be read"):
-        read_lines(image.binary[:200], image.binary, image.symbol, root=root)
+        read_lines(image.asm, image.binary[:200], image.binary)
 
 
 def test_an_image_with_line_info_is_never_taken_for_the_shipped_one(tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ from aotforge.verify.tensors import Float
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, plan_of
 from tests.support.verified import compiled_images
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler

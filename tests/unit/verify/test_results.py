@@ -15,7 +15,7 @@ from aotforge.verify.check_image import _LISTED, _PRINTED, Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
 from aotforge.verify.executors import EmulatedImage
 from aotforge.verify.interpreter.dispatch import Launch
-from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.invocation import Case, ImageRunner, Invocation
 from aotforge.verify.tensors import Guarded, Layout
 from vgpu.emulator.host_calls import PrintedText
 
@@ -128,13 +128,8 @@ def test_marked_cases_are_for_images_that_no_other_case_reaches(
 
         return Case(name=name, make=make, unless_reached=name != "small")
 
-    class Recorder:
-        runs: tuple[str, ...] = ("",)
-        device = ""
-        cuts_sums_off = False
-
-        def findings(self) -> list[str]:
-            return []
+    class Recorder(ImageRunner):
+        runs = ("",)
 
         def run(self, *_: object, **__: object) -> Counter[str]:
             return Counter(v_mov_b32=1)
@@ -163,12 +158,9 @@ def test_cut_off_sums_are_expected_of_hardware_that_cuts_them_off(
     )
     out, number = Guarded((4, 4), "fp32", Layout()), Guarded((), "i32", Layout())
 
-    class Device(EmulatedImage):
-        runs: tuple[str, ...] = ("",)
+    class Device(ImageRunner):
+        runs = ("",)
         cuts_sums_off = cuts
-
-        def __init__(self) -> None:
-            pass
 
         def run(self, *_: object, **__: object) -> Counter[str]:
             out.bits()[...] = (value - 1.5e-5).astype(np.float32).view(np.uint32)
