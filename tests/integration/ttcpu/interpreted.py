@@ -24,8 +24,7 @@ class Interpreter:
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                cwd=ROOT,
-            env={**os.environ, "TRITON_INTERPRET": "1"},
+            cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"},
         )  # fmt: skip
 
     def __call__(self, feature: Feature) -> dict[str, Array] | str:

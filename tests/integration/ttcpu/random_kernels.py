@@ -122,10 +122,9 @@ class _Writer:
     def statement(self, depth: int = 0) -> None:
         simple = [
             self.float_binary, self.float_unary, self.float_through, self.int_binary, self.int_division,
-                self.int_shift, self.int_through,
-            self.select, self.reduce, self.reduce_pairs, self.scan, self.transpose, self.reshape,
-                self.gathered_load, self.helper,
-            self.product, self.flipped, self.joined, self.gather, self.histogram, self.atomic, self.sort,
+            self.int_shift, self.int_through, self.select, self.reduce, self.reduce_pairs, self.scan,
+            self.transpose, self.reshape, self.gathered_load, self.helper, self.product, self.flipped,
+            self.joined, self.gather, self.histogram, self.atomic, self.sort,
         ]  # fmt: skip
         nested = [self.loop, self.branch, self.while_loop]
         chosen = self.draw(st.sampled_from(simple + nested if depth < 2 else simple))
@@ -191,9 +190,8 @@ class _Writer:
         a = self.value("i32")
         text = self.pick(
             "{}.to(tl.int8).to(tl.int32)", "{}.to(tl.int16).to(tl.int32)",
-            "({}.to(tl.int64) * 1000003 >> 7).to(tl.int32)", "~{}",
-            "({}.to(tl.uint32) >> 3).to(tl.int32)", "{}.to(tl.uint8).to(tl.int32)", "tl.abs({} >> 1)",
-            "({}.to(tl.uint32) % 1009).to(tl.int32)",
+            "({}.to(tl.int64) * 1000003 >> 7).to(tl.int32)", "~{}", "({}.to(tl.uint32) >> 3).to(tl.int32)",
+            "{}.to(tl.uint8).to(tl.int32)", "tl.abs({} >> 1)", "({}.to(tl.uint32) % 1009).to(tl.int32)",
             "tl.umulhi({}.to(tl.uint32), 2654435769).to(tl.int32)", "-{}",
         )  # fmt: skip
         self.new(text.format(a.name), a.shape, "i32")
