@@ -107,11 +107,11 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
         name: value + elf.symbol(owner).value - start
         for (name, owner), value in zip(names, struct.unpack(f"<{len(names)}I", section), strict=True)
     }
-    count = sum(not mark.label for mark in marks)
+    count = sum(not label for *_, label in marks)
     return Places(
         starts=tuple(values[_BEGIN.format(i)] for i in range(count)),
         ends=tuple(values[_END.format(i)] for i in range(count)),
-        labels={mark.label: values[mark.label] for mark in marks if mark.label},
+        labels={label: values[label] for *_, label in marks if label},
         memory=elf.memory,
         kernel=start,
     )
@@ -228,39 +228,31 @@ def link(objects: bytes) -> bytes:
         return target.read_bytes()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mark:
-    """The line of an instruction, or of a label, and the function that it belongs to."""
-
-    number: int
-    owner: str
-    label: str = ""
-
-
-def _marks(text: str, kernel: str) -> Iterator[_Mark]:
+def _marks(text: str, kernel: str) -> Iterator[tuple[int, str, str]]:
+    """Numbers of the lines of instructions and labels, their functions, and names of labels."""
     known, owner = functions(text), kernel
     for number, content in instruction_lines(text, kernel):
         label = content[:-1] if content.endswith(":") else ""
         owner = label if label in known else owner
-        yield _Mark(number=number, owner=owner, label=label)
+        yield number, owner, label
 
 
-def _listed(marks: Iterable[_Mark]) -> Iterator[tuple[str, str]]:
+def _listed(marks: Iterable[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
     """Names of the section of addresses in order, each with its function."""
     count = 0
-    for mark in marks:
-        if mark.label:
-            yield mark.label, mark.owner
+    for _, owner, label in marks:
+        if label:
+            yield label, owner
             continue
-        yield _BEGIN.format(count), mark.owner
-        yield _END.format(count), mark.owner
+        yield _BEGIN.format(count), owner
+        yield _END.format(count), owner
         count += 1
 
 
 def _instrumented(text: str, kernel: str) -> str:
     marks = list(_marks(text, kernel))
     lines = text.splitlines()
-    for count, mark in enumerate(mark for mark in marks if not mark.label):
-        lines[mark.number - 1] = f"{_BEGIN.format(count)}:\n{lines[mark.number - 1]}\n{_END.format(count)}:"
+    for count, number in enumerate(number for number, _, label in marks if not label):
+        lines[number - 1] = f"{_BEGIN.format(count)}:\n{lines[number - 1]}\n{_END.format(count)}:"
     table = "\n".join(f"\t.long {name}-{owner}" for name, owner in _listed(marks))
     return "\n".join(lines) + f'\n\t.section {_SECTION},"",@progbits\n{table}\n'

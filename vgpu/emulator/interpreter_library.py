@@ -86,10 +86,6 @@ def build_library(
     wanted = _digests(INSTRUCTIONS if names is None else names)
     command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
     common = [*_NATIVE.identity(command), processor()]
-    handlers = [
-        _Handlers(command=command, text=headers(kind), store=_store(folder, "set", [*common, headers(kind)]))
-        for kind in (variant, "plain")
-    ]
     text = machine(variant)
     libraries = _store(folder, "lib", [*common, text, headers("plain")])
     for path, has in libraries.entries():
@@ -97,10 +93,12 @@ def build_library(
             return path / _LIBRARY
     if on_stage:
         on_stage(f"compiling the virtual GPU's interpreter: {len(wanted)} instructions, {lanes} lanes")
-    accesses, others = ({n: wanted[n] for n in wanted if touches_memory(n) is kind} for kind in (True, False))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        machines = threads.submit(_machine_object, folder, command, common, text)
-        objects = [*handlers[0].objects(accesses, threads), *handlers[1].objects(others, threads)]
+        machines, objects = threads.submit(_machine_object, folder, command, common, text), []
+        for kind, accesses in ((variant, True), ("plain", False)):
+            store = _store(folder, "set", [*common, headers(kind)])
+            part = {name: wanted[name] for name in wanted if touches_memory(name) is accesses}
+            objects += _objects(store, command, headers(kind), part, threads)
         objects.append(machines.result())
 
     def build(made: Path) -> None:
@@ -157,30 +155,23 @@ def _store(folder: Path, kind: str, parts: Sequence[str]) -> _Store:
     return _Store(folder=folder, end=f".{digest[:16]}.{kind}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Handlers:
-    """Objects with handlers. `text` comes before them."""
+def _objects(
+    store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], threads: ThreadPoolExecutor
+) -> list[Path]:
+    """Objects that together have these handlers, with `text` before them; what none has is compiled now."""
 
-    command: Sequence[str]
-    text: str
-    store: _Store
+    def compiled(handlers: Mapping[str, str]) -> Path:
+        source = "\n".join([text, *map(handler, handlers)])
+        return store.add(handlers, lambda made: _compile(command, source, made / _OBJECT)) / _OBJECT
 
-    def objects(self, wanted: Mapping[str, str], threads: ThreadPoolExecutor) -> list[Path]:
-        """Objects that together have these handlers; those that no stored object has are compiled now."""
-        missing, used = set(wanted.items()), []
-        stored = self.store.entries()
-        while missing and stored:
-            path, has = max(stored, key=lambda entry: len(missing & entry[1].items()))
-            if not missing & has.items():
-                break
-            missing -= has.items()
-            used.append(path / _OBJECT)
-        parts = _parts(sorted(missing))
-        return [*used, *threads.map(self._compiled, parts)]
-
-    def _compiled(self, handlers: Mapping[str, str]) -> Path:
-        text = "\n".join([self.text, *map(handler, handlers)])
-        return self.store.add(handlers, lambda made: _compile(self.command, text, made / _OBJECT)) / _OBJECT
+    missing, used, stored = set(wanted.items()), [], store.entries()
+    while missing and stored:
+        path, has = max(stored, key=lambda entry: len(missing & entry[1].items()))
+        if not missing & has.items():
+            break
+        missing -= has.items()
+        used.append(path / _OBJECT)
+    return [*used, *threads.map(compiled, _parts(sorted(missing)))]
 
 
 def _parts(handlers: Sequence[tuple[str, str]]) -> list[dict[str, str]]:

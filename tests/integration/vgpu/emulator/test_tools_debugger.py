@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from aotforge.devtools.cost.cost_report import LaunchCost
 from tests.support.compiled import Compiled, compile_text
+from tests.support.families import PROJECT
 from vgpu.cli import main
 
 pytestmark = pytest.mark.compiler
@@ -261,3 +264,27 @@ def test_the_prompt_works_with_checks_and_costs(run: Run, tmp_path: Path) -> Non
         assert (code, right(tmp_path)) == (0, True), err
         assert "breakpoint 1, hit 1: workgroup (0, 0, 0), wave 1" in out
     assert "decided by" in out
+
+
+def test_the_example_of_the_documentation_works_as_it_is(tmp_path: Path) -> None:
+    text = (PROJECT / "docs" / "virtual-gpu-tools.md").read_text()
+    script = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "example.py").write_text(script)
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_DISABLE_LINE_INFO"}
+    (tmp_path / "dev").symlink_to(PROJECT / "dev")
+    done = subprocess.run(
+        ["/bin/sh", "-ec", commands],
+        cwd=tmp_path,
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "dynamic LDS: 16" in done.stdout
+    assert "breakpoint 1, hit 1: workgroup (1, 0, 0), wave 0" in done.stdout
+    assert "example.py:13" in done.stdout
+    assert done.stdout.count("step: workgroup (0, 0, 0), wave 0") == 1
+    assert "error:" not in done.stdout + done.stderr
+    assert re.search(r"\[ *65408\. +184342\. *\]", done.stdout), done.stdout[-200:]
