@@ -101,10 +101,6 @@ def milliseconds(call: Any, *, repeats: int = 50) -> float:
     return float(sorted(times[5:])[repeats // 2])
 
 
-def _strides(letters: str, tensor: torch.Tensor) -> dict[str, int]:
-    return {f"stride_{name}": stride for name, stride in zip(letters.split(), tensor.stride(), strict=False)}
-
-
 class Attention:
     """One problem: inputs, a float64 reference with its gradients, and the library's outputs, which begin as
     NaN."""
@@ -126,18 +122,22 @@ class Attention:
             torch.full((batch, heads, rows), float("nan"), device="cuda") for _ in range(2)
         )
         self.values: dict[str, float] = {
-            "batch": batch, "num_head_q": heads, "num_head_k": heads, "group": 1, "seqlen_q": rows, "seqlen_k": rows,
-            "head_dim": width, "head_dim_v": width, "width": width, "sm_scale": self.scale, "dtype": NUMBERS[dtype],
-            "mask": int(causal), "window_left": rows if causal else 0, "window_right": 0,
+            "batch": batch, "num_head_q": heads, "num_head_k": heads, "group": 1, "seqlen_q": rows,
+            "seqlen_k": rows, "head_dim": width, "head_dim_v": width, "width": width, "sm_scale": self.scale,
+            "dtype": NUMBERS[dtype], "mask": int(causal), "window_left": rows if causal else 0,
+            "window_right": 0,
         }  # fmt: skip
         tensors = {
-            "Q": (self.q, "qz qh qm"), "K": (self.k, "kz kh kn"), "V": (self.v, "vz vh vn"), "Out": (self.out, "oz oh om"),
-            "DO": (self.do, "doz doh dom"), "DQ": (self.dq, "dqz dqh dqm"), "DK": (self.dk, "dkz dkh dkn"),
-            "DV": (self.dv, "dvz dvh dvn"), "L": (self.lse, "lz lh lm"), "D": (self.delta, "dz dh dm"),
-            "DQ_ACC": (self.dq_acc, "dqaz dqah dqam"),
+            "Q": (self.q, "q", "m"), "K": (self.k, "k", "n"), "V": (self.v, "v", "n"),
+            "Out": (self.out, "o", "m"), "DO": (self.do, "do", "m"), "DQ": (self.dq, "dq", "m"),
+            "DK": (self.dk, "dk", "n"), "DV": (self.dv, "dv", "n"), "L": (self.lse, "l", "m"),
+            "D": (self.delta, "d", "m"), "DQ_ACC": (self.dq_acc, "dqa", "m"),
         }  # fmt: skip
-        for name, (tensor, letters) in tensors.items():
-            self.values |= {name: tensor.data_ptr(), **_strides(letters, tensor)}
+        for name, (tensor, letters, row) in tensors.items():
+            self.values[name] = tensor.data_ptr()
+            self.values |= zip(
+                (f"stride_{letters}{axis}" for axis in f"zh{row}"), tensor.stride(), strict=False
+            )
 
     def reference(self) -> tuple[torch.Tensor, ...]:
         """out, dq, dk, dv in float64, head by head."""

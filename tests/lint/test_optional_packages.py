@@ -28,7 +28,7 @@ def test_no_test_module_imports_an_optional_package(folder: str) -> None:
 
 
 def test_an_import_through_another_module_is_found() -> None:
-    worker = ROOT / "tests" / "integration" / "pytorch" / "worker.py"
+    worker = ROOT / "tests" / "integration" / "pytorch" / "compare.py"
     assert "torch" in reached(imported(worker), "tests")
 
 

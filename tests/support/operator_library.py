@@ -260,9 +260,7 @@ class OperatorLibrary:
         self, left: CTensor | None, right: CTensor | None, alpha: float, out: CTensor | None, stream: int = 0
     ) -> tuple[int, str]:
         """Result and error text of aotforge_add."""
-        pointers = [byref(tensor) if tensor is not None else None for tensor in (left, right, out)]
-        code = self.library.aotforge_add(pointers[0], pointers[1], alpha, pointers[2], stream or None)
-        return code, self.library.aotforge_ops_error().decode()
+        return self.call("add", left, right, float(alpha), out, stream=stream)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

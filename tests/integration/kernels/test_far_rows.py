@@ -64,7 +64,9 @@ def test_rows_beyond_32_bits_are_addressed() -> None:
 
 FAULTS = {
     "the start of a block in 32 bits": ("base + start * stride +", "base + (start * stride).to(tl.int32) +"),
-    "rows of a block in 32 bits": ("(row[:, None] * stride +", "((start + row[:, None]) * stride).to(tl.int32) - start * stride + ("),
+    "rows of a block in 32 bits": (
+        "(row[:, None] * stride +", "((start + row[:, None]) * stride).to(tl.int32) - start * stride + (",
+    ),
 }  # fmt: skip
 
 
