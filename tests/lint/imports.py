@@ -37,7 +37,8 @@ def imported(path: Path) -> frozenset[str]:
 
 
 def reached(first: Iterable[str], package: str) -> dict[str, str]:
-    """Modules that are imported with the `first`, through modules of `package`, each with the module that imports it."""
+    """Modules that are imported with the `first`, through modules of `package`, each with the module that
+    imports it."""
     found = dict.fromkeys(first, "")
     waiting = list(found)
     while waiting:

@@ -1,4 +1,5 @@
-"""Packages that not every environment has: tests are collected without PyTorch, tasks start with the packages that `dev` installs."""
+"""Packages that not every environment has: tests are collected without PyTorch, tasks start with the packages
+that `dev` installs."""
 
 from __future__ import annotations
 

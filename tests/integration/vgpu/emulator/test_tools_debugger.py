@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aotforge.devtools.cost.cost_report import LaunchCost
-from tests.support.compiled import Compiled, compile_text
+from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cli import main
 from vgpu.emulator.assembly import assemble, link
 
@@ -32,7 +32,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module", params=["gfx908", "gfx1100"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CompiledKernel:
     types = dict.fromkeys(("x", "y", "out"), "*fp32")
     folder = tmp_path_factory.mktemp("source")
     return compile_text(folder, PRODUCT, types, constants={"BLOCK": 32}, arch=request.param)
@@ -40,7 +40,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def run(
-    made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: CompiledKernel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     image, text = made.write(tmp_path)
     rng = np.random.default_rng(1)
@@ -108,7 +108,7 @@ def _show(folder: Path) -> list[str]:
     return listing_lines((folder / "kernel.s").read_text())
 
 
-def test_the_prompt_steps_shows_and_continues(run: Run, made: Compiled, tmp_path: Path) -> None:
+def test_the_prompt_steps_shows_and_continues(run: Run, made: CompiledKernel, tmp_path: Path) -> None:
     typed = f"""
 wave 2
 print v0:i32
@@ -226,7 +226,7 @@ def test_a_fault_is_still_reported_from_the_prompt(run: Run, tmp_path: Path) -> 
 
 
 def test_a_text_without_line_numbers_takes_them_from_another(
-    run: Run, made: Compiled, tmp_path: Path
+    run: Run, made: CompiledKernel, tmp_path: Path
 ) -> None:
     with_lines = tmp_path / "lines.s"
     with_lines.write_text(made.asm)
@@ -242,7 +242,7 @@ def test_a_text_without_line_numbers_takes_them_from_another(
     assert (code, "another kernel" in err) == (4, True)
 
 
-def test_listing_and_archs(made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_and_archs(made: CompiledKernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, text = made.write(tmp_path)
     assert main(["show", str(text)]) == 0
     out = capsys.readouterr().out
@@ -264,7 +264,7 @@ def test_the_prompt_works_with_checks_and_costs(run: Run, tmp_path: Path) -> Non
     assert "decided by" in out
 
 
-def test_checks_find_a_missing_wait(run: Run, made: Compiled, tmp_path: Path) -> None:
+def test_checks_find_a_missing_wait(run: Run, made: CompiledKernel, tmp_path: Path) -> None:
     code, out, err = run("--checks")
     assert (code, right(tmp_path)) == (0, True), err
     assert "wave-instructions in 2 workgroups" in out
