@@ -1,6 +1,6 @@
-"""Calls of `aotforge_add` on a device, each compared with numpy; with --speed their times beside PyTorch's.
+"""Calls of `aotforge_add` on a device, each compared with numpy.
 
-`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX
+`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large]` where PREFIX
 has lib/libaotforge_ops.so and lib/aotriton.images. The
 last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
@@ -154,7 +154,7 @@ def main(prefix: Path, vendor: str, *flags: str) -> int:
     wanted = infiniops() if "--infiniops" in flags else chain(infiniops(), others())
     listed = [flag.removeprefix("--types=").split(",") for flag in flags if flag.startswith("--types=")]
     chosen = (call for call in wanted if not listed or call.dtype in listed[0])
-    return run_calls(prefix, vendor, flags, chosen, check, speed="add")
+    return run_calls(prefix, vendor, flags, chosen, check)
 
 
 if __name__ == "__main__":

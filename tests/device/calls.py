@@ -68,10 +68,8 @@ def run_calls(
     flags: Collection[str],
     wanted: Iterable[C],
     check: Callable[[OperatorLibrary, Driver, C], str],
-    *,
-    speed: str,
 ) -> int:
-    """Print wrong calls and counts; 1 when a call is wrong. `speed`: the function of speed.py for --speed."""
+    """Print wrong calls and counts; 1 when a call is wrong."""
     try:
         driver = DRIVERS[vendor]()
     except OSError as error:
@@ -83,11 +81,9 @@ def run_calls(
         if problem := check(library, driver, call):
             wrong += 1
             show(f"WRONG {call.title()}: {problem}")
-    if {"--large", "--speed"} & {*flags}:
-        from tests.device.speed import SPEEDS, large
+    if "--large" in flags:
+        from tests.device.on_torch import large
 
-        wrong += large(library) if "--large" in flags else 0
-        for line in SPEEDS[speed](library) if "--speed" in flags else ():
-            show(line)
+        wrong += large(library)
     show(f"{count} calls, {wrong} wrong")
     return int(wrong > 0)

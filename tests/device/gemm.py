@@ -1,6 +1,6 @@
-"""Calls of `aotforge_gemm` on a device, each compared with float64; with --speed times beside PyTorch's.
+"""Calls of `aotforge_gemm` on a device, each compared with float64.
 
-`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so
+`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few]` where PREFIX has lib/libaotforge_ops.so
 and lib/aotriton.images. The
 last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
@@ -121,7 +121,7 @@ def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
 
 def main(prefix: Path, vendor: str, *flags: str) -> int:
     """The exit status of `run_calls`."""
-    return run_calls(prefix, vendor, flags, calls(few="--few" in flags), check, speed="gemm")
+    return run_calls(prefix, vendor, flags, calls(few="--few" in flags), check)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64; with --speed
-times beside PyTorch's.
+"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64.
 
-`python -m tests.device.rows PREFIX rocm|cuda|cpu [--only FUNCTION] [--few] [--speed]` where PREFIX has
+`python -m tests.device.rows PREFIX rocm|cuda|cpu [--only FUNCTION] [--few]` where PREFIX has
 lib/libaotforge_ops.so and lib/aotriton.images. The
 last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
@@ -114,7 +113,7 @@ def main(prefix: Path, vendor: str, *flags: str) -> int:
     """The exit status of `run_calls`."""
     wanted = [flags[flags.index("--only") + 1]] if "--only" in flags else list(REFERENCES)
     made = chain.from_iterable(calls(function, few="--few" in flags) for function in wanted)
-    return run_calls(prefix, vendor, flags, made, check, speed="rows")
+    return run_calls(prefix, vendor, flags, made, check)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from aotforge.library.build_tools import find_dlltool, find_windows_tools
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.cmake_build import configure_and_build
 from aotforge.library.library_build import LibraryBuild, LibraryRequest
-from tests.support.runtime import CACHE, ROOT, _alone, tree_digest
+from tests.support.runtime import CACHE, ROOT, alone, tree_digest
 from tests.support.wine import Wine, windows_path
 
 DLL = "aotriton_v2.dll"
@@ -86,7 +86,7 @@ def windows_objects() -> WindowsObjects:
         + runtime.inputs
     )
     folder = CACHE / "runtime-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
-    with _alone(folder):
+    with alone(folder):
         if not (folder / "done").exists():
             settings = {
                 "CMAKE_TOOLCHAIN_FILE": str(ROOT / "runtime" / "cmake" / "mingw.cmake"),

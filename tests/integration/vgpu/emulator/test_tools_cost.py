@@ -21,8 +21,8 @@ from aotforge.devtools.cost.run_cost import Cost, cost
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from tests.integration.vgpu.emulator.handwritten import kernel
-from tests.support.triton_kernels import CompiledKernel, compile_text
 from tests.support.families import PROJECT
+from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cache import default_cache
 from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.launch import LaunchRequest

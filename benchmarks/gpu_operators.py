@@ -1,18 +1,24 @@
-"""Functions of the operator library beside PyTorch on a GPU: times, overhead of a call, large tensors."""
+"""Functions of the operator library beside PyTorch on a GPU: times, and the overhead of a call.
+
+    python -m benchmarks.gpu_operators PREFIX add|rows|gemm
+
+PREFIX has lib/libaotforge_ops.so and lib/aotriton.images.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
-from ctypes import byref, c_double, c_int, c_int64, c_void_p
+from ctypes import c_double, c_int, c_int64
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import torch
 
-from tests.support.operator_library import CUDA, ROCM, CTensor, OperatorLibrary, integers
+from tests.device.on_torch import adder, caller
+from tests.support.operator_library import OperatorLibrary
 
-_CODES = {torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.float32: (2, 32), torch.int8: (0, 8)}
 _REPEAT = 50
 _ELEMENTS = 2**27
 _EPS = 1e-6
@@ -21,38 +27,6 @@ _GELU = 2
 _SQUARES = (512, 1024, 2048, 4096, 8192)
 _FEW = ((1, 4096, 4096), (16, 4096, 4096), (16, 14336, 4096), (128, 4096, 4096))
 _Theirs = Callable[[], torch.Tensor]
-
-
-def c_tensor(tensor: torch.Tensor) -> CTensor:
-    """The C structure of a PyTorch tensor."""
-    code, bits = _CODES[tensor.dtype]
-    return CTensor(
-        data=tensor.data_ptr(),
-        device_type=ROCM if torch.version.hip else CUDA,
-        device_id=tensor.device.index or 0,
-        ndim=tensor.dim(),
-        code=code,
-        bits=bits,
-        lanes=1,
-        shape=integers(tensor.shape),
-        strides=integers(tensor.stride()),
-    )
-
-
-def caller(library: OperatorLibrary, name: str, *arguments: Any) -> Callable[[], int]:
-    """A call on PyTorch's stream, as short as Python makes one."""
-    kept = [c_tensor(one) if isinstance(one, torch.Tensor) else one for one in arguments]
-    given = [byref(one) if isinstance(one, CTensor) else one for one in kept]
-    given.append(c_void_p(torch.cuda.current_stream().cuda_stream))
-    function = getattr(library.library, f"aotforge_{name}")
-    return lambda kept=kept: function(*given)  # type: ignore[misc]
-
-
-def adder(
-    library: OperatorLibrary, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor
-) -> Callable[[], int]:
-    """A call of aotforge_add."""
-    return caller(library, "add", left, right, c_double(1.0), out)
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
@@ -109,7 +83,6 @@ def layouts() -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]]:
 
 def add(library: OperatorLibrary) -> Iterator[str]:
     """A line per layout: bytes per second of both, and of a copy; then the time of a call on the host."""
-    yield f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
     for name, left, right, out in layouts():
         ours = adder(library, left, right, out)
         if code := ours():
@@ -156,28 +129,6 @@ def overhead(library: OperatorLibrary) -> str:
     return "host time of a call: " + ", ".join(f"{name} {value:.2f} us" for name, value in found.items())
 
 
-def large(library: OperatorLibrary) -> int:
-    """Number of wrong ones among calls of more than 2^31 elements: contiguous, of rows, transposed."""
-    wrong = 0
-    n = 2**31 + 8195
-    x = torch.randint(-100, 100, (n,), device="cuda", dtype=torch.int8)
-    y = torch.randint(-100, 100, (n,), device="cuda", dtype=torch.int8)
-    out = torch.empty_like(x)
-    tensors = [(x, y, out)]
-    rows, columns = 2**19 + 1, 4096
-    part = rows * columns  # just above 2^31
-    tensors.append((x[:part].view(rows, columns), y[:columns], out[:part].view(rows, columns)))
-    side = 46341  # its square is just above 2^31
-    square, other, result = (tensor[: side * side].view(side, side) for tensor in (x, y, out))
-    tensors.append((square.t(), other, result))
-    for left, right, result in tensors:
-        out.zero_()
-        code = adder(library, left, right, result)()
-        torch.cuda.synchronize()
-        wrong += bool(code) or not torch.equal(result, torch.add(left, right))
-    return wrong
-
-
 def _of_rows(
     library: OperatorLibrary, x: torch.Tensor, dim: int
 ) -> Iterator[tuple[str, Callable[[], int], _Theirs, _Theirs, torch.Tensor]]:
@@ -199,7 +150,6 @@ def _of_rows(
 
 def rows(library: OperatorLibrary) -> Iterator[str]:
     """A line per function and width: bytes per second, and the ratios to PyTorch."""
-    yield f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
     torch._dynamo.config.recompile_limit = 100
     shapes: list[tuple[tuple[int, ...], int]] = [((_ELEMENTS // width, width), -1) for width in _WIDTHS]
     shapes += [((8192, 16384), 0), ((64, 1000, 2048), 1)]
@@ -234,7 +184,6 @@ def _compared(
 
 def gemm(library: OperatorLibrary) -> Iterator[str]:
     """A line per problem: TFLOP/s and the ratio to PyTorch."""
-    yield f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
     torch.backends.cuda.matmul.allow_tf32 = False
     problems = [(torch.float16, size, size, size) for size in _SQUARES]
     problems += [(torch.float16, *one) for one in _FEW]
@@ -263,4 +212,12 @@ def _linear(library: OperatorLibrary) -> Iterator[str]:
     yield _compared("the same beside torch.compile", 2.0 * 4096**3, ours, compiled, out)
 
 
-SPEEDS = {"add": add, "rows": rows, "gemm": gemm}
+def main(prefix: Path, name: str) -> None:
+    library = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so")
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
+    for line in {"add": add, "rows": rows, "gemm": gemm}[name](library):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
