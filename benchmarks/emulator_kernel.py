@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tests.support.triton_kernels import compile_kernel
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.program import LaunchReport, LaunchRequest
 from vgpu.memory import Memory
 
 SOURCE = """

@@ -34,8 +34,7 @@ from benchmarks.emulator_kernel import FixedAttention
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
 from vgpu.cache import default_cache
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.memory import Memory
 
 ROOT = Path(__file__).parents[1]

@@ -33,8 +33,7 @@ from kernels.flash.call import Bias, Dropout
 from kernels.flash.call import Case as Problem
 from kernels.flash.cases import invocation_of
 from vgpu.cache import default_cache
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 
 ROOT = Path(__file__).parents[1]
 _KERNELS = {"attn_fwd": ("attn_fwd",), "attn_bwd": ("bwd_preprocess", "bwd_dk_dv", "bwd_dq")}

@@ -59,8 +59,7 @@ def _sums(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class NativeCode:
-    """A library to compile: its name in errors, its folder below the cache, and the language that its
-    compiler must know."""
+    """A library to compile: its name in errors, folder in the cache, its compiler's language."""
 
     name: str
     folder: str
@@ -70,13 +69,9 @@ class NativeCode:
     def store(
         self, below: Path, parts: Iterable[str], build: Callable[[Path], None], suffix: str = ""
     ) -> Path:
-        """The file or folder that `build` makes, found in the cache `below` by the digest of `parts`, or made
-        now.
-
-        It appears atomically and after it is on the disk, so processes may race. What differs from its
-        recorded digest (a file that a power failure or another program truncated) is made again. Raises
-        CacheError, and what `build` raises.
-        """
+        """What `build` makes, found in the cache `below` by the digest of `parts` or made now. It appears
+        atomically and after it is on the disk; what differs from its recorded digest is made again. Raises
+        CacheError."""
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         path = below.absolute() / self.folder / f"{digest}{suffix}"
         if is_intact(path):

@@ -11,17 +11,14 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums
 from aotforge.formats.tar_reader import Entry, FolderWriter, UnsafeArchiveError, read_archive
-from aotforge.release.layout import TOP, entry_violation
+from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, RELEASE_JSON
 from aotforge.release.release import Release
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archive(ArtifactName):
-    """A tarball of the release. `root`: folder of its contents, shared by tarballs of the same bytes.
-
-    `tar`: SHA-256 of the uncompressed tar; `violations`: faults of its form.
-    """
+    """A tarball. `root`: its contents; `tar`: SHA-256 of the uncompressed tar; `violations`: of its form."""
 
     tar: str
     root: Path
@@ -71,8 +68,7 @@ class Candidate:
 
 
 def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
-    """The release that was written last, in the first of `folders` that holds one of the API levels (default:
-    any). Raises ReleaseError."""
+    """The newest release in the first of `folders` that has one of the API levels. Raises ReleaseError."""
     for folder in folders:
         # a name with a dot is a release in progress, or one that was left by a killed process
         found = list(folder.glob(f"[!.]*/{SUMS}"))
@@ -104,17 +100,13 @@ def _unpack_all(release: Release, work: Path) -> Iterator[Archive]:
             raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
         if digest not in unpacked:
             root = work / f"tar-{len(unpacked)}"
-            unpacked[digest] = (root, *unpack(path, name, root))
+            unpacked[digest] = (root, *unpack(path, root))
         root, tar, violations = unpacked[digest]
         yield Archive(**vars(name), tar=tar, root=root, violations=violations)
 
 
-def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, ...]]:
-    """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
-
-    Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's
-    form.
-    """
+def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
+    """Unpacks a .tar.gz as far as it is safe: SHA-256 of its tar, empty for an unsafe one, and faults."""
     root.mkdir(parents=True)
     violations: list[str] = []
     names: list[str] = []
@@ -131,7 +123,8 @@ def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, 
             violations.append(f"the link {info.name} leads to another folder, {info.linkname}")
         if names and names[-1].split("/") >= info.name.split("/"):
             violations.append(f"{info.name} is out of order")
-        violations.append(entry_violation(name, info.name, folder=info.isdir(), link=info.issym()))
+        if info.name.split("/")[0] != TOP:
+            violations.append(f"{info.name} is outside of {TOP}/")
         names.append(info.name)
         write(entry)
 
@@ -142,13 +135,12 @@ def unpack(path: Path, name: ArtifactName, root: Path) -> tuple[str, tuple[str, 
             violations.append("its gzip header holds a name or a time")
         tar = read_archive(path, visit).tar.sha256
     except (OSError, UnsafeArchiveError) as error:
-        return "", (*filter(None, violations), f"cannot be unpacked: {error}")
-    return tar, tuple(dict.fromkeys(filter(None, violations)))
+        return "", (*violations, f"cannot be unpacked: {error}")
+    return tar, tuple(dict.fromkeys(violations))
 
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
-    """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each
-    archive."""
+    """Sums, names and completeness for the promised ROCm releases, and the form of each archive."""
     packs = ", ".join(sorted(candidate.packs()))
     # those of the same bytes have the same faults
     distinct = {archive.root: archive for archive in candidate.archives}.values()

@@ -64,11 +64,10 @@ def check_release(
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
-    `cache` keeps compilations; `development` accepts a library below its promised platform and reports it;
-    `compilers` default to the newest GCC and clang on PATH, `hip` to the installed headers or else the
-    stand-in; `only` names the checks to run. A violation is a finding, never an exception: see `require_ok`.
-    Raises ReleaseError for a folder that is not a release, ManifestError, UnknownNameError for a check that
-    does not exist, CacheError. Nothing in `folder` is changed.
+    `development` accepts a library below its promised platform; `compilers` default to the newest GCC and
+    clang on PATH, `hip` to the installed headers or the stand-in; `only` names the checks to run. A violation
+    is a finding. Raises ReleaseError for a folder that is no release, ManifestError, UnknownNameError,
+    CacheError.
     """
     started = time.monotonic()
     for name in only:
@@ -92,8 +91,7 @@ def check_release(
 def make_context(
     folder: Path, checkout: Path, work: Path, compilers: Sequence[Compiler] | None = None
 ) -> CheckContext:
-    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime
-    tarball."""
+    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also without a runtime tarball."""
     candidate = open_candidate(folder, work)
     compat = load_matrix(checkout, level_of(candidate.name))
     candidate.prefix()

@@ -15,10 +15,7 @@ _LISTED = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One result: `what` is the statement that was tried, `evidence` what was seen.
-
-    `row` is the matrix row that it concerns, empty for the release itself.
-    """
+    """One result: the statement that was tried, what was seen, and the matrix row that it concerns."""
 
     check: str
     status: Status

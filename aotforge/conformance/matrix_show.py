@@ -135,8 +135,7 @@ def row_fields(compat: Compatibility, row: Row) -> dict[str, object]:
 
 
 def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> str:
-    """Everything known of a row, or of the row and one AOTriton release, with the evidence of each
-    statement."""
+    """Everything known of a row, or of the row and one AOTriton release, with evidence."""
     service, title = compat.service(row), row.name
     texts = []
     if release:

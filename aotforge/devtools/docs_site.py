@@ -110,18 +110,13 @@ def _mermaid(home: Path) -> bytes:
     """The pinned archive, from the cache or the registry. Raises ToolchainError."""
     archive = home / "cache" / "sources" / _MERMAID_SHA256 / "mermaid.tgz"
     try:
-        data = archive.read_bytes() if archive.is_file() else _fetch(archive)
+        if not archive.is_file():
+            write_atomic(archive, b"".join(download(_MERMAID_URL, limit=_MERMAID_LIMIT, seconds=_SECONDS)))
+        data = archive.read_bytes()
     except OSError as error:
         raise ToolchainError(f"{_MERMAID_URL} cannot be fetched: {error}", cause="no network") from error
     if hashlib.sha256(data).hexdigest() != _MERMAID_SHA256:
         raise ToolchainError(
             f"{archive} is not the pinned archive", hint=f"remove it, or put {_MERMAID_URL} there"
         )
-    return data
-
-
-def _fetch(archive: Path) -> bytes:
-    data = b"".join(download(_MERMAID_URL, limit=_MERMAID_LIMIT, seconds=_SECONDS))
-    if hashlib.sha256(data).hexdigest() == _MERMAID_SHA256:
-        write_atomic(archive, data)
     return data

@@ -9,8 +9,7 @@ from aotforge.formats.archive import Member, entry, write_tar
 
 
 def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = None) -> bytes:
-    """A deterministic tar of files by their names in it, and of contents that are in memory. Raises
-    OSError."""
+    """A deterministic tar of files by their names in it, and of contents in memory. Raises OSError."""
     contents = {name: path.read_bytes() for name, path in members.items()} | dict(files or {})
     runnable = {name for name, path in members.items() if path.stat().st_mode & 0o100}
     packed = io.BytesIO()

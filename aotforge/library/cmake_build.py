@@ -1,12 +1,13 @@
 """CMake builds of a source tree, on this machine or in an executor."""
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotforge.base.child_processes import tool_environment
-from aotforge.base.files import discard, output_errors
+from aotforge.base.files import output_errors
 from aotforge.base.machine import GIB
 from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
@@ -157,7 +158,7 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
     with output_errors(install):
         (folder / "prefix").rename(install)
         described = (folder / _COMPILER).read_text("utf-8") if build.tools is None else build.tools.compiler
-        discard(folder)
+        shutil.rmtree(folder)
     return " for ".join(described.split("\n")[:2])
 
 

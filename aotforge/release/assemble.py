@@ -40,12 +40,10 @@ def assemble_release(
     inputs: str,
     unverified: bool = False,
 ) -> AssembledRelease:
-    """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it up to date.
+    """Makes `<output>/<release>/` of the packs and the installed runtime in one step, or finds it up to date.
 
-    The folder is staged and moved into place in one step. `inputs` is `inputs_digest` of the
-    arguments' origin; `unverified` makes a development build that lists its unverified images. Raises
-    VerifyError,
-    ReleaseError for invalid input, OutputError (also of `check_replaceable`), OutputBusyError.
+    `inputs`: `inputs_digest` of the arguments; `unverified` makes a development build. Raises VerifyError,
+    ReleaseError, OutputError (also of `check_replaceable`), OutputBusyError.
     """
     folder = output / manifest.name
     with output_lock(folder):
@@ -134,8 +132,7 @@ def _check_pack(packed: PackInput) -> None:
 
 
 def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
-    """Archives with the same members become one file with several names. In threads: deflate and SHA-256
-    release the GIL."""
+    """Archives with the same members become one file with several names; made in threads."""
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
@@ -148,8 +145,7 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
 
 
 def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[str, str]:
-    """Writes MANIFEST.json and both lists of sums, all files synchronised to the disk. SHA-256 by file
-    name."""
+    """Writes MANIFEST.json and both lists of sums, synchronised to the disk. SHA-256 by file name."""
     write_atomic(folder / MANIFEST, document)
     write_atomic(folder / TAR_SUMS, sums_bytes({**tars, MANIFEST: hashlib.sha256(document).hexdigest()}))
     sums = {path.name: sha256_file(path) for path in folder.iterdir()}
@@ -200,8 +196,7 @@ def _require_verdicts(packs: Sequence[PackInput]) -> None:
 
 
 def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
-    """One sentence per pack with images without a passed verdict; part of a development build's
-    description."""
+    """One sentence per pack with images without a passed verdict, of a development build."""
     return tuple(
         f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: "
         "nothing executed them"

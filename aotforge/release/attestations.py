@@ -1,10 +1,7 @@
 """Attestations of a release: bill of materials (CycloneDX 1.6, ECMA-424) and provenance.
 
-Serial number and time of the bill derive from the release, so that the same release has the same bill. The
-provenance
-is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1): request, commit and tools, and no
-time; a
-second builder's statement differs in the builder's name only.
+The provenance is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1); a second builder's
+differs in the builder's name only.
 """
 
 import hashlib
@@ -59,8 +56,7 @@ def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
 
 
 def wheel_sbom_json(origin: Origin, wheel: WheelName, members: Mapping[str, bytes]) -> bytes:
-    """The bill of a wheel's `members`, for its own `sboms` folder (PEP 770). Equal arguments give equal
-    bytes."""
+    """The bill of a wheel's `members`, for its own `sboms` folder (PEP 770)."""
     root = Component(
         name=wheel.name,
         version=wheel.version,
@@ -165,8 +161,7 @@ def _tools(tools: BuildTools) -> list[Component]:
 
 
 def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str) -> bytes:
-    """The statement about `files` (its subjects), made by `builder` (a URI). Equal arguments give equal
-    bytes."""
+    """The statement about `files` (its subjects), made by `builder` (a URI)."""
     tools = origin.tools
     wheel = {"name": "triton", "uri": f"pkg:pypi/triton@{tools.toolchain.triton_version}"}
     materials: list[dict[str, Any]] = [

@@ -17,8 +17,7 @@ from aotforge.release.release_json import DescribedPack, ReleaseDescription
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """`kind`: origin, toolchain, pack, image, resource, verdict, file or member. Empty `before` or `after`:
-    absent."""
+    """A value that differs; empty `before` or `after`: absent. `kind`: origin, pack, image, file, ..."""
 
     kind: str
     name: str
@@ -27,8 +26,7 @@ class Difference:
 
 
 def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
-    """Differences of two release folders, whose files are those that their sums and their release.json list.
-    Raises ReleaseError."""
+    """Differences of two release folders that are complete by their own sums. Raises ReleaseError."""
     releases = [Release.open(folder) for folder in (before, after)]
     for release in releases:
         release.check_files()
@@ -49,8 +47,7 @@ def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) 
 
 
 def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
-    """Members that differ between two .tar.gz or .zip files: in content, mode, kind or place. Raises
-    ReleaseError."""
+    """Members that differ between two .tar.gz or .zip files, in anything. Raises ReleaseError."""
     return tuple(_fields("member", _members(before), _members(after)))
 
 

@@ -33,11 +33,9 @@ class Part(BaseModel):
 
 
 class ReleasedVerdict(Part):
-    """The verdict on an executed image.
+    """The verdict on an executed image: test cases, number of launches, SHA-256 of the verifier.
 
-    `cases` are names of test cases, `runs` counts launches. `worst`: the largest error as a share of the
-    allowed one
-    (docs/verification.md), None when infinite. `tools`: SHA-256 of the verifier.
+    `worst`: the largest error as a share of the allowed one (docs/verification.md), None when infinite.
     """
 
     outcome: Text
@@ -48,8 +46,7 @@ class ReleasedVerdict(Part):
 
 
 class ReleasedImage(Part):
-    """An image by its SHA-256, with all compile jobs that made it: `labels` and `jobs` (job keys)
-    correspond."""
+    """An image by its SHA-256, and the compile jobs that made it: `labels` and their keys, `jobs`."""
 
     labels: tuple[Text, ...]
     jobs: tuple[Text, ...]
@@ -66,8 +63,7 @@ class PackContents(Part):
 
 
 class ReleaseContents(Part):
-    """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the uncompressed tars
-    by name."""
+    """The document. `development`: why it must not be published; `tarballs`: SHA-256 of the tars."""
 
     format: Literal[1] = FORMAT
     release: Annotated[str, Field(pattern=RELEASE_NAME)]

@@ -1,9 +1,4 @@
-"""`COVERAGE.md`: size, served calls and bytes of the first call of each pack of a release.
-
-It has no time: a time depends on the machine, and every build must give the same bytes. What a time depends
-on are the bytes, which
-are in it; `benchmarks/runtime_dispatch.py` measures the time of a given release.
-"""
+"""`COVERAGE.md`: size, served calls and bytes of the first call of each pack; no times."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

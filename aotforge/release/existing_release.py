@@ -1,8 +1,6 @@
 """Releases in the output folder: found when their inputs are unchanged, else protected from loss.
 
-A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is local and not part of the
-release. It holds
-the files' digests, so a stamp that is older than the folder does not match.
+The local stamp `.<release>.stamp.json` beside a release has its inputs and its files' digests.
 """
 
 import hashlib
@@ -39,12 +37,9 @@ def inputs_digest(
     architectures: Mapping[str, Architecture] | None = None,
     verifier: str = "",
 ) -> str:
-    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own
-    sources,
-    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified
-    releases.
+    """SHA-256 of everything that can change a release's bytes; a plan's job keys stand for its images.
 
-    A plan determines its images and their assembly text through its job keys, so no image is read for it.
+    `verifier`: the verifier's digest, empty for unverified releases. Occupancy derives from `architectures`.
     """
     digest = hashlib.sha256()
 
@@ -74,8 +69,7 @@ class _Stamp:
 
 
 def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
-    """The release in `output` when it was made of exactly these inputs and every file has its digest, else
-    None."""
+    """The release in `output` if it was made of exactly these inputs and every file has its digest."""
     folder = output / manifest.name
     try:
         stamp = TypeAdapter(_Stamp).validate_json(_stamp(folder).read_bytes())
@@ -109,9 +103,7 @@ def _stamp(folder: Path) -> Path:
 def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:
     """Refuses when `<output>/<release>` holds image packs other than `packs`, or files that no build made.
 
-    A release replaces an earlier folder completely: another arch's pack or a signature would be deleted. Call
-    it before
-    anything is compiled or staged. Raises OutputError.
+    A release replaces an earlier folder completely, so this comes before compiling. Raises OutputError.
     """
     folder = output / manifest.name
     elsewhere = f"choose another --output, or remove {folder}"

@@ -59,9 +59,8 @@ def finalize_release(
 ) -> FinalizedRelease:
     """Makes `output`/<release> of a build's folder and `extra` archives (the Windows runtime, wheels).
 
-    SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`,
-    called with
-    the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
+    When `approve`, called with the staged folder, raises, an earlier release stays. Raises ReleaseError,
+    OutputError, OutputBusyError.
     """
     made = Release.open(build)
     made.check_files()
@@ -96,10 +95,7 @@ def finalize_release(
 
 
 def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> Release:
-    """Compares every file with SHA256SUMS and, with `key`, the sums with signature and provenance statement.
-
-    Raises ReleaseError, SignatureError.
-    """
+    """Compares files with sums, and sums with `key`'s signatures. Raises ReleaseError, SignatureError."""
     release = Release.open(folder)
     release.check_files()
     if key is not None:

@@ -1,10 +1,7 @@
 """Packages for Hugging Face's `kernels`: the operator library and images per build of a framework.
 
-`build/<variant>/` has the Python module that `kernels` imports, the library, the vendor's image packs, and
-`metadata.json`: name,
-backend, and the SHA-256 of every other file. Its functions are called by TVM-FFI, so a variant is named
-`tvm-ffi<version>-<build>-<processor>-linux`. Facts: kernel-requirements.md and variants.py of
-huggingface/kernels 0.17.
+`build/<variant>/` has the Python module, the library, the vendor's image packs, and `metadata.json`. TVM-FFI
+calls its functions. Facts: kernel-requirements.md and variants.py of huggingface/kernels 0.17.
 """
 
 import base64
@@ -53,7 +50,7 @@ def write_hf_kernel(
     functions: Sequence[Function],
     folder: Path,
 ) -> tuple[str, ...]:
-    """Replaces `folder` by the package of the release in `build`. Returns the names of its variants.
+    """Replaces `folder` by the package of the release in `build`; returns the names of its variants.
 
     `packs`: archs of each image pack. Equal releases give equal bytes. Raises ReleaseError, OutputError.
     """

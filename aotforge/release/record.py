@@ -29,8 +29,7 @@ class RecordedPack(Manifest):
 
 
 class Record(Manifest):
-    """The file. `tars`: digests of uncompressed archives (of a .zip itself), which a second build must
-    reproduce."""
+    """The file. `tars`: digests of uncompressed archives (of a .zip itself), as a second build gives them."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     release: str
@@ -50,8 +49,7 @@ class Record(Manifest):
 
 
 def make_record(origin: Origin, *, contents: ReleaseContents, tars: Mapping[str, str]) -> Record:
-    """The record of a finalised release. `contents` is its MANIFEST.json, `tars` the lines of
-    SHA256SUMS.uncompressed."""
+    """The record of a release. `contents`: its MANIFEST.json, `tars`: its SHA256SUMS.uncompressed."""
     tools = origin.tools
     fields = {
         "schema": 1,
@@ -83,9 +81,10 @@ def _pack(images: Iterable[ReleasedImage]) -> dict[str, object]:
 
 
 def check_record(releases: Path, record: Record) -> Record:
-    """The recorded release in `releases`, with its commit; `record` when there is none. Raises ReleaseError
-    when the
-    recorded one has different digests: a release name means one set of bytes for ever."""
+    """The recorded release in `releases`, with its commit; `record` when there is none.
+
+    Raises ReleaseError for other digests: a release name means one set of bytes for ever.
+    """
     path = releases / f"{record.release}.json"
     if not path.exists():
         return record
@@ -132,7 +131,7 @@ def differing_archives(record: Record, tars: Mapping[str, str]) -> list[str]:
 def source_commit(root: Path, *, development: bool) -> str:
     """The checkout's commit; NO_COMMIT for a `development` release from sources that differ from it.
 
-    Raises ReleaseError when files differ and it is not a development release, ToolchainError without git.
+    Raises ReleaseError for another release of sources that differ, ToolchainError without git.
     """
     head = _git(root, "rev-parse", "HEAD")
     status = _git(root, "status", "--porcelain", "--no-renames") if head else ""

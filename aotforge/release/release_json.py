@@ -19,8 +19,7 @@ _NOT_IN_KEY = {"key", "label", "toolchain", "spills"}
 
 
 class DescribedJob(Part):
-    """A compile job. `inputs` are the fields that its key hashes (`CompileJob`), without the shared
-    toolchain."""
+    """A compile job. `inputs`: the fields that its key hashes, without the shared toolchain."""
 
     key: Text
     label: Text

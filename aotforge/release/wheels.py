@@ -1,26 +1,20 @@
 """Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
 
-`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the
-package that loads them
-before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra
-per arch selects images.
+`aotforge-attention` has the library, an alias for each older name, and the package that loads it first.
+`aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
 """
 
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.errors import ReleaseError
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
-from aotforge.formats.zip_archive import zip_members
 from aotforge.release.attestations import wheel_sbom_json
-from aotforge.release.layout import TOP
 from aotforge.release.model import Origin, ReleaseManifest
-from aotforge.release.release import Release
+from aotforge.release.release import Release, read_windows
 
 PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
@@ -60,11 +54,9 @@ def make_wheels(
     *,
     windows: Path | None = None,
 ) -> list[Path]:
-    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image
-    pack.
-    `windows`: the release's zip for Windows.
+    """Writes the wheels of the build in `build` into `folder`. Raises ReleaseError.
 
-    Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
+    `packs`: archs of each image pack; `windows`: the zip for Windows. Equal arguments give equal bytes.
     """
     release = Release.open(build)
     runtime, platform = release.files(release.runtime), release.runtime.platform
@@ -96,10 +88,7 @@ def wheel_contents(
     *,
     windows: Mapping[str, bytes] | None = None,
 ) -> Iterator[WheelContent]:
-    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each
-    pack's.
-    `packs`: archs of each pack.
-    """
+    """The wheels of the library archive, the zip for Windows and each pack. `packs`: their archs."""
     libraries = {
         manifest.soname: runtime[f"lib/{manifest.soname}"],
         **{old: library_alias(old, manifest.soname) for old in manifest.other_names},
@@ -155,11 +144,7 @@ def write_windows_wheel(
     *,
     epoch: int,
 ) -> Path:
-    """The library's wheel for Windows, of the files of its zip; images come from the wheels that Linux has.
-
-    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with
-    the same zlib.
-    """
+    """The library's wheel for Windows, of its zip's files, with an extra for each arch of `packs`."""
     content = _windows_wheel(manifest, packs, runtime)
     return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
 
@@ -169,14 +154,6 @@ def _windows_wheel(
 ) -> WheelContent:
     libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
     return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
-
-
-def read_windows(path: Path) -> dict[str, bytes]:
-    """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
-    try:
-        return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
 
 
 def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:
@@ -240,8 +217,7 @@ GPU code that {ATTENTION} loads. Install it by an extra of that package.
 
 
 def build_package(project: Path, folder: Path) -> Path:
-    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal
-    bytes."""
+    """The wheel of the folder `project` with its pyproject.toml; equal sources give equal bytes."""
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415 - a package of releases only
 
     (made,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])

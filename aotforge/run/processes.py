@@ -98,7 +98,7 @@ class ProcessRunner(StepRunner):
         """Removes work folders of killed runs."""
         left = sorted(self._folder.glob(f"{_PREFIX}*"))
         for path in left:
-            remove_unlocked(path, folder=True)
+            remove_unlocked(path)
         return [str(path) for path in left if not path.exists()]
 
 

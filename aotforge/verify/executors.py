@@ -21,8 +21,7 @@ from aotforge.verify.hazards import find_hazards
 from aotforge.verify.invocation import Invocation, LaunchCall
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 _SEED = 0x5EED

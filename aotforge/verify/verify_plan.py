@@ -92,7 +92,7 @@ def source_map(
     """
     job = with_line_info(job)
     image = compile_one(job, kernels_root=kernels_root, architectures=architectures, scratch=scratch)
-    return read_lines(image.binary, binary, image.symbol, root=kernels_root)
+    return read_lines(image.asm, image.binary, binary)
 
 
 def load_interpreters(

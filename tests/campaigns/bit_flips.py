@@ -26,8 +26,7 @@ from tests.support.disassembly import disagreements, disassemble, require_round_
 from vgpu.elf import read_elf
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
-from vgpu.emulator.launch import Step
-from vgpu.emulator.program import Program
+from vgpu.emulator.program import Program, Step
 
 IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=window,width=64:1"
 SCHEDULES = (None, 0x5EED)

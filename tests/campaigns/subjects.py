@@ -21,8 +21,7 @@ from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
 from tests.support.families import PROJECT, architectures, plan_project
 from vgpu.emulator.decoded import Checks, Listing
-from vgpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program, Step, Trace
 from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 

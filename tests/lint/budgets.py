@@ -44,7 +44,7 @@ def _kinds(base: type[AotforgeError]) -> Iterator[type[AotforgeError]]:
 
 
 def _surfaces() -> dict[str, int]:
-    from aotforge.cli.variables import VARIABLES
+    from aotforge.cli.settings import VARIABLES
     from tasks import namespace
 
     return {

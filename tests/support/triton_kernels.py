@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from tests.support.modules import load_module
 from vgpu.emulator.decoded import Checks
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 

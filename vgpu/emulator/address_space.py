@@ -55,10 +55,8 @@ class Region:
 
 
 class AddressSpace:
-    """The buffers of a launch at fixed addresses, in the order in which `Memory` has them.
-
-    Buffers that share bytes on the host share them here. Raises UnsupportedError for too many buffers.
-    """
+    """The buffers at fixed addresses, in the order of `Memory`. Those that share bytes on the host share them
+    here. Raises UnsupportedError for too many buffers."""
 
     def __init__(self, memory: Memory) -> None:
         spans = memory.spans()
@@ -75,8 +73,8 @@ class AddressSpace:
         )  # fmt: skip
 
     def address(self, pointer: int) -> int:
-        """Where the kernel finds the host's byte at `pointer`; a pointer outside of every buffer is left as
-        it is."""
+        """Where the kernel finds the host's byte at `pointer`; one outside of every buffer is left as it
+        is."""
         for block in self._blocks:
             if block.host <= pointer < block.host + block.size:
                 return block.low + pointer - block.host
@@ -99,8 +97,7 @@ class AddressSpace:
 
 
 def _blocks(spans: Sequence[BufferSpan]) -> list[Region]:
-    """The host's bytes without overlaps, each at its place: numbered in the order of the first buffer
-    inside."""
+    """The host's bytes without overlaps, numbered in the order of the first buffer inside."""
     merged: list[tuple[int, int]] = []
     for _, low, high, _ in sorted(spans, key=lambda span: span[1]):
         if merged and low < merged[-1][1]:

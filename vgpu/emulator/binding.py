@@ -74,8 +74,8 @@ class Binder:
         self._registers = registers
 
     def bind(self, line: Line, labels: Mapping[str, int]) -> native.Instruction:
-        """One instruction; `labels` to positions in the bound program. Raises DecodeError with line and
-        text."""
+        """One instruction; `labels` to positions in the bound program. Raises DecodeError with its
+        location."""
         try:
             return self._bind(line, _entry(line, self._target), labels)
         except DecodeError as error:
@@ -252,8 +252,7 @@ def in_order(line: Line) -> tuple[Line, ...]:
 
 
 def _reads(line: Line, register: Operand) -> bool:
-    """Whether an instruction reads a register as a source. An accumulator is its own register, which a pair
-    cannot share."""
+    """Whether an instruction reads a register as a source; a pair cannot share an accumulator."""
     first = register.index
     return any(o.space == "vector" and o.index <= first < o.index + o.words for o in line.operands[1:])
 
@@ -332,8 +331,7 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
 
 
 def _check_enabled(values: Mapping[str, ModifierValue]) -> None:
-    """A lane that DPP disables: whether its bit of a mask is kept or cleared is not verified, so every lane
-    has to be enabled."""
+    """Refuses DPP that disables lanes: whether their bits of the mask are kept is not verified."""
     masks = number(values, "row_mask", 15) & number(values, "bank_mask", 15)
     if masks != 15 or "bound_ctrl" not in values:
         raise DecodeError(
@@ -391,9 +389,8 @@ def _constant(found: Operand, slot: Slot, line: Line, entry: Entry) -> int:
 
 
 def _check_spelling(found: Operand, slot: Slot, line: Line) -> None:
-    """Constants of 16 bits or fewer are as LLVM's printer writes them: others have the encoding of one with
-    another meaning, or a high half that the guides do not define. Raises DecodeError.
-    """
+    """Refuses constants of 16 bits or fewer that LLVM prints otherwise: their encoding may mean another one,
+    or has a high half that the guides do not define."""
     value, low = found.integer, found.integer & 0xFFFF
     if found.real is not None:
         wrong = slot.type in {"u32", "u16"}

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 
 class InstructionClass(StrEnum):
-    """Classes in the order in which reports show them. The value is the name in JSON, `label` the one in
-    reports."""
+    """Classes in the order of reports. The value is the name in JSON, `label` that in reports."""
 
     label: str
 
@@ -57,8 +56,7 @@ _RULES = tuple(
 
 
 def instruction_class(name: str) -> InstructionClass:
-    """The class of an instruction, by the ISA guides' name without encoding suffix. OTHER for a name that no
-    rule knows."""
+    """The class of an instruction, by its name without encoding suffix; OTHER for an unknown one."""
     return next((kind for pattern, kind in _RULES if pattern.fullmatch(name)), InstructionClass.OTHER)
 
 

@@ -5,7 +5,6 @@ object V5).
 """
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgpu.code_object import CodeObjectError
@@ -28,10 +27,8 @@ _ROUND_NEAREST_KEEP_DENORMALS = 0xF0
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """A parsed kernel descriptor. `entry` is the kernel's address as loaded, sizes are bytes.
-
-    `preload` (dwords, first dword) of the kernarg segment are put into user SGPRs.
-    """
+    """A kernel descriptor. `entry` is an address as loaded; `preload`: count and first of the kernarg dwords
+    in user SGPRs."""
 
     lds_bytes: int
     scratch_bytes: int
@@ -56,8 +53,8 @@ class Descriptor:
 
     @property
     def scratch_enabled(self) -> bool:
-        """The first SGPR after the workgroup ids holds the wave's offset into scratch (archs without flat
-        scratch setup)."""
+        """The SGPR behind the workgroup ids is the wave's offset into scratch (archs without flat scratch
+        setup)."""
         return bool(self.rsrc2 & 1)
 
     @property
@@ -67,13 +64,13 @@ class Descriptor:
 
     @property
     def user_sgpr_count(self) -> int:
-        """How many user SGPRs the workgroup's ids follow; more than have a value where an arch needs 16 SGPRs
-        of both."""
+        """How many user SGPRs the workgroup's ids follow; not all have a value where an arch needs 16 of
+        both."""
         return self.rsrc2 >> 1 & 31
 
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
-        """Values of user SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that
-        are not modelled."""
+        """Values of user SGPRs for a kernarg segment at an address. Raises UnsupportedError for unknown
+        inputs."""
         known = 0x1F | (1 << 10) | (1 << 11)
         if self.properties & 0x7F & ~known:
             raise UnsupportedError(
@@ -101,8 +98,7 @@ class Descriptor:
 
 
 def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
-    """The descriptor of a kernel. Raises CodeObjectError, UnsupportedError for floating-point modes that are
-    not modelled."""
+    """The descriptor of a kernel. Raises CodeObjectError, UnsupportedError for other floating-point modes."""
     at = elf.symbol(f"{kernel}.kd").value
     data = elf.memory[at : at + 64]
     if len(data) < 64:
@@ -126,16 +122,3 @@ def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
         properties=properties,
         preload=(preload & 0x7F, preload >> 7),
     )
-
-
-def kernarg_segment(values: Sequence[tuple[int, int, bytes]], size: int) -> bytes:
-    """A segment of `size` bytes from (offset, size, bytes) of every argument. Raises ValueError for overlaps
-    and overruns."""
-    segment = bytearray(size)
-    used = 0
-    for offset, length, data in sorted(values):
-        if offset < used or len(data) != length or offset + length > size:
-            raise ValueError(f"argument at byte {offset} does not fit")
-        segment[offset : offset + length] = data
-        used = offset + length
-    return bytes(segment)

@@ -37,8 +37,7 @@ OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in 
 
 @dataclass(frozen=True, kw_only=True)
 class _Type:
-    """How C handles a type. `load`: the value from raw bits {x}; `store`: raw bits from D; `sign`: the sign
-    bit that neg changes."""
+    """A type in C: value from raw bits {x}, raw bits from D, the sign bit that neg changes."""
 
     c: str
     load: str = "{x}"
@@ -116,8 +115,7 @@ def handler(name: str) -> str:
 
 
 def touches_memory(name: str) -> bool:
-    """Whether an instruction's handler calls the variant's hooks; all others are the same in every
-    variant."""
+    """Whether an instruction's handler calls the variant's hooks; others are the same in every variant."""
     return name.startswith(_MEMORY_NAMES)
 
 

@@ -39,10 +39,8 @@ _loaded: dict[tuple[int, Path, Variant], list[tuple[frozenset[str], ctypes.CDLL]
 def load_library(
     lanes: int, folder: Path | None = None, variant: Variant = "plain", names: Iterable[str] | None = None
 ) -> ctypes.CDLL:
-    """The interpreter for a wavefront width with handlers of these instructions (None: of all).
-
-    Raises ToolchainError without a C compiler, CacheError.
-    """
+    """The interpreter with handlers of these instructions (None: of all). Raises ToolchainError,
+    CacheError."""
     wanted = frozenset(INSTRUCTIONS if names is None else names)
     known = _loaded.setdefault((lanes, folder or default_cache(), variant), [])
     for has, library in known:
@@ -54,11 +52,7 @@ def load_library(
 
 
 def use_library(path: Path, lanes: int, folder: Path | None = None, variant: Variant = "plain") -> None:
-    """Loads a library of `build_library` for `load_library` to return: this process needs no compiler for its
-    instructions.
-
-    Raises OSError.
-    """
+    """Loads a library of `build_library` for `load_library` to return, without a compiler. Raises OSError."""
     names = (line.split()[0] for line in (path.parent / _NAMES).read_text().splitlines())
     known = _loaded.setdefault((lanes, folder or default_cache(), variant), [])
     known.append((frozenset(names), _opened(path, lanes)))
@@ -91,11 +85,8 @@ def build_library(
     names: Iterable[str] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> Path:
-    """Compile and link unless a library with these handlers is there. Files appear atomically, so several
-    processes may do this.
-
-    `on_stage` is called before something is compiled.
-    """
+    """Compiles and links unless a library with these handlers is there; `on_stage` is called before. Files
+    appear atomically, so processes may race."""
     wanted = _digests(INSTRUCTIONS if names is None else names)
     command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
     common = [*_NATIVE.identity(command), processor()]
@@ -139,8 +130,7 @@ def _digests(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Store:
-    """Folders in the cache, each made from handlers and listing them. `end` has the digest of all else that
-    they depend on."""
+    """Folders in the cache, each made from handlers and listing them. `end`: digest of all else in them."""
 
     folder: Path
     end: str

@@ -65,11 +65,8 @@ def parse_listing(text: str) -> Listing:
 
 
 def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of every label and instruction of a kernel and of the functions that it calls, in
-    the text's order.
-
-    Raises DecodeError for data among instructions.
-    """
+    """Number and text of every label and instruction of a kernel and of functions that it calls. Raises
+    DecodeError for data among them."""
     code, complete, found = True, False, False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(";")[0].split("//")[0].rstrip()

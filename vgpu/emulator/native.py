@@ -56,8 +56,7 @@ class Range(ctypes.Structure):
 
 
 class Span(ctypes.Structure):
-    """Neighbouring registers in the numbering of effects.py; `halves` that are meant: 1 low, 2 high, 3
-    both."""
+    """Neighbouring registers in effects.py's numbering; `halves` that are meant: 1 low, 2 high, 3 both."""
 
     _fields_ = [("first", c_uint16), *_fields(c_uint8, "count halves")]
 
@@ -124,8 +123,7 @@ class Launch(ctypes.Structure):
 
 def _wave(lanes: int) -> type[ctypes.Structure]:
     class Wave(ctypes.Structure):
-        """A wave of machine.h for one wavefront width. `v` is aligned to 64 bytes there: 512 bytes of `s`
-        come before it."""
+        """A wave of machine.h; `v` is aligned to 64 bytes there: 512 bytes of `s` come before it."""
 
         _fields_ = [
             ("s", c_uint32 * SCALARS),

@@ -46,8 +46,7 @@ class MissingAssemblyError(DecodeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Files for one image: its program, the interpreter that can open it, and the lines of its instructions
-    (JSON)."""
+    """Files of an image: its program, the interpreter for it, the lines of its instructions (JSON)."""
 
     program: Path
     interpreter: Path
@@ -57,13 +56,9 @@ class Prepared:
 def prepare(
     hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
 ) -> Prepared:
-    """Find the image's text, verify and bind it, and keep the result in `cache`, by image, text and emulator
-    sources.
-
-    With `checks` the interpreter also finds missing waits and barriers, races and uninitialised data, at
-    about half the speed. Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the
-    image, UnsupportedError, UnknownNameError, ToolchainError, CacheError, OutputError.
-    """
+    """The image's text, verified and bound; kept in `cache` by image, text and emulator sources. With
+    `checks` launches are checked, at half the speed. Raises WrongArchError, MissingAssemblyError, and other
+    errors of `_HIP_ERRORS`."""
     check_cache(cache)
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
@@ -85,10 +80,8 @@ def prepare(
 
 
 def find_assembly(digest: str, places: Sequence[Path]) -> str:
-    """The text `<digest>.s` in one of `places`, each a folder (searched with its sub-folders) or a .tar.gz.
-
-    Raises MissingAssemblyError, OutputError for a place that cannot be read.
-    """
+    """The text `<digest>.s` in one of `places`, folders (with sub-folders) and .tar.gz archives. Raises
+    MissingAssemblyError, OutputError."""
     name = f"{digest}.s"
     for place in places:
         found = _in_folder(place, name) if place.is_dir() else _in_archive(place, name)
@@ -131,8 +124,7 @@ def _unreadable(path: object, error: Exception) -> OutputError:
 
 
 def _stored(stem: Path) -> Prepared | None:
-    """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process'
-    time."""
+    """The files of an earlier run, if complete; without numpy and the emulator, most of a process' time."""
     program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     try:
         known = json.loads(lines.read_bytes())
@@ -184,10 +176,7 @@ def _check_arch(hsaco: bytes, arch: str) -> None:
 
 
 def describe_fault(lines: Path, fault: bytes, allocations: str) -> UserError:
-    """The emulator's error for a FaultReport's bytes. `allocations`: lines of `name low high writable`.
-
-    Raises UnsupportedError.
-    """
+    """The error for a FaultReport's bytes. `allocations`: lines of `name low high writable`."""
     from vgpu.emulator import native  # noqa: PLC0415 - emulator: 0.4 s
     from vgpu.emulator.decoded import Line  # noqa: PLC0415 - emulator: 0.4 s
     from vgpu.emulator.faults import KernelNames, explain  # noqa: PLC0415 - emulator: 0.4 s

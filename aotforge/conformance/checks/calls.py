@@ -1,7 +1,6 @@
 """Checks that the calls of served PyTorch releases compile, and that others' do not.
 
-The programs are generated from `compat/pytorch_calls.yaml`. Every use is on a line of its own, so that a
-compiler error at a line names the use.
+In the programs, from `compat/pytorch_calls.yaml`, every use has a line, so that a compiler error names it.
 """
 
 import re
@@ -47,8 +46,7 @@ class Program:
 
 
 def make_program(calls: Calls, name: str) -> Program:
-    """The program of one set. It returns 0 when `check_gpu` and the calls of inference succeed without device
-    memory."""
+    """The program of one set; it returns 0 when `check_gpu` and the calls of inference succeed."""
     text = render("pytorch_calls.cpp.jinja", calls=calls, used=calls.sets[name], values=_VALUES, bytes=_BYTES)
     lines = [line.partition(" //@ ") for line in text.splitlines()]
     return Program(
@@ -59,8 +57,7 @@ def make_program(calls: Calls, name: str) -> Program:
 
 
 def violations(program: Program, output: str) -> tuple[str, ...]:
-    """Uses in the program itself that the compiler refuses, with its message; none when it failed for another
-    reason."""
+    """Uses in the program itself that the compiler refuses, with its message."""
     found = (
         f"{program.use_at(int(match['line']))}: {match['text']}"
         for match in _DIAGNOSTIC.finditer(output)
@@ -82,8 +79,7 @@ def explain_failure(program: Program, output: str) -> tuple[str, ...]:
 
 
 def rows_with_calls(context: CheckContext, *, served: bool = True) -> list[Row]:
-    """Rows whose calls must compile and link, or those that this release does not serve: theirs must not
-    compile."""
+    """Rows whose calls must compile and link, or those not served: theirs must not compile."""
     return [
         row
         for row in context.compat.rows
@@ -106,8 +102,7 @@ def _by_program(context: CheckContext, rows: list[Row]) -> Iterator[tuple[Progra
 
 
 def compile_calls(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> Compilation:
-    """A program of calls, linked with the release's library, which LD_LIBRARY_PATH must name when it is
-    run."""
+    """A program of calls, linked with the release's library."""
     return context.compile(compiler, program.source, flags=[compiler.standard(standard)], hip=context.hip)
 
 

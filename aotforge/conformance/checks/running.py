@@ -32,8 +32,7 @@ class RunResult:
 
 
 def _hip_double(context: CheckContext) -> Path:
-    """A folder with a libamdhip64.so.7 of simulated devices, compiled from the checkout. Raises
-    ToolchainError."""
+    """A folder with a libamdhip64.so.7 of simulated devices. Raises ToolchainError."""
     folder = context.checkout / "runtime" / "hip_double"
     sources = sorted(folder.glob("*.cpp"))
     library = context.work / "hip-double" / "libamdhip64.so.7"
@@ -80,8 +79,7 @@ def _hip_packs(context: CheckContext) -> dict[str, Path]:
 
 
 def check_dropin(context: CheckContext) -> list[Finding]:
-    """Programs that need the library by each older name start with the release, and find images next to the
-    link."""
+    """Programs that need the library by each older name start with the release, and find its images."""
     if not context.compilers or not _hip_packs(context):
         what = "programs built with an older point release run with this one"
         return [not_run("drop-in", what, _NOTHING_TO_RUN)]

@@ -12,7 +12,8 @@ from aotforge.errors import AotforgeError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import CONSOLE, parse_wheel_name, read_wheel, write_wheel
 from aotforge.pack.reader import open_pack
-from aotforge.release.wheels import build_package, read_windows, wheel_contents
+from aotforge.release.release import read_windows
+from aotforge.release.wheels import build_package, wheel_contents
 
 
 def check_wheels(context: CheckContext) -> list[Finding]:
@@ -45,8 +46,7 @@ def check_wheels(context: CheckContext) -> list[Finding]:
 
 
 def _made(context: CheckContext, found: Mapping[str, Mapping[str, bytes]], folder: Path) -> Iterator[Path]:
-    """The wheels that the release's archives and this checkout make, each with the SBOM of the wheel
-    found."""
+    """The wheels that this checkout makes of the archives, with the SBOMs of the wheels found."""
     candidate = context.candidate
     packs = {name: open_pack(path).signature.archs for name, path in candidate.packs().items()}
     images = ((name, _files(path)) for name, path in candidate.packs().items())

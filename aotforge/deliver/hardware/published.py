@@ -12,7 +12,7 @@ from aotforge.errors import InstallError
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS
 from aotforge.publish.fetch import fetch_file
-from aotforge.publish.index import Index, IndexedFile, IndexedRelease
+from aotforge.publish.index import Index
 from aotforge.publish.stores.store import Reader
 from aotforge.release.model import MANIFEST
 
@@ -34,7 +34,16 @@ def fetch_pack(
     `index` must have been checked. Raises UnknownNameError, InstallError, TrustError, OutputError.
     """
     release, notes = choose_release(index, InstallRequest(packs={arch: pack}, version=version))
-    files = [_indexed(release, name, arch) for name in _names(release, pack)]
+    files = []
+    archives = [ArtifactName(release=release.name, kind=kind, pack=pack) for kind in ("images", "asm")]
+    for name in (SUMS, MANIFEST, *map(str, archives)):
+        if (file := release.file(name)) is None:
+            raise InstallError(
+                f"{release.name} has no file {name}",
+                cause=f"it has no images for {arch}, or was published without assembly texts",
+                hint="./dev release.list shows the packs of every release; --version names one",
+            )
+        files.append(file)
     count = byte_counter(on_progress, "downloading", sum(file.size for file in files))
     target = folder / release.name
     make_folders(target)
@@ -44,20 +53,3 @@ def fetch_pack(
             with output_errors(target):
                 link_or_copy(path, target / file.name)
     return target, notes
-
-
-def _names(release: IndexedRelease, pack: str) -> tuple[str, ...]:
-    images, texts = (
-        str(ArtifactName(release=release.name, kind=kind, pack=pack)) for kind in ("images", "asm")
-    )
-    return (SUMS, MANIFEST, images, texts)
-
-
-def _indexed(release: IndexedRelease, name: str, arch: str) -> IndexedFile:
-    if file := release.file(name):
-        return file
-    raise InstallError(
-        f"{release.name} has no file {name}",
-        cause=f"it has no images for {arch}, or was published without assembly texts",
-        hint="./dev release.list shows the packs of every release; --version names one",
-    )

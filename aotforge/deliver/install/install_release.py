@@ -20,12 +20,12 @@ from aotforge.deliver.install.prefix import (
     write_record,
 )
 from aotforge.errors import InstallError, TrustError
-from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError
+from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError, read_archive
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import Reader, StoreError
-from aotforge.release.layout import read_release_archive
+from aotforge.release.layout import TOP
 
 DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises
@@ -187,7 +187,7 @@ def unpack(
         what = f"the index does not describe the contents of {file.name}"
         raise TrustError(what, hint="report this to the publisher")
     try:
-        facts = read_release_archive(file.name, path, sink, bounds=file.tar, on_bytes=on_bytes)
+        facts = read_archive(path, sink, top=TOP, bounds=file.tar, on_bytes=on_bytes)
         if (facts.size, facts.sha256, facts.tar) != (file.size, file.sha256, file.tar):
             raise UnsafeArchiveError("it does not match the index")
     except FileNotFoundError:

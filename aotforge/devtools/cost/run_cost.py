@@ -22,9 +22,8 @@ from aotforge.targets.amd.occupancy import resident_workgroups
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from vgpu.code_object import kernel_metadata
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Meter
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchRequest, Program
 
 _TOP = 10
 

@@ -52,11 +52,10 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Good rounds, how many others there were, and images whose process ended, in that order."""
+    """Good rounds, and how many others there were."""
 
     good: tuple[Round, ...]
     discarded: int
-    ended: Mapping[str, DeviceResult]
 
     def milliseconds(self, key: str, shape: int) -> float:
         """The median over all rounds of an image's medians."""
@@ -71,30 +70,26 @@ class Rounds:
         return statistics.median(one.reference(shape) for one in self.good)
 
 
-class ReferenceEndedError(Exception):
-    """The reference's process ended with `result`, after those of the images in `ended`."""
+class EndedError(Exception):
+    """The process of the image `key` ended with `result`; '' for the reference."""
 
-    def __init__(self, result: DeviceResult, ended: Mapping[str, DeviceResult]) -> None:
+    def __init__(self, key: str, result: DeviceResult) -> None:
         super().__init__(result.failure)
-        self.result, self.ended = result, ended
-
-
-class _EndedError(Exception):
-    def __init__(self, result: DeviceResult) -> None:
-        super().__init__(result.failure)
-        self.result = result
+        self.key, self.result = key, result
 
 
 def interleaved(reference: Turn, others: Mapping[str, Turn], shapes: int, timing: Timing) -> Rounds:
-    """Times of all, in rounds. An image whose process ends is left out from then on.
+    """Times of all, in rounds.
 
-    Raises ReferenceEndedError, and ExecutionError when the reference's times drift in too many rounds.
+    Raises EndedError for the first process that ends, and ExecutionError when the reference's times drift in
+    too many rounds.
     """
     good: list[Round] = []
-    ended: dict[str, DeviceResult] = {}
     discarded, worst = 0, 0.0
     while len(good) < timing.rounds and discarded < timing.rounds:
-        one = _round(reference, others, shapes, timing, ended)
+        before = _turn("", reference, shapes, timing)
+        times = {key: _turn(key, other, shapes, timing) for key, other in others.items()}
+        one = Round(before=before, after=_turn("", reference, shapes, timing), times=times)
         if one.drift > timing.drift:
             discarded, worst = discarded + 1, max(worst, one.drift)
         else:
@@ -105,32 +100,15 @@ def interleaved(reference: Turn, others: Mapping[str, Turn], shapes: int, timing
             cause="other work on the GPU, or a clock that follows load and temperature",
             hint="fix the clock (rocm-smi --setperfdeterminism, nvidia-smi -lgc), or allow more with --drift",
         )
-    return Rounds(good=tuple(good), discarded=discarded, ended=ended)
+    return Rounds(good=tuple(good), discarded=discarded)
 
 
-def _round(
-    reference: Turn, others: Mapping[str, Turn], shapes: int, timing: Timing, ended: dict[str, DeviceResult]
-) -> Round:
-    def turn(of: Turn) -> tuple[float, ...]:
-        return tuple(_median(of, shape, timing) for shape in range(shapes))
-
-    times: dict[str, tuple[float, ...]] = {}
-    try:
-        before = turn(reference)
-        for key, other in others.items():
-            if key not in ended:
-                try:
-                    times[key] = turn(other)
-                except _EndedError as error:
-                    ended[key] = error.result
-        after = turn(reference)
-    except _EndedError as error:
-        raise ReferenceEndedError(error.result, ended) from None
-    return Round(before=before, after=after, times=times)
-
-
-def _median(of: Turn, shape: int, timing: Timing) -> float:
-    found = of.milliseconds(shape, timing.launches)
-    if isinstance(found, DeviceResult):
-        raise _EndedError(found)
-    return statistics.median(found)
+def _turn(key: str, of: Turn, shapes: int, timing: Timing) -> tuple[float, ...]:
+    """Medians by shape."""
+    medians = []
+    for shape in range(shapes):
+        found = of.milliseconds(shape, timing.launches)
+        if isinstance(found, DeviceResult):
+            raise EndedError(key, found)
+        medians.append(statistics.median(found))
+    return tuple(medians)

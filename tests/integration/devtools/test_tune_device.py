@@ -17,8 +17,9 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import KIND, Entry, decode, encode
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
 from aotforge.devtools.tune import device_times, run_tune, search
+from aotforge.devtools.tune.device_times import OnDevice
 from aotforge.devtools.tune.rounds import Timing
-from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest, tune
+from aotforge.devtools.tune.run_tune import TuneRequest, tune
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import DeviceError, ReportError
 from aotforge.library.build_linux import build_runtime

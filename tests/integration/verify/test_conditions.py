@@ -21,7 +21,7 @@ from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.program import LaunchReport, LaunchRequest
 
 pytestmark = pytest.mark.compiler
 

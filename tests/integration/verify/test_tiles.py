@@ -30,8 +30,7 @@ from aotforge.verify.invocation import load_cases
 from aotforge.verify.tensors import Float
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler

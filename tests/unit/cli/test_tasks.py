@@ -15,10 +15,9 @@ import tasks
 from aotforge.cli import settings
 from aotforge.cli.flags import TASKS, make_request
 from aotforge.cli.program import run
-from aotforge.cli.settings import ROOT
+from aotforge.cli.settings import ROOT, VARIABLES
 from aotforge.cli.task_page import PAGE, task_page
 from aotforge.cli.values import pairs
-from aotforge.cli.variables import VARIABLES
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
 

@@ -95,7 +95,9 @@ def request(cache: Path) -> CostRequest:
 
 
 def run(cache: Path, seconds: float) -> Search:
-    return search(request(cache), (), seconds=seconds, on_tried=lambda one, done, total: None)
+    return search(
+        request(cache), (), tool.Estimates(), seconds=seconds, on_tried=lambda one, done, total: None
+    )
 
 
 def test_the_budget_ends_a_search_and_the_next_one_resumes_without_repeating(

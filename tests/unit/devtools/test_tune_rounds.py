@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aotforge.devtools.tune.rounds import ReferenceEndedError, Timing, interleaved
+from aotforge.devtools.tune.rounds import EndedError, Timing, interleaved
 from aotforge.errors import ExecutionError
 from aotforge.verify.device.messages import DeviceResult
 from tests.unit.verify import test_device
@@ -77,16 +77,12 @@ def test_a_clock_that_drifts_in_most_rounds_is_an_error_that_names_it() -> None:
     assert len(interleaved(shaky, {}, 1, Timing(drift=2.0)).good) == 7
 
 
-def test_an_image_that_ends_is_left_out_and_the_others_go_on() -> None:
-    log: list[str] = []
-    images = {"a": Image("a", lambda turn: 1.0, log, end=1), "b": Image("b", lambda turn: 3.0, log)}
-    found = interleaved(Image("rules", lambda turn: 2.0, log), images, 1, TIMING)
-    assert [(key, one.failure) for key, one in found.ended.items()] == [("a", "a ended")]
-    assert log.count("a") == 2 and log.count("b") == 4 and found.ratio("b", 0) == 1.5
-
-
-def test_a_reference_that_ends_differs_from_the_image_that_ended_before_it() -> None:
-    images = {"a": Image("a", lambda turn: 1.0, end=0)}
-    with pytest.raises(ReferenceEndedError, match="rules ended") as caught:
-        interleaved(Image("rules", lambda turn: 2.0, end=1), images, 1, TIMING)
-    assert list(caught.value.ended) == ["a"]
+def test_the_first_process_that_ends_is_named() -> None:
+    """What ends behind it, the reference too, may end because of it."""
+    images = {"a": Image("a", lambda turn: 1.0, end=1), "b": Image("b", lambda turn: 3.0)}
+    with pytest.raises(EndedError, match="a ended") as caught:
+        interleaved(Image("rules", lambda turn: 2.0, end=3), images, 1, TIMING)
+    assert caught.value.key == "a"
+    with pytest.raises(EndedError, match="rules ended") as caught:
+        interleaved(Image("rules", lambda turn: 2.0, end=1), {}, 1, TIMING)
+    assert caught.value.key == ""

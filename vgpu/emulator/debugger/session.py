@@ -11,7 +11,7 @@ from vgpu.emulator.debugger.locations import Breakpoint, DebugInfo
 from vgpu.emulator.debugger.views import ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.hooks import HookEvent, InstructionHooks
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
+from vgpu.emulator.program import LaunchReport, LaunchRequest
 from vgpu.errors import printable
 
 STATES = {0: "running", 1: "at a barrier", 2: "ended", 3: "stopped"}
@@ -33,8 +33,8 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """How a launch continues. `step`: `count` instructions of this wave; `line`: to another source line in
-    this wave."""
+    """Continue, execute `count` instructions of this wave (`step`), or go to its next source line
+    (`line`)."""
 
     kind: Literal["continue", "step", "line"] = "continue"
     count: int = 1
@@ -53,8 +53,7 @@ class _Stepping:
 
 
 class Session:
-    """Breakpoints and steps of one launch. `breakpoints` are numbered from 1; they may be changed at
-    stops."""
+    """Breakpoints, numbered from 1, and steps of one launch; they may be changed at stops."""
 
     def __init__(
         self,
@@ -152,8 +151,7 @@ class Session:
 
 
 class Reporter:
-    """Writes location and views of every stop, without a prompt. Raises what `format_view` raises, which ends
-    the launch."""
+    """Writes location and views of every stop, without a prompt."""
 
     def __init__(self, context: ViewContext, info: DebugInfo, *, views: str, out: TextIO) -> None:
         self._context, self._info, self._views, self._out = context, info, parse_views(views), out

@@ -42,8 +42,7 @@ def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str]
 
 
 class Shell(cmd.Cmd):
-    """Commands at stops; `on_stop` is the session's. `views` are shown at every stop; `session` is set by its
-    creator."""
+    """Commands at stops. `views` are shown at every stop; `session` is set by its creator."""
 
     prompt = "(vgpu) "
 
@@ -162,24 +161,6 @@ class Shell(cmd.Cmd):
         self.do_print(text or f"{_DEFAULT_REGISTERS},s[0:{last}]")
 
     @_guarded
-    def do_lds(self, text: str) -> None:
-        """lds FROM END [FORMAT]: bytes of LDS."""
-        self.do_print(_range("lds", text))
-
-    @_guarded
-    def do_scratch(self, text: str) -> None:
-        """scratch FROM END [FORMAT]: bytes of every shown lane's scratch."""
-        self.do_print(_range("scratch", text))
-
-    @_guarded
-    def do_memory(self, text: str) -> None:
-        """memory WHERE FROM END [FORMAT]: WHERE is an argument (arg0 or its name), or absent for
-        addresses."""
-        space, _, rest = text.partition(" ")
-        named = bool(text) and not text[0].isdigit()
-        self.do_print(_range(space, rest) if named else _range("memory", text))
-
-    @_guarded
     def do_where(self, text: str) -> None:
         """where [N]: the N instructions before and after this wave's next one (5). Short: w."""
         info, count = self.session.info, _count(text, 5)
@@ -267,10 +248,3 @@ def _count(text: str, default: int = 1) -> int:
     if count < 1:
         raise UnsupportedError(f"{count} is not a valid count")
     return count
-
-
-def _range(space: str, text: str) -> str:
-    words = text.split()
-    if len(words) not in {2, 3}:
-        raise UnsupportedError(f"two numbers of bytes are needed: {space} FROM END [FORMAT]")
-    return f"{space}[{words[0]}:{words[1]}]" + (f":{words[2]}" if len(words) == 3 else "")

@@ -144,11 +144,8 @@ def table(
     implied: Mapping[str, str] | None = None,
     **columns: Any,
 ) -> dict[str, Entry]:
-    """Entries from names (several where archs name the same operation differently) and statements.
-
-    `sources`: the kind of the source slots; `implied`: registers of omitted operands by slot; `columns`:
-    fields of every `Entry`.
-    """
+    """Entries from names (several where archs name one operation differently) and statements. `sources`: kind
+    of the source slots; `implied`: registers of omitted operands; `columns`: fields of every `Entry`."""
     parts = []
     for names, code in (line for lines in groups for line in lines.items()):
         slots = _slots(code, sources, implied or {})
@@ -161,8 +158,7 @@ def table(
 def wave(
     names: str, code: str, operands: str, *, modifiers: Iterable[str] = (), **columns: Any
 ) -> dict[str, Entry]:
-    """Entries of instructions that a C function executes. `operands`: `name:kind:words[:type]` in text
-    order."""
+    """Entries that a C function executes. `operands`: `name:kind:words[:type]` in text order."""
     slots = []
     for word in operands.split():
         name, kind, words, type_ = [*word.split(":"), "u32"][:4]

@@ -79,8 +79,7 @@ def _vector_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, 
 
 
 def _flat_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
-    """Accesses by addresses that may be of any space. Nothing makes one of LDS or scratch, so that they are
-    global ones."""
+    """Accesses to any space; nothing makes addresses of LDS or scratch, so they are global ones."""
     return merged(
         *(
             wave(
@@ -111,8 +110,7 @@ def _local_memory(old: str, new: str, accesses: Mapping[str, Access]) -> dict[st
 
 
 def _global_to_local() -> dict[str, Entry]:
-    """Loads that leave registers alone. Those of less than a dword are not here: what they write besides
-    their bytes is not verified."""
+    """Not of less than a dword: what these write besides their bytes is not verified."""
     return merged(
         *(
             wave(
@@ -191,9 +189,8 @@ _NOT_IN_LDS = {"SWAP", "CMPSWAP", "ADD_PK_F16", "ADD_PK_BF16"}
 
 
 def _atomics() -> dict[str, Entry]:
-    """A modifier (glc, sc0, TH_ATOMIC_RETURN) requests the old value: a global atomic then has a destination,
-    D, as its first operand, and a buffer atomic overwrites its data.
-    """
+    """Where a modifier (glc, sc0, TH_ATOMIC_RETURN) requests the old value, a global atomic has a destination
+    D before its operands, and a buffer atomic overwrites its data."""
     parts = []
     for words, operations in ((1, _ATOMICS), (2, _ATOMICS_64)):
         for names, operation in operations.items():

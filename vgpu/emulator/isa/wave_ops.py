@@ -95,11 +95,8 @@ _BITS = {"f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8":
 def _mfma(
     shape: _Shape, kind: str, names: str, *, second: str = "", archs: tuple[str, ...] = _CDNA
 ) -> dict[str, Entry]:
-    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and
-    later write it.
-
-    `kind` of A's elements, `second` of B's where it differs.
-    """
+    """`names`: endings behind `v_mfma_f32_MxMxK`, {b} is the number of blocks if several (gfx940 and later);
+    `kind` of A's elements, `second` of B's where it differs."""
     m, k, blocks = shape
     result = "i32" if kind == "i8" else "f32"
     stem, b = f"v_mfma_{result}_{m}x{m}x{k}", f"_{blocks}b" if blocks > 1 else ""
@@ -120,12 +117,9 @@ def _mfma(
 
 
 def _mfma_of_formats(m: int) -> dict[str, Entry]:
-    """The formats of A's and B's elements are modifiers. With scales: S3 and S4 have powers of two for blocks
-    of 32 along k.
-
-    Only vector registers hold scales: of constants and scalars hardware uses other bits (LLVM's
-    VOP3PInstructions.td, MAIInst).
-    """
+    """Modifiers have the formats of A and B. S3 and S4: powers of two for 32 elements along k, in vector
+    registers only, as hardware uses other bits of constants and scalars (LLVM's VOP3PInstructions.td,
+    MAIInst)."""
     registers = m * m // 64
     shape, slots = f"{m}x{m}x{2048 // m}", f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}"
     shared: dict[str, Any] = {"archs": ("gfx95",), "rules": ("formats",), "approximated": SUM_ORDER}

@@ -23,9 +23,8 @@ from vgpu.cli import main
 from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, instruction_addresses, link
 from vgpu.emulator.descriptor import read_descriptor
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.listing import parse_listing
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchRequest, Program
 from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 

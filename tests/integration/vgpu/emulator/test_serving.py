@@ -18,7 +18,7 @@ from tests.integration.vgpu.emulator.handwritten import kernel
 from vgpu.cache import default_cache
 from vgpu.emulator import native
 from vgpu.emulator.interpreter_library import build_library
-from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.program import LaunchRequest
 from vgpu.hip.blob import ServeFile, program_file
 from vgpu.memory import Memory
 

@@ -25,9 +25,8 @@ from tests.support.families import PROJECT
 from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cache import default_cache
 from vgpu.emulator.interpreter_library import load_library
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Banks, Meter
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler

@@ -103,7 +103,7 @@ def test_what_is_stored_is_in_the_registers_that_the_store_names(run: Run, tmp_p
 
 
 def _show(folder: Path) -> list[str]:
-    from vgpu.cli_listing import listing_lines
+    from vgpu.cli import listing_lines
 
     return listing_lines((folder / "kernel.s").read_text())
 
@@ -122,8 +122,8 @@ continue
 wave 1
 waves
 print s[0:1]
-lds 0 16 f32
-memory out 0 8
+print lds[0:16]:f32
+print out[0:8]
 arguments
 registers
 delete 1
@@ -168,10 +168,10 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
         "print v255": "the kernel has no v255",
         "print s[0": "not a register",
         "print v0:f99": "unknown format",
-        "lds 0 999999999": "not a valid range of at most",
-        "lds 65532 65600": "beyond the",
-        "memory 0 16": "outside of the buffers",
-        "memory missing 0 16": "no argument missing",
+        "print lds[0:999999999]": "not a valid range of at most",
+        "print lds[65532:65600]": "beyond the",
+        "print memory[0:16]": "outside of the buffers",
+        "print missing[0:16]": "no argument missing",
         "wave 99": "waves 0 to",
         "lanes 4-99": "lanes 0 to",
         "lanes x": "not a valid range of lanes",

@@ -10,9 +10,8 @@ import pytest
 from aotforge.base import files
 from aotforge.base.files import output_lock
 from aotforge.deliver.dropin import apply
-from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.apply import STORE, drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
-from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
 from tests.support.other_user import as_other_user
 from tests.support.torch_lib import NEW, OLD, make_release, make_torch, state, tree

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from aotforge.deliver.dropin import apply
-from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.apply import STORE, drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
-from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import OutputError
 from tests.support.other_user import as_user
 from tests.support.torch_lib import make_release, make_torch, state

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.verify.interpreter.number_formats import bf16_bits
-from vgpu.cli import _tracer, main
-from vgpu.cli_arguments import parse_argument
+from vgpu.cli import _tracer, main, parse_argument
 from vgpu.emulator import native
 from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.debugger.locations import source_lines
 from vgpu.emulator.debugger.session import Quit, Reporter, Stop
 from vgpu.emulator.debugger.shell import Shell
-from vgpu.emulator.debugger.source import source_lines
 from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.listing import parse_listing

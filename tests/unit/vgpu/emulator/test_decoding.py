@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from aotforge.errors import DecodeError, UnknownNameError
 from vgpu.emulator.assembly import assemble, check_text
 from vgpu.emulator.binding import in_order
-from vgpu.emulator.descriptor import kernarg_segment
 from vgpu.emulator.generate import OPCODES, handler, machine
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import merged, table
@@ -218,13 +217,6 @@ def test_tables_refuse_contradictions() -> None:
         merged(one, one)
     assert table("vector", {"v_y": "D.f32 = S0.f32 * D.f32"})["v_y"].reads_d
     assert not table("scalar", {"s_y": "D.u32 = S0.u32; SCC = D.u32 != 0"})["s_y"].reads_d
-
-
-def test_kernel_arguments_do_not_overlap() -> None:
-    assert kernarg_segment([(4, 4, b"abcd"), (0, 2, b"xy")], 8) == b"xy\0\0abcd"
-    for wrong in ([(0, 4, b"abcd"), (2, 2, b"xy")], [(6, 4, b"abcd")], [(0, 4, b"abc")]):
-        with pytest.raises(ValueError, match="does not fit"):
-            kernarg_segment(wrong, 8)
 
 
 def test_targets() -> None:
