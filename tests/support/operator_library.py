@@ -9,7 +9,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, 
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -44,21 +44,6 @@ class CTensor(ctypes.Structure):
 def integers(values: Sequence[int]) -> Any:
     """A C array of int64."""
     return (c_int64 * len(values))(*values)
-
-
-class Driver(Protocol):
-    """Memory of the current device."""
-
-    device_type: int
-
-    def upload(self, data: bytes) -> int:
-        """Address of new memory with these bytes."""
-
-    def download(self, address: int, size: int) -> bytes:
-        """Bytes of memory, after all work."""
-
-    def free(self, address: int) -> None:
-        """Releases memory."""
 
 
 class OnDevice:
@@ -112,6 +97,7 @@ class Host:
         del self._memory[address]
 
 
+Driver = Host | OnDevice
 DRIVERS: dict[str, Callable[[], Driver]] = {
     "cpu": Host,
     "cuda": partial(OnDevice, CUDA),

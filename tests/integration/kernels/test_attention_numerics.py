@@ -18,9 +18,9 @@ from tests.integration.kernels.attention_call import (
     Layout,
     Outcome,
     run_case,
+    run_operator,
     values_of,
 )
-from tests.support.run_operator import run_operator
 
 FORWARD = ("out", "lse")
 BACKWARD = ("delta", "dq", "dk", "dv")

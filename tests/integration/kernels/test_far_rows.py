@@ -16,9 +16,8 @@ from aotforge.verify.tensors import Float, Guarded
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Case, tensor_of, values_of
 from kernels.flash.rules import FAMILY
-from tests.integration.kernels.attention_call import FOLDER, GFX908
+from tests.integration.kernels.attention_call import FOLDER, GFX908, run_operator
 from tests.integration.kernels.features import SMALL, planted
-from tests.support.run_operator import run_operator
 
 APART = 1 << 27
 """Elements between rows: the second block of 16 begins 2^31 elements after the first."""
