@@ -64,6 +64,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/deliver/hardware/check.py", "nvidia",
      "the report states driver versions, which differ by vendor"),
     ("aotforge/base/templates/*", f"rocm rocms hip amd {FUNCTION}", _AOTRITON),
+    ("aotforge/base/templates/wheel_attention.md.jinja", ARCH, "wheels are named by AMD's archs"),
     ("aotforge/cli/conformance.py", "rocm", _AOTRITON),
     ("aotforge/cli/deliver.py", "rocm", _AOTRITON),
     ("aotforge/cli/settings.py", "hip", "the virtual HIP"),
