@@ -23,7 +23,7 @@ from vgpu.cache import default_cache
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).with_suffix(".yaml")
-_COST = ("model", "paths", "rates", "run_cost", "simd", "steps", "timeline", "work")
+_COST = ("model", "rates", "run_cost", "simd", "steps", "timeline", "work")
 MODEL = (
     *(f"aotforge/devtools/cost/{name}.py" for name in _COST),
     "aotforge/targets/amd/occupancy.py",

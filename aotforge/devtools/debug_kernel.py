@@ -113,7 +113,7 @@ class DebugReport:
 
 
 def debug(request: DebugRequest) -> DebugReport:
-    """Run and compare. Raises UnknownNameError, UnsupportedError, RulesError, ExecutionError, and whatever the
+    """Run and compare. Raises UnknownNameError, UnsupportedError, RulesError, ExecutionError and what the
     kernel's source raises."""
     folder, kernel, cases = _find(request.root, request.kernel, request.keys)
     target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)

@@ -34,20 +34,18 @@ def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     options: list[Functional] = [{}]
     for name, choice in names.items():
         offered = {str(option): option for option in choice.options}
-        if name in keys and _spelt(keys[name]) not in offered:
-            hint = suggest(keys[name], offered)
-            raise UnknownNameError(f"{kernel.name} does not offer {name} = {keys[name]}", hint=hint)
-        kept = [offered[_spelt(keys[name])]] if name in keys else list(choice.options)
+        wanted = keys.get(name, "")
+        spelt = wanted.capitalize() if wanted in {"true", "false"} else wanted
+        if name in keys and spelt not in offered:
+            hint = suggest(wanted, offered)
+            raise UnknownNameError(f"{kernel.name} does not offer {name} = {wanted}", hint=hint)
+        kept = [offered[spelt]] if name in keys else list(choice.options)
         options = [{**one, name: option} for one in options for option in kept]
-    served = [one for one in options if kernel.allowed(one)]
-    if not served:
-        wanted = ", ".join(f"{name} = {value}" for name, value in keys.items())
-        raise UnsupportedError(f"{kernel.name} does not serve {wanted}")
-    return served[0]
-
-
-def _spelt(text: str) -> str:
-    return text.capitalize() if text in {"true", "false"} else text
+    served = next((one for one in options if kernel.allowed(one)), None)
+    if served is None:
+        text = ", ".join(f"{name} = {value}" for name, value in keys.items())
+        raise UnsupportedError(f"{kernel.name} does not serve {text}")
+    return served
 
 
 def key_numbers(kernel: Kernel, functional: Functional) -> dict[str, int]:
@@ -58,13 +56,11 @@ def key_numbers(kernel: Kernel, functional: Functional) -> dict[str, int]:
 def find_case(cases: Sequence[Case], name: str | None) -> Case:
     """A case by name, or by the only one that starts so; the first one for None. Raises UnknownNameError,
     UnsupportedError."""
-    if name is None:
-        return cases[0]
-    exact = [case for case in cases if case.name == name]
-    found = exact or [case for case in cases if case.name.startswith(name)]
+    found = [case for case in cases if name is None or case.name.startswith(name)]
     if not found:
-        raise UnknownNameError(f"unknown case {name!r}", hint=suggest(name, (case.name for case in cases)))
-    if len(found) > 1:
+        raise UnknownNameError(f"unknown case {name!r}", hint=suggest(name or "", (c.name for c in cases)))
+    exact = next((case for case in found if case.name == name), None)
+    if exact is None and name is not None and len(found) > 1:
         names = ", ".join(case.name for case in found)
         raise UnsupportedError(f"several cases start with {name!r}", hint=names)
-    return found[0]
+    return exact or found[0]

@@ -14,6 +14,7 @@ from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
+from aotforge.release.contents import describe_release
 from aotforge.release.coverage_document import coverage_document
 from aotforge.release.model import (
     COVERAGE,
@@ -26,7 +27,6 @@ from aotforge.release.model import (
     ReleaseFile,
 )
 from aotforge.release.release import FETCH, Release
-from aotforge.release.release_json import describe_release
 from aotforge.release.signing import (
     check_sums,
     open_statement,

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
@@ -34,15 +33,6 @@ _EXPORTED = "__tvm_ffi_"
 _PLATFORM = re.compile(r"(?:manylinux_\d+_\d+|linux)_(\w+)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """The folder for one build of a framework. `files` by relative path, without the metadata."""
-
-    name: str
-    files: Mapping[str, bytes]
-    metadata: bytes
-
-
 def write_hf_kernel(
     build: Path,
     manifest: ReleaseManifest,
@@ -57,12 +47,12 @@ def write_hf_kernel(
     release = Release.open(build)
     images = {one.pack.name: one.pack.files for one in release.packs(packs)}
     runtime = release.files(release.runtime)
-    variants = list(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
+    variants = dict(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
     with output_lock(folder), staged_folder(folder) as staged:
         written: dict[bytes, Path] = {}
-        for variant in variants:
-            for name, data in {**variant.files, METADATA: variant.metadata}.items():
-                path = staged / "build" / variant.name / name
+        for variant, files in variants.items():
+            for name, data in files.items():
+                path = staged / "build" / variant / name
                 with output_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     if data in written:  # variants of a vendor differ in their names only
@@ -70,7 +60,7 @@ def write_hf_kernel(
                     else:
                         path.write_bytes(data)
                         written[data] = path
-    return tuple(variant.name for variant in variants)
+    return tuple(variants)
 
 
 def hf_variants(
@@ -80,8 +70,8 @@ def hf_variants(
     runtime: Mapping[str, bytes],
     images: Mapping[str, Mapping[str, bytes]],
     platform: str,
-) -> Iterator[Variant]:
-    """The variants of a release: of the files of its library archive, and of its packs' files."""
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Names and files of the variants: of the files of the library archive, and of the packs' files."""
     processor = _PLATFORM.fullmatch(platform)
     assert processor, platform
     shared = {
@@ -102,10 +92,10 @@ def hf_variants(
         files = dict(shared)
         for pack in names:
             files |= {f"aotriton.images/{pack}/{file}": data for file, data in images[pack].items()}
-        metadata = _metadata(backend, archs, files)
+        files[METADATA] = _metadata(backend, archs, files)
         for label in backend.framework_builds(manifest.rocm):
             name = f"tvm-ffi{_TVM_FFI}-{label}-{processor[1]}-linux"
-            yield Variant(name=name, files=files, metadata=metadata)
+            yield name, files
 
 
 def _library(runtime: Mapping[str, bytes], functions: Iterable[Function]) -> bytes:
@@ -129,7 +119,9 @@ def _unusable(what: str) -> ReleaseError:
 
 
 def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]) -> bytes:
-    digests = {name: _digest(data) for name, data in sorted(files.items())}
+    digests = {
+        name: base64.b64encode(hashlib.sha256(data).digest()).decode() for name, data in sorted(files.items())
+    }
     number = hashlib.sha256(json.dumps(digests, sort_keys=True).encode("ascii")).hexdigest()[:12]
     supported = [backend.framework_arch(arch) for arch in archs]
     fields = {
@@ -142,10 +134,6 @@ def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]
         "digest": {"algorithm": "sha256", "files": digests},
     }
     return (json.dumps(fields, indent=2, sort_keys=True) + "\n").encode("ascii")
-
-
-def _digest(data: bytes) -> str:
-    return base64.b64encode(hashlib.sha256(data).digest()).decode("ascii")
 
 
 def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:

@@ -19,7 +19,7 @@ HIP, header, references, layout = abi.HIP, abi.header, abi.references, abi.layou
 
 
 def facts() -> dict[str, Any]:
-    return read_yaml(ROOT / "compat" / "api_levels.yaml").value()
+    return read_yaml(ROOT / "compat" / "api_levels.yaml").values
 
 
 def interface() -> Interface:

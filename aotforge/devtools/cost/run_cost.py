@@ -10,10 +10,9 @@ from aotforge.compile.image_set import resources
 from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
 from aotforge.devtools.cost.model import Estimate, HotLine, estimate, hot_lines
-from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.steps import steps_of
-from aotforge.devtools.cost.timeline import timeline
+from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
