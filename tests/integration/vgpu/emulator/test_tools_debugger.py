@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 
 from aotforge.devtools.cost.cost_report import LaunchCost
+from tests.support.families import PROJECT
 from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cli import main
+from vgpu.emulator.assembly import assemble, link
 
 pytestmark = pytest.mark.compiler
 
@@ -277,3 +281,27 @@ def test_checks_find_a_missing_wait(run: Run, made: CompiledKernel, tmp_path: Pa
     code, _, err = run("--checks", "waits,races")
     assert code == 1
     assert re.search(r"waited for.*source\.py:9", err, re.DOTALL), err
+
+
+def test_the_example_of_the_documentation_works_as_it_is(tmp_path: Path) -> None:
+    text = (PROJECT / "docs" / "virtual-gpu-tools.md").read_text()
+    script = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "example.py").write_text(script)
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_DISABLE_LINE_INFO"}
+    (tmp_path / "dev").symlink_to(PROJECT / "dev")
+    done = subprocess.run(
+        ["/bin/sh", "-ec", commands],
+        cwd=tmp_path,
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "dynamic LDS: 16" in done.stdout
+    assert "breakpoint 1, hit 1: workgroup (1, 0, 0), wave 0" in done.stdout
+    assert "example.py:13" in done.stdout
+    assert done.stdout.count("step: workgroup (0, 0, 0), wave 0") == 1
+    assert "error:" not in done.stdout + done.stderr
+    assert re.search(r"\[ *65408\. +184342\. *\]", done.stdout), done.stdout[-200:]
