@@ -10,8 +10,8 @@ killed is completed, or undone, by the next one.
 import json
 import os
 import shutil
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os.path import lexists
 from pathlib import Path
@@ -19,22 +19,26 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from aotforge.base.files import errors_as, exchange, link_or_copy, make_folders, write_atomic
+from aotforge.base.files import (
+    errors_as,
+    exchange,
+    link_or_copy,
+    make_folders,
+    output_errors,
+    output_lock,
+    write_atomic,
+)
 from aotforge.base.manifest_reader import Manifest
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease
-from aotforge.deliver.dropin.store import (
-    CURRENT,
-    IMAGE_SUMS,
-    ORIGINALS,
-    RECORD,
-    STORE,
-    is_plain_name,
-    open_store,
-)
 from aotforge.errors import DropInError, OutputError
 from aotforge.formats.api_level import library_level
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_file import parse_json, read_regular
+
+STORE, ORIGINALS, CURRENT, RECORD = ".aotforge-dropin", "originals", "current", "record.json"
+IMAGE_SUMS = "images.json"
+"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that
+folder."""
 
 _REINSTALL = "remove {} and reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION)"
 _AGAIN = "nothing is lost: run the same command again, or with --undo, once this is corrected"
@@ -67,8 +71,8 @@ class DropInReport:
 
 
 def _file_name(name: str) -> str:
-    """The name, which is joined to torch/lib or the store and unlinked there."""
-    if not is_plain_name(name):
+    """The name of an entry, which is joined to torch/lib or the store and unlinked there."""
+    if "/" in name or "\0" in name or name in {"", ".", ".."}:
         raise ValueError(f"{name!r} is not a file name")
     return name
 
@@ -77,13 +81,13 @@ _Name = Annotated[str, AfterValidator(_file_name)]
 
 
 class _Record(Manifest):
-    """`names`: entries of torch/lib that are links of the drop-in; `originals`: those that PyTorch had;
-    `release`: the release that they select; `staged`: all releases with a folder in the store, which no
-    others may be removed."""
+    """`names`: entries of torch/lib that are links of the drop-in; `release`: the one that they select;
+    `staged`: all releases with a folder in the store, which no others may be removed. `originals` is of
+    earlier versions."""
 
-    format: Literal[2]
+    format: Literal[2] = 2
     names: tuple[_Name, ...]
-    originals: tuple[_Name, ...]
+    originals: tuple[_Name, ...] = ()
     release: _Name
     staged: tuple[_Name, ...]
 
@@ -105,86 +109,44 @@ def drop_in(source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False) 
             hint=f"drop in a release of API level {needed}; `./dev compat` lists the levels",
         )
     source = replace(source, names=tuple(sorted({*source.names, *torch.needed})))
-    folder = torch.folder
-    with open_store(folder, make=False) as store:
-        changes = _planned_changes(store, source, _load_record(store))
-    report = DropInReport(folder=folder, release=source.release, changes=changes, dry_run=dry_run)
-    if dry_run or not changes:
-        return report
-    with open_store(folder, make=True) as store, _write_errors(store):
-        record = _load_record(store)
-        _adopt_reinstalled_images(store)
-        names = (*source.names, IMAGES)
-        # recorded first: a run that is killed leaves no folder that is not recorded
-        removed = _removed(folder, store, {*names, *(record.names if record else ())})
-        written = _write_record(store, source.release, names, record, removed)
-        _stage(source, store / source.release)
-        make_folders(store / ORIGINALS)
-        if not (store / CURRENT).is_symlink():
-            _select(store, ORIGINALS)
-        unlinked = [name for name in names if not _is_linked(folder, name)]
-        _back_up(folder, store, [name for name in unlinked if name not in removed])
-        for name in unlinked:  # no change for the loader while `current` selects the originals
-            new = _temporary(store, name)
-            new.symlink_to(Path(STORE, CURRENT, name))
-            _replace(new, folder / name)
-        _select(store, source.release)
-        for name in set(written.staged) - {source.release}:
-            _remove_release(store, name)
-        _save_record(store, written.model_copy(update={"staged": (source.release,)}))
-    return report
+    with _open_store(torch.folder, make=False) as store:
+        _load_record(store)
+        changes = _planned_changes(store, source)
+    if changes and not dry_run:
+        with _open_store(torch.folder, make=True) as store, errors_as(OutputError, store, hint=_AGAIN):
+            _drop_in(store, source, _load_record(store))
+    return DropInReport(folder=torch.folder, release=source.release, changes=changes, dry_run=dry_run)
 
 
-def _write_errors(store: Path) -> AbstractContextManager[None]:
-    """The system's errors as OutputError."""
-    return errors_as(OutputError, store, hint=_AGAIN)
-
-
-def _write_record(
-    store: Path, release: str, names: tuple[str, ...], record: _Record | None, removed: set[str]
-) -> _Record:
-    folder = store.parent
-    owned = tuple(sorted({*names, *(record.names if record else ())}))
-    kept, staged = (record.originals, record.staged) if record else ((), ())
-    originals = [
-        name
-        for name in owned
-        if (
-            lexists(store / ORIGINALS / name) or name in kept
-            if name in removed or _is_linked(folder, name)
-            else lexists(folder / name)
-        )
-    ]
-    made = _Record(
-        format=2,
-        names=owned,
-        originals=tuple(originals),
-        release=release,
-        staged=tuple(sorted({*staged, release})),
-    )
+def _drop_in(store: Path, source: UnpackedRelease, record: _Record | None) -> None:
+    folder, names, staged = store.parent, {*source.names, IMAGES}, {source.release}
+    if record:
+        names, staged = names | {*record.names}, staged | {*record.staged}
+    make_folders(store / ORIGINALS)
+    _put_back(store, names)
+    _adopt_reinstalled_images(store)
+    # recorded first: a run that is killed leaves no folder that is not recorded
+    made = _Record(names=tuple(sorted(names)), release=source.release, staged=tuple(sorted(staged)))
     _save_record(store, made)
-    return made
+    _stage(source, store / source.release)
+    if not (store / CURRENT).is_symlink():
+        _link(store, store / CURRENT, ORIGINALS)
+    kept = _removed(store, names)
+    unlinked = [name for name in (*source.names, IMAGES) if not _is_linked(folder / name)]
+    for name in unlinked:  # all copies before the first is replaced: some are links to others
+        if lexists(folder / name):
+            _clone(folder / name, store / ORIGINALS / name)
+        elif name not in kept:  # of a PyTorch that was replaced by one without it
+            _remove(store / ORIGINALS / name)
+    for name in unlinked:  # no change for the loader while `current` selects the originals
+        _link(store, folder / name, Path(STORE, CURRENT, name))
+    _link(store, store / CURRENT, source.release)
+    _empty(store, staged - {source.release})
+    _save_record(store, made.model_copy(update={"staged": (source.release,)}))
 
 
 def _save_record(store: Path, record: _Record) -> None:
     write_atomic(store / RECORD, f"{record.model_dump_json(indent=1)}\n".encode())
-
-
-def _remove_release(store: Path, name: str) -> None:
-    """Removes a staged release and partial copies of it, and nothing that is not one. Its sums go last, so
-    that a killed run can be repeated."""
-    path = store / name
-    for partial in (f"{name}.new", f"{name}.new.old"):
-        _remove(store / partial)
-    if not _is_folder(path):
-        return
-    if (path / IMAGE_SUMS).is_file():
-        for entry in path.iterdir():
-            if entry.name != IMAGE_SUMS:
-                _remove(entry)
-        (path / IMAGE_SUMS).unlink()
-    with suppress(OSError):  # it has what this program did not put there
-        path.rmdir()
 
 
 def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
@@ -194,120 +156,139 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
         raise DropInError(
             f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
-    with open_store(folder, make=False) as store:
-        record = _load_record(store)
-        if record is None:
-            _check_dangling(folder)
+    with _open_store(folder, make=False) as store:
+        if (record := _load_record(store)) is None:
             return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
-        changes = _undo_changes(store, record)
-    if dry_run:
-        return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=True)
-    with open_store(folder, make=True) as store, _write_errors(store):
-        _undo(folder, store, record)
-        _empty_store(store, record)
-    with suppress(OSError):  # it has what this program did not put there
-        store.rmdir()
-    return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=False)
-
-
-def _undo_changes(store: Path, record: _Record) -> tuple[str, ...]:
-    """A line per name. Raises DropInError when an original that the record names is gone."""
-    folder = store.parent
-    linked = [name for name in record.names if _is_linked(folder, name)]
-    removed = _removed(folder, store, record.names)
-    restored = removed | {name for name in linked if lexists(store / ORIGINALS / name)}
-    if _reinstalled_images(store / CURRENT):
-        restored.add(IMAGES)
-    if lost := [name for name in linked if name in record.originals and name not in restored]:
-        raise DropInError(
-            f"PyTorch's own {', '.join(lost)} cannot be restored: {folder / STORE / ORIGINALS} does not have "
-            f"{'it' if len(lost) == 1 else 'them'}",
-            cause="the kept originals were removed by hand",
-            hint=_REINSTALL.format(folder),
-        )
-    return tuple(
-        f"{name}: {'the original' if name in restored else 'removed'}"
-        for name in record.names
-        if name in linked or name in removed
+        restored, reinstalled = _restored(store, record), _reinstalled_images(store / CURRENT)
+    changes = tuple(
+        f"{name}: {'the original' if original or (name == IMAGES and reinstalled) else 'removed'}"
+        for name, original in restored.items()
     )
+    if not dry_run:
+        with _open_store(folder, make=True) as store, errors_as(OutputError, store, hint=_AGAIN):
+            _undo(store, record)
+        with suppress(OSError):  # it has what this program did not put there
+            store.rmdir()
+    return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=dry_run)
 
 
-def _check_dangling(folder: Path) -> None:
-    """Raises DropInError for links of a drop-in whose store is gone."""
-    links = [path.name for path in folder.iterdir() if path.is_symlink() and _is_linked(folder, path.name)]
-    if links:
-        raise DropInError(
-            f"{folder} has links of a drop-in without its record: {', '.join(sorted(links))}",
-            cause=f"{folder / STORE} was removed by hand, and PyTorch's own files with it",
-            hint=_REINSTALL.format(folder),
-        )
-
-
-def _removed(folder: Path, store: Path, names: Iterable[str]) -> set[str]:
-    """Names that are missing in torch/lib and whose originals are kept: removed by hand, or by a killed run
-    that could not exchange two entries. None where PyTorch was installed again, as another version: it may
-    be without them."""
-    present = [name for name in names if lexists(folder / name) and not _is_linked(folder, name)]
-    if not all(_is_same(folder / name, store / ORIGINALS / name) for name in present):
-        return set()
-    return {name for name in names if not lexists(folder / name) and lexists(store / ORIGINALS / name)}
-
-
-def _undo(folder: Path, store: Path, record: _Record) -> None:
+def _undo(store: Path, record: _Record) -> None:
+    _put_back(store, record.names)
     if (store / ORIGINALS).is_dir():
         _adopt_reinstalled_images(store)
-        _select(store, ORIGINALS)
-    removed = _removed(folder, store, record.names)
-    for name in record.names:
-        if not _is_linked(folder, name) and name not in removed:
-            continue
-        if lexists(original := store / ORIGINALS / name):
+        _link(store, store / CURRENT, ORIGINALS)
+    for name in _removed(store, record.names):  # as links, so that a run which is killed knows them
+        _link(store, store.parent / name, Path(STORE, CURRENT, name))
+    for name, original in _restored(store, record).items():
+        if original:
             _clone(original, new := _temporary(store, name))
-            _replace(new, folder / name)
+            _replace(new, store.parent / name)
         else:
-            (folder / name).unlink()
+            (store.parent / name).unlink()
+    _empty(store, {ORIGINALS, CURRENT, *record.names, *record.staged})
+    for left in store.glob(f".{RECORD}.*"):
+        _remove(left)
+    for name in (".dropin.lock", RECORD):  # the record last, so that a killed run can be repeated
+        _remove(store / name)
 
 
-def _empty_store(store: Path, record: _Record) -> None:
-    """Removes the entries that this program made; the record goes last, so that a killed run can be
-    repeated."""
-    for name in record.staged:
-        _remove_release(store, name)
-    for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
-        _remove(store / name)
-    for name in record.names:  # of a kill where two entries cannot be exchanged
-        if lexists(store.parent / name):
-            _remove(store / f"{name}.new.old")
-    unfinished = [path.name for path in store.glob(f".{RECORD}.*")]
-    for name in (*unfinished, ".dropin.lock", RECORD):
-        _remove(store / name)
+def _restored(store: Path, record: _Record) -> dict[str, Path | None]:
+    """Names that undoing changes, with the kept original."""
+    removed = _removed(store, record.names)
+    return {
+        name: original if lexists(original := store / ORIGINALS / name) else None
+        for name in record.names
+        if name in removed or _is_linked(store.parent / name)
+    }
+
+
+def _removed(store: Path, names: Iterable[str]) -> set[str]:
+    """Names that were removed by hand and whose originals are kept. None where PyTorch was installed again:
+    it may be without them."""
+    gone, present = set(), False
+    for name in names:
+        if not lexists(store.parent / name):
+            gone.add(name)
+        elif not _is_linked(store.parent / name):
+            present = True
+    return set() if present else {name for name in gone if lexists(store / ORIGINALS / name)}
+
+
+def _put_back(store: Path, names: Iterable[str]) -> None:
+    """Entries that a killed run could not exchange in one step, as on NFS, go back to their place."""
+    for name in names:
+        old = store / f"{name}.new.old"
+        if lexists(old) and not lexists(store.parent / name):
+            old.rename(store.parent / name)
+
+
+def _empty(store: Path, names: set[str]) -> None:
+    """Removes the entries of the store with these names, and partial ones."""
+    for entry in store.iterdir():
+        if entry.name.removesuffix(".old").removesuffix(".new") in names:
+            _remove(entry)
+
+
+@contextmanager
+def _open_store(folder: Path, *, make: bool) -> Iterator[Path]:
+    """The store of `folder` (a torch/lib), which may be missing; with `make` it is created and locked.
+
+    Only `current` may be a link, and only to a folder of the store. What a killed run left is removed by
+    name, never followed. Raises DropInError for a store that is or has a link of another program,
+    OutputError, OutputBusyError.
+    """
+    store = folder / STORE
+    if make:
+        with output_errors(folder), suppress(FileExistsError):
+            store.mkdir()
+    for entry in store.iterdir() if _is_folder(store) else [store]:
+        target = str(entry.readlink()) if entry.is_symlink() else CURRENT
+        left = entry.name.endswith((".new", ".old"))
+        if not left and ((entry.is_symlink() and entry.name != CURRENT) or "/" in target or target == ".."):
+            raise DropInError(
+                f"{entry} is a link of another program",
+                cause="a drop-in does not create it so; another program or user planted it",
+                hint="inspect it, remove it, and reinstall PyTorch",
+            )
+    with output_lock(store / "dropin") if make else nullcontext():
+        yield store
 
 
 def _load_record(store: Path) -> _Record | None:
-    """The store's record, None when there was no drop-in. Raises DropInError for a damaged one."""
-    path = store / RECORD
+    """The store's record, None when there was no drop-in. Raises DropInError for a damaged one, and where
+    names are links and the originals are gone."""
+    path, record = store / RECORD, None
     try:
-        return _Record.model_validate_json(read_regular(path))
+        record = _Record.model_validate_json(read_regular(path))
     except FileNotFoundError:
-        return None
+        pass
     except (OSError, ValueError) as error:
         raise DropInError(
             f"{path} cannot be used: {error}",
             cause="it was edited, or written by a newer version of this program",
             hint=f"restore the files in {path.parent / ORIGINALS} by hand, or reinstall PyTorch",
         ) from error
+    linked = sorted(entry.name for entry in store.parent.iterdir() if _is_linked(entry))
+    if linked and not (record and (store / ORIGINALS).is_dir()):
+        raise DropInError(
+            f"PyTorch's own {', '.join(linked)} cannot be restored: "
+            f"{store} does not have {'the originals' if record else 'its record'}",
+            cause="it was removed by hand",
+            hint=_REINSTALL.format(store.parent),
+        )
+    return record
 
 
-def _planned_changes(store: Path, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
+def _planned_changes(store: Path, source: UnpackedRelease) -> tuple[str, ...]:
     folder, link = store.parent, store / CURRENT
     current = str(link.readlink()) if link.is_symlink() else ""
     changes = [
         f"{name}: a link to release {source.release}"
         + (", the original is kept" if lexists(folder / name) else "")
         for name in (*source.names, IMAGES)
-        if not _is_linked(folder, name)
+        if not _is_linked(folder / name)
     ]
-    if record is None or current != source.release:
+    if current != source.release:
         replaced = f" instead of {current}" if current not in {"", ORIGINALS} else ""
         changes.append(f"{CURRENT}: {source.release}{replaced}")
     elif not _is_staged(source, store / source.release):
@@ -317,13 +298,10 @@ def _planned_changes(store: Path, source: UnpackedRelease, record: _Record | Non
 
 def _is_staged(source: UnpackedRelease, staged: Path) -> bool:
     """True when the staged copy holds exactly the release's library and images."""
-    if not staged.is_dir() or not all(lexists(staged / name) for name in source.names):
-        return False
-    lib = source.prefix / "lib"
-    images = {f"{IMAGES}/{name}": digest for name, digest in _sums(lib / IMAGES).items()}
-    found = _sums(staged, links=False)
+    lib, found = source.prefix / "lib", _sums(staged)
     found.pop(IMAGE_SUMS, None)
-    return found == {source.soname: sha256_file(lib / source.soname)} | images
+    library = dict.fromkeys(source.names, sha256_file(lib / source.soname))
+    return found == library | {f"{IMAGES}/{name}": digest for name, digest in _sums(lib / IMAGES).items()}
 
 
 def _stage(source: UnpackedRelease, target: Path) -> None:
@@ -331,25 +309,20 @@ def _stage(source: UnpackedRelease, target: Path) -> None:
     if _is_staged(source, target):
         return
     lib, staged = source.prefix / "lib", _temporary(target.parent, target.name)
-    staged.mkdir()
-    shutil.copy(lib / source.soname, staged)
-    for name in source.names:
-        if name != source.soname:
-            (staged / name).symlink_to(source.soname)
-    for path in (lib / IMAGES, *sorted((lib / IMAGES).rglob("*"))):
-        copy = staged / path.relative_to(lib)
-        if path.is_dir():
-            copy.mkdir()
-        else:
-            shutil.copy(path, copy)
+    for path in (lib / source.soname, *(lib / IMAGES).rglob("*")):
+        if path.is_file():
+            make_folders((staged / path.relative_to(lib)).parent)
+            shutil.copy(path, staged / path.relative_to(lib))
+    for name in {*source.names} - {source.soname}:
+        (staged / name).symlink_to(source.soname)
     text = json.dumps(_sums(staged / IMAGES), indent=1, sort_keys=True) + "\n"
     (staged / IMAGE_SUMS).write_text(text, encoding="utf-8")
     _replace(staged, target)
 
 
-def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
-    """SHA-256 of the files below a folder by relative path, with or without links to files."""
-    files = (path for path in folder.rglob("*") if path.is_file() and (links or not path.is_symlink()))
+def _sums(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files below a folder by relative path."""
+    files = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
@@ -372,23 +345,12 @@ def _reinstalled_images(staged: Path) -> list[str]:
 def _adopt_reinstalled_images(store: Path) -> None:
     """Images that another PyTorch wrote through the link replace the originals."""
     staged, originals = store / CURRENT, store / ORIGINALS / IMAGES
-    if not (names := _reinstalled_images(staged)):
-        return
-    new = _temporary(originals.parent, IMAGES)
-    for name in names:
-        make_folders((new / name).parent)
-        link_or_copy(staged / IMAGES / name, new / name)
-    _replace(new, originals)
-
-
-def _back_up(folder: Path, store: Path, names: Iterable[str]) -> None:
-    """Copies of all entries before the first is replaced: some are links to others."""
-    for name in names:
-        path, original = folder / name, store / ORIGINALS / name
-        if lexists(path):
-            _clone(path, original)
-        elif not _is_folder(original):  # of a PyTorch that was replaced by one without it
-            _remove(original)
+    if names := _reinstalled_images(staged):
+        new = _temporary(originals.parent, IMAGES)
+        for name in names:
+            make_folders((new / name).parent)
+            link_or_copy(staged / IMAGES / name, new / name)
+        _replace(new, originals)
 
 
 def _clone(path: Path, copy: Path) -> None:
@@ -402,23 +364,18 @@ def _clone(path: Path, copy: Path) -> None:
         shutil.copytree(path, partial, symlinks=True, copy_function=link_or_copy)
     else:
         link_or_copy(path, partial)
-    _copy_owners(path, partial)
-    partial.rename(copy)
-
-
-def _copy_owners(path: Path, copy: Path) -> None:
-    """Gives copies that root made to the owners of their sources, as far as this user can."""
-    inner = path.rglob("*") if _is_folder(path) else ()
-    for source in (path, *inner):
-        made, wanted = copy / source.relative_to(path), source.lstat()
+    # copies that root made belong to the owners of their sources, as far as this user can give them
+    for source in (path, *(path.rglob("*") if _is_folder(path) else ())):
+        made, wanted = partial / source.relative_to(path), source.lstat()
         if (made.lstat().st_uid, made.lstat().st_gid) != (wanted.st_uid, wanted.st_gid):
             with suppress(PermissionError):
                 os.chown(made, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
+    partial.rename(copy)
 
 
 def _replace(new: Path, path: Path) -> None:
     """Moves `new` to `path`. rename(2) cannot replace a folder by a link or a link by a folder: these are
-    swapped."""
+    swapped, or moved one after the other (`_put_back`)."""
     if not lexists(path) or not (_is_folder(path) or _is_folder(new)):
         new.replace(path)
     elif exchange(new, path):
@@ -429,6 +386,13 @@ def _replace(new: Path, path: Path) -> None:
         path.rename(old)
         new.rename(path)
         _remove(old)
+
+
+def _link(store: Path, path: Path, target: str | Path) -> None:
+    """Makes `path` a link, in one step."""
+    new = _temporary(store, path.name)
+    new.symlink_to(target)
+    _replace(new, path)
 
 
 def _temporary(folder: Path, name: str) -> Path:
@@ -445,25 +409,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _select(store: Path, target: str) -> None:
-    """Points `current` to the originals or a release, in one step."""
-    new = _temporary(store, CURRENT)
-    new.symlink_to(target)
-    new.replace(store / CURRENT)
-
-
-def _is_linked(folder: Path, name: str) -> bool:
-    path = folder / name
-    return path.is_symlink() and path.readlink() == Path(STORE, CURRENT, name)
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    """True when both are links to the same place, equal files, or folders of equal files."""
-    if path.is_symlink() or other.is_symlink():
-        return path.is_symlink() and other.is_symlink() and path.readlink() == other.readlink()
-    if path.is_dir() and other.is_dir():
-        return _sums(path) == _sums(other)
-    return path.is_file() and other.is_file() and sha256_file(path) == sha256_file(other)
+def _is_linked(path: Path) -> bool:
+    """True for a link of the drop-in."""
+    return path.is_symlink() and path.readlink() == Path(STORE, CURRENT, path.name)
 
 
 def _is_folder(path: Path) -> bool:

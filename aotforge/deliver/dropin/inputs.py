@@ -1,6 +1,7 @@
 """Inputs of a drop-in: an installed PyTorch's `torch/lib`, and an unpacked release."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,11 @@ def read_torch_lib(folder: Path) -> TorchLib:
             cause="this PyTorch is not built for ROCm" if is_torch else "it is not PyTorch's torch/lib",
             hint="install a ROCm build of PyTorch first, then drop the release into its torch/lib",
         )
-    libraries = [path for path in folder.glob("*.so") if path.is_file() and not path.is_symlink()]
-    needed = {name for path in libraries for name in _needed(path) if _VERSIONED_NAME.match(name)}
+    needed = set()
+    for path in folder.glob("*.so"):
+        if path.is_file() and not path.is_symlink():
+            with suppress(LibraryFileError):  # a linker script, for instance
+                needed |= {name for name in read_shared_library(path).needed if _VERSIONED_NAME.match(name)}
     if not needed:
         raise DropInError(
             f"no library in {folder} needs {PLAIN_NAME}",
@@ -69,15 +73,6 @@ def read_torch_lib(folder: Path) -> TorchLib:
             hint="`./dev compat` shows what this version of PyTorch can use",
         )
     return TorchLib(folder=folder, version=torch_version(folder), needed=tuple(sorted(needed)))
-
-
-def _needed(path: Path) -> list[str]:
-    try:
-        return read_shared_library(path).needed
-    except LibraryFileError:
-        return []  # a linker script, for instance
-    except OSError as error:
-        raise DropInError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def torch_version(folder: Path) -> str:

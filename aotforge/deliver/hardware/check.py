@@ -6,12 +6,12 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
-from aotforge.base.hardware import HardwareReport, ReportedDevice, ReportedImage, ReportedTime
-from aotforge.deliver.hardware.device import SHAPE, choose_device, lost
+from aotforge.base.hardware import HardwareReport, ReportedDevice, ReportedImage
+from aotforge.deliver.hardware.device import SHAPE, lost
 from aotforge.deliver.hardware.times import call_times
 from aotforge.deliver.install.choose import this_machine
 from aotforge.errors import ReleaseError
@@ -33,15 +33,12 @@ _MODULE = Path("/sys/module/amdgpu/version")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRequest:
-    """`arch` and `number` select a device, by default the first one that the release has images for.
-    `library`: another HIP library than the installed one. `torch`: the Python whose PyTorch is timed, None
+    """`library`: another HIP library than the installed one. `torch`: the Python whose PyTorch is timed, None
     for the active environment's. `repeat` 0: no times."""
 
     root: Path
     cache: Path
     date: str
-    arch: str | None = None
-    number: int | None = None
     library: str | None = None
     only: Only = field(default_factory=Only)
     compare: bool = True
@@ -49,11 +46,6 @@ class CheckRequest:
     repeat: int = 20
     torch: Path | None = None
     limits: Limits = field(default_factory=Limits)
-
-
-def find_device(request: CheckRequest) -> ShownDevice:
-    """The device of the request. Raises as `choose_device`."""
-    return choose_device(request.root, arch=request.arch, number=request.number, library=request.library)
 
 
 def check_release(
@@ -76,26 +68,22 @@ def check_release(
         results.append(result)
         on_result(result, number, len(tasks))
     on_stage("timing PyTorch")
-    times, torch = call_times(results, device, request.torch) if request.repeat else ((), "not requested")
+    times, torch = call_times(results, device, request.torch) if request.repeat else ([], "not requested")
     return HardwareReport(
         date=request.date,
         release=released.release,
         profile=profile,
         pack=pack_name,
         sums=released.sums,
-        device=ReportedDevice(
-            vendor="amd" if device.vendor == "amd" else "nvidia",
-            name=device.name,
-            arch=device.arch,
-            version=device.version,
-            emulator=device.emulator,
+        device=ReportedDevice.model_validate(
+            {name: value for name, value in asdict(device).items() if name != "number"}
         ),
         rocm=this_machine(os.environ).rocm if device.vendor == "amd" else "",
         module=_module() if device.vendor == "amd" else "",
         kernel=platform.release(),
         torch=torch,
         images=tuple(map(_reported, results)),
-        times=tuple(ReportedTime.model_validate(one) for one in times),
+        times=tuple(times),
         ended=ended,
         seconds=round(time.monotonic() - began, 1),
     )
@@ -105,22 +93,18 @@ def _tasks(
     request: CheckRequest, folder: Path, pack: str, arch: str
 ) -> tuple[ReleasedPack, str, Sequence[ImageTask]]:
     """The pack, its profile, and the selected images."""
-    packs = Release.open(folder).packs((pack,))
-    if not packs:
-        raise ReleaseError(
-            f"{folder} has no images for {arch}",
-            cause=f"it has no archive of {pack}",
-            hint=f"./dev build --arch {arch}, or name another release with --release",
-        )
-    (released,) = packs
-    opened = open_files(released.pack)
-    selected = request.only.kernels(operator_kernels(opened))
-    check_listed(released, opened)
-    tasks = release_tasks(released, opened, (arch,), Checkout(request.root), selected)
-    check_texts(tasks)
-    if not tasks:
-        raise ReleaseError(f"{folder} has no images for {arch} in {pack}", hint=f"./dev build --arch {arch}")
-    return released, opened.signature.profile, tasks
+    for released in Release.open(folder).packs((pack,)):
+        opened = open_files(released.pack)
+        selected = request.only.kernels(operator_kernels(opened))
+        check_listed(released, opened)
+        tasks = release_tasks(released, opened, (arch,), Checkout(request.root), selected)
+        check_texts(tasks)
+        if tasks:
+            return released, opened.signature.profile, tasks
+    raise ReleaseError(
+        f"{folder} has no images for {arch} in {pack}",
+        hint=f"./dev build --arch {arch}, or name another release with --release",
+    )
 
 
 def _checked(
@@ -151,20 +135,15 @@ def _checked(
 
 def _reported(result: DeviceResult) -> ReportedImage:
     bits = result.bits
-    return ReportedImage(
-        digest=result.digest,
-        label=result.label,
-        outcome=result.outcome,
-        failure=result.failure[:8000],
-        cases=result.cases,
-        launches=result.launches,
-        worst=result.worst,
-        exact=bits is not None and not result.approximated,
-        elements=bits.elements if bits else 0,
-        same=bits.same if bits else 0,
-        differs=bits.first if bits else "",
-        not_compared=result.not_compared[:8000],
-        not_timed=result.not_timed,
+    same = ("digest", "label", "outcome", "cases", "launches", "worst", "not_timed")
+    return ReportedImage.model_validate(
+        {
+            **{name: getattr(result, name) for name in same},
+            "failure": result.failure[:8000],
+            "not_compared": result.not_compared[:8000],
+            "exact": bits is not None and not result.approximated,
+            **({"elements": bits.elements, "same": bits.same, "differs": bits.first} if bits else {}),
+        }
     )
 
 

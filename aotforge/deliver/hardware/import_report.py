@@ -54,8 +54,17 @@ def import_report(path: Path, manifests: Path, *, key: Ed25519PublicKey | None) 
             f"{path} cannot be read: {error.strerror or error}", hint="name a file of ./dev hardware.check"
         ) from error
     report = read_report(data, key, str(path))
-    _check_origin(report, path)
-    run = _run_of(report, hashlib.sha256(data).hexdigest(), _fingerprint(key) if key else "")
+    if report.device.emulator:
+        raise ReportError(
+            f"{path} is of {report.device.emulator}, not of hardware",
+            hint="run ./dev hardware.check on a machine with the GPU",
+        )
+    if not any(image.launches for image in report.images):
+        raise ReportError(
+            f"{path} has no image that was executed", cause="the check ended before", hint=_AGAIN
+        )
+    public = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) if key else b""
+    run = _run_of(report, hashlib.sha256(data).hexdigest(), hashlib.sha256(public).hexdigest() if key else "")
     target = manifests / "hardware" / f"{report.device.arch}-{run.report[:12]}.yaml"
     make_folders(target.parent)
     text = write_yaml(run.model_dump(mode="json", by_alias=True))
@@ -71,7 +80,11 @@ def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> Hardwar
         document = parse_json(data)
         enveloped = isinstance(document, dict) and "payload" in document
         if key or enveloped:
-            data = open_statement(data, key) if key else _payload(document)
+            data = (
+                open_statement(data, key)
+                if key
+                else base64.b64decode(str(document["payload"]), validate=True)
+            )
             document = parse_json(data)
         if (document["_type"], document["predicateType"]) != (STATEMENT, PREDICATE):
             raise ValueError(f"its type is {str(document['predicateType'])[:80]!r}")
@@ -88,44 +101,17 @@ def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> Hardwar
     )
 
 
-def _payload(envelope: dict[str, object]) -> bytes:
-    """The statement inside an envelope whose signature is not checked. Raises ValueError."""
-    return base64.b64decode(str(envelope["payload"]), validate=True)
-
-
-def _check_origin(report: HardwareReport, path: Path) -> None:
-    """Raises ReportError for a report that is not about hardware or has no result."""
-    if report.device.emulator:
-        raise ReportError(
-            f"{path} is of {report.device.emulator}, not of hardware",
-            cause=f"the check ran on a GPU that {report.device.emulator} plays",
-            hint="run ./dev hardware.check on a machine with the GPU",
-        )
-    if not any(image.launches for image in report.images):
-        raise ReportError(
-            f"{path} has no image that was executed", cause="the check ended before", hint=_AGAIN
-        )
-
-
 def _run_of(report: HardwareReport, digest: str, key: str) -> HardwareRun:
     exact = [image for image in report.images if image.exact and image.elements]
+    same = {name: getattr(report, name) for name in ("date", "device", "rocm", "release", "profile", "times")}
     return HardwareRun(
         schema=1,
-        date=report.date,
-        device=report.device,
-        rocm=report.rocm,
-        release=report.release,
-        profile=report.profile,
+        **same,
         images=len(report.images),
         passed=report.counts.get("passed", 0),
         exact=len(exact),
         same=sum(not image.unequal for image in exact),
         wrong={image.label: image.state for image in report.wrong},
-        times=report.times,
         report=digest,
         key=key,
     )
-
-
-def _fingerprint(key: Ed25519PublicKey) -> str:
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

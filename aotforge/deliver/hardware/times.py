@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import USER_PYTHON, child_environment, run_child
+from aotforge.base.hardware import ReportedTime
 from aotforge.deliver.pytorch.installed import active_python
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.verify.device.messages import DeviceResult, ShownDevice, Time
@@ -22,66 +23,56 @@ _STEPS = {"attn_fwd": "forward", "attn_bwd": "backward"}
 
 def call_times(
     results: Sequence[DeviceResult], device: ShownDevice, python: Path | None
-) -> tuple[list[dict[str, Any]], str]:
+) -> tuple[list[ReportedTime], str]:
     """A row per operator and functional, and PyTorch's version or why it was not timed."""
     rows = operator_rows([time for result in results for time in result.times])
     problems = [_problem(row) for row in rows]
-    wanted = [problem for problem in problems if problem]
-    if not wanted:
+    if not (wanted := [problem for problem in problems if problem]):
         return rows, "no call of attention was timed"
     found, torch = _torch_times(wanted, device, python)
-    by_problem = {
-        json.dumps(problem, sort_keys=True): took for problem, took in zip(wanted, found, strict=False)
-    }
-    for row, problem in zip(rows, problems, strict=True):
-        row["torch"] = by_problem.get(json.dumps(problem, sort_keys=True)) if problem else None
-    return rows, torch
+    took = iter(found)
+    times = [next(took, None) if problem else None for problem in problems]
+    return [row.model_copy(update={"torch": time}) for row, time in zip(rows, times, strict=True)], torch
 
 
-def operator_rows(times: Sequence[Time]) -> list[dict[str, Any]]:
+def operator_rows(times: Sequence[Time]) -> list[ReportedTime]:
     """The sum of an operator's kernels for each functional of the kernel that has the most keys, where all
     of them were timed."""
     rows = []
     for operator in dict.fromkeys(time.operator for time in times):
         own = [time for time in times if time.operator == operator]
-        kernels = list(dict.fromkeys(time.kernel for time in own))
         most = max(own, key=lambda time: len(time.keys)).kernel
         for first in (time for time in own if time.kernel == most):
             keys = dict(first.keys)
-            fitting = [
-                next(
-                    (t for t in own if t.kernel == kernel and t.call == first.call and _within(t, keys)), None
-                )
-                for kernel in kernels
-            ]
-            parts = [time.milliseconds for time in fitting if time]
-            if len(parts) == len(kernels):
+            fitting = {
+                time.kernel: time.milliseconds
+                for time in reversed(own)  # the first one counts
+                if time.call == first.call and all(keys.get(name, n) == n for name, n in time.keys)
+            }
+            if len(fitting) == len({time.kernel for time in own}):
+                total = round(sum(fitting.values()), 5)
                 rows.append(
-                    {
-                        "operator": operator,
-                        "functional": first.functional,
-                        "keys": keys,
-                        "call": first.call,
-                        "milliseconds": round(sum(parts), 5),
-                    }
+                    ReportedTime(
+                        operator=operator,
+                        functional=first.functional,
+                        keys=keys,
+                        call=first.call,
+                        milliseconds=total,
+                    )
                 )
     return rows
 
 
-def _within(time: Time, keys: Mapping[str, int]) -> bool:
-    return all(keys.get(name, number) == number for name, number in time.keys)
-
-
-def _problem(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def _problem(row: ReportedTime) -> dict[str, Any] | None:
     """The call as PyTorch's attention takes it; None for one that it has not."""
-    keys, call = row["keys"], dict(part.split("=") for part in row["call"].split(", "))
-    if row["operator"] not in _STEPS or keys.get("dropout") or keys["mask"] not in {0, 1}:
+    keys, call = row.keys, dict(part.split("=") for part in row.call.split(", "))
+    if row.operator not in _STEPS or keys.get("dropout") or keys["mask"] not in {0, 1}:
         return None
     sizes = {name: int(call[name]) for name in ("batch", "heads_q", "heads_k", "seqlen_q", "seqlen_k")}
     if sizes["heads_q"] != sizes["heads_k"] or keys["dtype"] not in _DTYPES:
         return None
     return sizes | {
-        "step": _STEPS[row["operator"]],
+        "step": _STEPS[row.operator],
         "dtype": _DTYPES[keys["dtype"]],
         "head_dim": keys["width"],
         "causal": keys["mask"] == 1,

@@ -9,12 +9,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import tasks
-from aotforge.cli import output
 from aotforge.cli.flags import SHORT, TASKS
 from aotforge.cli.program import main
 from aotforge.cli.settings import ROOT
@@ -203,12 +201,3 @@ def test_errors_among_events_are_events(capsys: pytest.CaptureFixture[str], spel
     assert event["error"] == json.loads(out)["error"]
     _, _, plain = outcome(capsys, "release.publish", "--form", "here")
     assert plain.startswith("error: ")
-
-
-def test_a_long_result_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more than 2 GiB at once Linux writes 2 GiB."""
-    written: list[str] = []
-    monkeypatch.setattr(output, "_PIECE", 4)
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
-    output.print_result("0123456789")
-    assert written == ["0123", "4567", "89", "\n"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,7 @@ def test_a_difference_is_named(root: Path, old: str, new: str, cause: str) -> No
     with pytest.raises(RulesError) as caught:
         check_interfaces(root, [plan])
     assert caught.value.exit_code == 4
-    rules = root / "kernels" / "flash" / "operators.py"
+    rules = root / "kernels" / "flash"
     for part in ("attn_fwd", served.interface_hash(), ATTN_FWD.interface_hash(), str(definition), str(rules)):
         assert part in caught.value.what
     assert cause in caught.value.cause
@@ -80,3 +81,13 @@ def test_what_is_no_definition_is_refused(tmp_path: Path, text: str) -> None:
         library_operators(tmp_path / "operators.def")
     with pytest.raises(RulesError, match="cannot be read"):
         library_operators(tmp_path / "nowhere.def")
+
+
+def test_strides_of_a_tensor_stand_together() -> None:
+    """The front ends fill them as runs: z, h and the row, then the column where there is one."""
+    for operator in (ATTN_FWD, ATTN_BWD, ATTN_DROPOUT_MASK):
+        names = [value.name for value in operator.values]
+        for at, first in enumerate(names):
+            stem = first.removesuffix("z")
+            if re.match(r"stride_\w+z$", first) and f"{stem}h" in names:
+                assert names[at + 1] == f"{stem}h" and names[at + 2] in (f"{stem}m", f"{stem}n")

@@ -14,9 +14,8 @@ from typing import Self
 import pytest
 
 from aotforge.deliver.dropin import apply
-from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.apply import STORE, drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
-from aotforge.deliver.dropin.store import STORE
 from tests.support.torch_lib import OLD, make_release, make_torch, state, tree
 
 _scandir = os.scandir

@@ -19,9 +19,10 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.deliver.hardware.check import CheckRequest, check_release, find_device
-from aotforge.deliver.hardware.published import fetch_pack
+from aotforge.deliver.hardware.check import CheckRequest, check_release
+from aotforge.deliver.hardware.device import choose_device
 from aotforge.deliver.hardware.report import write_report
+from aotforge.deliver.install.install_release import fetch_pack
 from aotforge.errors import InstallError, VerifyError
 from aotforge.formats.sums import SUMS
 from aotforge.plan.model import Plan
@@ -128,7 +129,7 @@ def test_a_planted_wrong_image_and_a_planted_fault_are_named_and_the_others_pass
     folder, (wrong, faults) = machine.planted(tmp_path, scaled, wild)
     play(texts_of(folder))
     request = CheckRequest(root=machine.root, cache=CACHE, date="2026-11-22", repeat=2, shape={})
-    device = find_device(request)
+    device = choose_device(machine.root)
     assert device == MI100
     seen: list[DeviceResult] = []
     sums = hashlib.sha256((folder / SUMS).read_bytes()).hexdigest()

@@ -37,4 +37,4 @@ def test_pytorch_is_timed_by_a_python_of_its_own(
         time("attn_fwd", 1.0, dtype=2, width=64, mask=2, dropout=0),
     ))  # fmt: skip
     rows, version = call_times([images], MI100, Path(sys.executable))
-    assert [row["torch"] for row in rows] == [torch, None] and expected in version
+    assert [row.torch for row in rows] == [torch, None] and expected in version

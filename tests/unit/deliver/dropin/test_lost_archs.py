@@ -14,14 +14,13 @@ from aotforge.base.architectures import load_architectures
 from aotforge.cli.program import main
 from aotforge.deliver.dropin import install_dropin
 from aotforge.deliver.dropin.apply import drop_in
-from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
+from aotforge.deliver.dropin.inputs import TorchLib
 from aotforge.deliver.dropin.install_dropin import (
     NO_HARDWARE,
     caution,
     install_dropin_prefix,
     lost_archs,
 )
-from aotforge.pack.signature import ContainerRecord, Signature, TritonBuild, encode_signature
 from tests.support.attention import spy_pack
 from tests.support.families import PROJECT
 from tests.support.small_pack import write
@@ -30,38 +29,21 @@ from tests.support.torch_lib import make_release, make_torch, tree
 ARCHS = load_architectures(PROJECT / "manifests")
 
 
-def packs(source: UnpackedRelease, **archs: tuple[str, ...]) -> UnpackedRelease:
-    """The release with these image packs in place of its own: `gfx908` is the pack amd-gfx908, with its
-    archs."""
-    images = source.prefix / "lib" / "aotriton.images"
-    for name, served in archs.items():
-        signature = Signature(
-            format=1, pack=f"amd-{name}", archs=served, profile="core", complete=True, release=source.release,
-            operators={},
-            triton=TritonBuild(version="1", digest="1", llvm="1"), source="0" * 64, settings="0" * 64,
-            compressor="zstd",
-            containers={"flash": ContainerRecord(images=1, id="0" * 64)}, images=1, dispatch="0" * 64,
-        )  # fmt: skip
-        (images / f"amd-{name}").mkdir(exist_ok=True)
-        (images / f"amd-{name}" / "__signature__").write_bytes(encode_signature(signature))
-    return replace(source, packs=tuple(f"amd-{name}" for name in archs))
-
-
 def test_archs_without_images_afterwards(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    torch = make_torch(tmp_path)
     for pack in ("amd-gfx110x", "amd-gfx1250", "amd-gfx77xx"):
         (torch.folder / "aotriton.images" / pack).mkdir()
     for served, lost in (
-        (packs(source, gfx908=("gfx908",)), ["gfx90a", "gfx1100", "gfx1101", "gfx1102", "gfx1103"]),
-        (packs(source, gfx90a=("gfx90a",), gfx110x=("gfx1100", "gfx1102")), ["gfx1101", "gfx1103"]),
+        (("gfx908",), ["gfx90a", "gfx1100", "gfx1101", "gfx1102", "gfx1103"]),
+        (("gfx90a", "gfx1100", "gfx1102"), ["gfx1101", "gfx1103"]),
     ):
         assert sorted(lost_archs(served, torch.folder, ARCHS)) == sorted([*lost, "gfx1250", "amd-gfx77xx"])
 
 
 def test_a_repeated_drop_in_compares_with_the_originals(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), packs(make_release(tmp_path), gfx908=("gfx908",))
-    drop_in(source, torch)
-    assert lost_archs(source, torch.folder, ARCHS) == ("gfx90a",)
+    torch = make_torch(tmp_path)
+    drop_in(make_release(tmp_path), torch)
+    assert lost_archs(("gfx908",), torch.folder, ARCHS) == ("gfx90a",)
 
 
 @pytest.fixture
@@ -100,18 +82,6 @@ def test_the_first_line_is_whether_pytorch_uses_the_images(
 def test_a_pack_that_cannot_be_read_is_not_used(torch: TorchLib, tmp_path: Path) -> None:
     report = install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
     assert report.pytorch_use.startswith("no, because a pack cannot be read: ")
-
-
-def test_a_dry_run_names_every_arch_and_the_drop_in_those_of_this_machine(
-    torch: TorchLib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(install_dropin, "native_archs", lambda: ("gfx908", "gfx942"))
-    (torch.folder / "aotriton.images" / "amd-gfx942").mkdir()
-    source = make_release(tmp_path / "other")
-    planned = install_dropin._drop_in(PROJECT, source, torch, dry_run=True)
-    assert planned.warnings[0].startswith("gfx90a, gfx942 had images in ")
-    done = install_dropin._drop_in(PROJECT, source, torch)
-    assert done.warnings[0].startswith("gfx942 had images in ")
 
 
 def test_install_removes_what_it_put_into_a_pytorch(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.apply import STORE, drop_in, undo
 from aotforge.deliver.dropin.inputs import torch_version
-from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import DropInError
 from tests.support.torch_lib import OLD, make_release, make_torch, state, tree
 
@@ -67,20 +66,18 @@ def test_undoing_without_the_originals_is_refused(tmp_path: Path) -> None:
     drop_in(source, torch)
     shutil.rmtree(torch.folder / STORE / "originals")
     before = tree(torch.folder)
-    with pytest.raises(DropInError, match=f"own .*{OLD} cannot be restored") as error:
+    with pytest.raises(DropInError, match=f"own .*{OLD}.* cannot be restored") as error:
         undo(torch.folder)
     assert "reinstall PyTorch" in error.value.hint and tree(torch.folder) == before
-    # a repeated drop-in does not forget what PyTorch had
-    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
     with pytest.raises(DropInError, match="cannot be restored"):
-        undo(torch.folder)
+        drop_in(make_release(tmp_path, "0.11.2b-r2"), torch)
 
 
 def test_links_without_their_store_are_reported(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     drop_in(source, torch)
     shutil.rmtree(torch.folder / STORE)
-    with pytest.raises(DropInError, match="links of a drop-in without its record") as error:
+    with pytest.raises(DropInError, match=r"cannot be restored: .* does not have its record") as error:
         undo(torch.folder)
     assert "reinstall PyTorch" in error.value.hint and OLD in error.value.what
 

@@ -61,15 +61,15 @@ def test_the_device_is_the_first_that_fits(monkeypatch: pytest.MonkeyPatch) -> N
     old = ShownDevice(vendor="amd", number=0, name="Vega", arch="gfx900", version="HIP 7.0.0")
     second = ShownDevice(vendor="amd", number=1, name="MI100", arch="gfx908", version="HIP 7.0.0")
     monkeypatch.setattr(device, "shown_devices", lambda library: ((old, second), ()))
-    assert tool.find_device(REQUEST) == second
+    assert device.choose_device(PROJECT) == second
     with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx90a") as caught:
-        tool.find_device(tool.CheckRequest(root=PROJECT, cache=Path(), date="", arch="gfx90a"))
+        device.choose_device(PROJECT, arch="gfx90a")
     assert "0: Vega (gfx900), 1: MI100 (gfx908)" in caught.value.cause
     monkeypatch.setattr(
         device, "shown_devices", lambda library: ((), ("libamdhip64.so.7: cannot open", "libcuda"))
     )
     with pytest.raises(DeviceError, match="no GPU was found") as none:
-        tool.find_device(REQUEST)
+        device.choose_device(PROJECT)
     assert none.value.cause == "libamdhip64.so.7: cannot open; libcuda"
 
 
@@ -99,7 +99,7 @@ def test_a_backward_call_is_the_sum_of_its_kernels_and_incomplete_ones_have_no_r
         time("bwd_dq", 4.0, dtype=2, width=64, mask=0, dropout=0),
         time("bwd_dq", 5.0, dtype=2, width=64, mask=1, dropout=0),
     ]
-    rows = [(row["operator"], row["keys"]["mask"], row["milliseconds"]) for row in operator_rows(times)]
+    rows = [(row.operator, row.keys["mask"], row.milliseconds) for row in operator_rows(times)]
     assert rows == [("attn_fwd", 0, 1.0), ("attn_bwd", 0, 6.5), ("attn_bwd", 1, 8.5)]
 
 
