@@ -34,8 +34,7 @@ from vgpu.emulator.debugger.locations import (
     parse_breakpoint,
     source_lines,
 )
-from vgpu.emulator.debugger.session import Session
-from vgpu.emulator.debugger.shell import Shell, parse_lanes
+from vgpu.emulator.debugger.shell import Session, Shell, parse_lanes
 from vgpu.emulator.debugger.views import ViewContext, parse_views
 from vgpu.emulator.decoded import Checks, Line, Operand
 from vgpu.emulator.isa import INSTRUCTIONS

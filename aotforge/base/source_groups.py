@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/rules.py",
         *(f"aotforge/base/{name}.py" for name in ("__init__", "child_processes", "files", "machine")),
         *(f"aotforge/base/{name}.py" for name in ("object_cache", "source_groups", "workers")),
-        *(f"vgpu/{name}.py" for name in ("__init__", "code_object", "elf", "errors", "native_code")),
+        *(f"vgpu/{name}.py" for name in ("__init__", "code_object", "errors", "native_code")),
         "aotforge/toolchain/**/*",
         *_TARGETS,
         "aotforge/compile/*.py",

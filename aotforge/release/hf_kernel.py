@@ -21,8 +21,7 @@ from aotforge.release.wheels import LICENCES
 from aotforge.rules import Function, Option, OptionalInput
 from aotforge.targets.backend import Backend
 from aotforge.targets.backends import backend_of_arch
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, read_elf
 
 NAME = "aotforge-ops"
 METADATA = "metadata.json"

@@ -31,7 +31,7 @@ from tests.campaigns.subjects import (
     try_calls,
 )
 from tests.support.disassembly import disagreements, disassemble, require_round_trip
-from vgpu.elf import read_elf
+from vgpu.code_object import read_elf
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.program import Program, Step

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aotforge.errors import DecodeError, ToolchainError
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import Symbol, read_elf
+from vgpu.code_object import CodeObjectError, Symbol, read_elf
 from vgpu.emulator.assembly import assemble
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS

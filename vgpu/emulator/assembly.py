@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, read_elf
 from vgpu.emulator.decoded import Line, Listing
 from vgpu.emulator.listing import LABEL, functions, instruction_lines
 from vgpu.errors import DecodeError, ToolchainError

@@ -24,8 +24,7 @@ from vgpu.emulator.generate import OPCODES
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import DPP, HALVES, SDWA, WORDS, Entry, Slot
 from vgpu.emulator.isa.wave_ops import INTERRUPT, UNPARSED
-from vgpu.emulator.modifiers import bits, number, source_lanes
-from vgpu.emulator.operands import constant_bits, operand
+from vgpu.emulator.operands import bits, constant_bits, number, operand, source_lanes
 from vgpu.emulator.targets import EmulatedTarget
 from vgpu.errors import DecodeError
 

@@ -7,8 +7,7 @@ object V5).
 import struct
 from dataclasses import dataclass
 
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import ElfFile
+from vgpu.code_object import CodeObjectError, ElfFile
 from vgpu.errors import UnsupportedError
 
 SCRATCH_TAG = 0x5C00_0000_0000

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, read_elf
 from vgpu.emulator.assembly import instruction_addresses
 from vgpu.emulator.debugger.locations import source_files, source_lines
 from vgpu.emulator.listing import parse_listing

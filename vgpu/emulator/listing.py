@@ -11,8 +11,7 @@ from dataclasses import replace
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.wave_ops import MESSAGES, UNPARSED
-from vgpu.emulator.modifiers import is_modifier, modifiers
-from vgpu.emulator.operands import integer, operand
+from vgpu.emulator.operands import integer, is_modifier, modifiers, operand
 from vgpu.errors import DecodeError
 
 LABEL = re.compile(r"([A-Za-z_.$][\w.$]*):$")

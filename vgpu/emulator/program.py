@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vgpu.code_object import CodeObjectError, kernel_metadata
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, kernel_metadata, read_elf
 from vgpu.emulator import native
 from vgpu.emulator.address_space import CODE_BASE, HOST_CALLS_BASE, KERNARG_BASE, AddressSpace, Region
 from vgpu.emulator.arguments import HOST_BUFFER, Geometry, KernelParameter, absent_arguments, segment

@@ -14,8 +14,7 @@ from aotforge.targets.cpu.image import read_description
 from aotforge.toolchain.backend_options import BackendOptions
 from ttcpu import levels
 from ttcpu.levels import level_named
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, read_elf
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture

@@ -3,8 +3,7 @@
 import struct
 
 from ttcpu.image import DESCRIPTION, HEADER, KINDS, NEEDED, VERSION, ImageDescription, Parameter
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, read_elf
 
 _LIMIT = 1 << 20
 

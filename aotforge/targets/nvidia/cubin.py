@@ -10,8 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from aotforge.targets.backend import KernelArgument
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import ElfFile, read_elf
+from vgpu.code_object import CodeObjectError, ElfFile, read_elf
 
 MACHINE = 190
 """EM_CUDA."""

@@ -27,8 +27,7 @@ from tests.support.hostile import member, refit, tar_bytes, zipped
 from tests.support.publishing import make_release
 from tests.support.readers import Readers, python_reads, sanitized_readers
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
-from vgpu.code_object import CodeObjectError, kernel_metadata
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, kernel_metadata, read_elf
 from vgpu.emulator.assembly import check_text
 from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.listing import parse_listing
@@ -253,8 +252,8 @@ _DOCUMENT_READERS = (
     *("formats/sums", "conformance/candidate", "publish/release_dir", "deliver/page", "pytorch/pins"),
 )
 _PACK_READERS = ("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame")
-_ASSEMBLY = ("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers")
-_IMAGES = ("vgpu/elf", "vgpu/code_object", "emulator/descriptor")
+_ASSEMBLY = ("emulator/listing", "emulator/assembly", "emulator/operands")
+_IMAGES = ("vgpu/code_object", "emulator/descriptor")
 
 READER_TARGETS: Mapping[str, Target] = {
     "release archives": Target(open=release_archives, modules=("formats/tar_reader",)),

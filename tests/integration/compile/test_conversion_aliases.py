@@ -15,7 +15,7 @@ from aotforge.compile.triton_compiler import lower, warm_up
 from aotforge.errors import ExecutionError, ToolchainError
 from aotforge.targets.amd.conversion_aliases import conversion_aliases
 from tests.support.families import PROJECT, architectures, plan_of
-from vgpu.elf import read_elf
+from vgpu.code_object import read_elf
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator, LaunchRequest

@@ -11,7 +11,7 @@ from aotforge.pipeline.image_texts import check_texts
 from aotforge.verify.verdict import ImageTask
 from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.unit.verify.test_verdicts import RESOURCES
-from vgpu.elf import read_elf
+from vgpu.code_object import read_elf
 from vgpu.emulator.assembly import assemble, link
 
 pytestmark = pytest.mark.compiler

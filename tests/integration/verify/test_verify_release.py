@@ -41,7 +41,7 @@ from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
 from tests.integration.verify.test_verify import faulty, scaled
 from tests.support.families import PROJECT, plan_of
 from tests.support.verified import compiled_images
-from vgpu.elf import read_elf
+from vgpu.code_object import read_elf
 
 pytestmark = pytest.mark.compiler
 Built = tuple[Path, Plan, dict[str, KernelImage]]

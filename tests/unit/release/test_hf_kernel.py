@@ -17,7 +17,7 @@ from aotforge.release.hf_kernel import METADATA, hf_variants
 from aotforge.release.model import load_release_manifest
 from aotforge.rules import Form, Function, Option, OptionalInput, Parameter
 from tests.support.families import PROJECT
-from vgpu.elf import ElfFile, Symbol
+from vgpu.code_object import ElfFile, Symbol
 
 MANIFEST = load_release_manifest(PROJECT / "manifests" / "release.yaml")
 FUNCTION = Function(

@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from vgpu.code_object import CodeObjectError
-from vgpu.elf import read_elf
+from vgpu.code_object import CodeObjectError, read_elf
 
 _HEADER, _SEGMENT, _SECTION = 64, 56, 64
 

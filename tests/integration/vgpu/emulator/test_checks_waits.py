@@ -14,9 +14,9 @@ from tests.integration.vgpu.emulator.handwritten import caught, run, without
 from tests.support.triton_kernels import CompiledKernel, compile_kernel, launch
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.decoded import Checks
+from vgpu.emulator.effects import LOADS, LOCAL, SCALAR, STORES, waited
 from vgpu.emulator.listing import parse_line
 from vgpu.emulator.targets import emulated_target
-from vgpu.emulator.waits import LOADS, LOCAL, SCALAR, STORES, waited
 
 pytestmark = pytest.mark.compiler
 

@@ -19,7 +19,7 @@ from tests.support.families import plan_of, write_family
 from tests.support.runtime import CACHE
 from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.cli import main
-from vgpu.elf import read_elf
+from vgpu.code_object import read_elf
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.listing import parse_listing

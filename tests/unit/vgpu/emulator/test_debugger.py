@@ -21,8 +21,7 @@ from vgpu.cli import _tracer, main, parse_argument
 from vgpu.emulator import native
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.debugger.locations import source_lines
-from vgpu.emulator.debugger.session import Quit, Stop
-from vgpu.emulator.debugger.shell import Shell
+from vgpu.emulator.debugger.shell import Quit, Shell, Stop
 from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.listing import parse_listing

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from aotforge.errors import DecodeError, UnknownNameError
 from vgpu.emulator.assembly import assemble, check_text
 from vgpu.emulator.binding import in_order
+from vgpu.emulator.effects import waited
 from vgpu.emulator.generate import OPCODES, handler, machine
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import merged, table
 from vgpu.emulator.listing import parse_line, parse_listing
-from vgpu.emulator.modifiers import bits, modifiers, number
-from vgpu.emulator.operands import constant_bits, operand
+from vgpu.emulator.operands import bits, constant_bits, modifiers, number, operand
 from vgpu.emulator.targets import emulated_target, emulated_targets
-from vgpu.emulator.waits import waited
 
 
 @given(file=st.sampled_from("vas"), first=st.integers(0, 90), words=st.integers(1, 16))

@@ -6,7 +6,7 @@ import pytest
 
 from aotforge.errors import DecodeError
 from tests.support.disassembly import disagreements, parse_disassembly
-from vgpu.elf import Symbol
+from vgpu.code_object import Symbol
 from vgpu.emulator.decoded import Listing
 
 HEAD = "\nx.hsaco:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n\n0000000000001a00 <k>:\n"
