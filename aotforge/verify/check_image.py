@@ -31,7 +31,7 @@ from aotforge.verify.invocation import (
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
-from vgpu.emulator.host_calls import PrintedText
+from vgpu.emulator.hooks import PrintedText
 from vgpu.emulator.interpreter_library import use_library
 from vgpu.emulator.isa import approximations
 

@@ -30,7 +30,7 @@ from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.tensors import Guarded
-from vgpu.emulator.host_calls import OnPrint
+from vgpu.emulator.hooks import OnPrint
 from vgpu.memory import Memory
 
 

@@ -24,9 +24,9 @@ from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.verifier_digest import family_verifier_digest
+from vgpu.emulator.debugger.locations import LineMap, read_lines
 from vgpu.emulator.decoded import SourceMap
 from vgpu.emulator.interpreter_library import build_library
-from vgpu.emulator.lines import LineMap, read_lines
 from vgpu.emulator.listing import instruction_names
 from vgpu.emulator.targets import emulated_target
 

@@ -1,8 +1,9 @@
-"""Python functions called before chosen instructions of a launch; others run at full speed.
+"""Python functions called by a launch: before chosen instructions, and for texts that kernels print.
 
 An instruction is executed through the pointer to its handler. A launch with hooks gets a copy of the program
 in which the chosen instructions have a handler that calls Python and then the original handler: software
-breakpoints, as debuggers set them.
+breakpoints, as debuggers set them. For texts a kernel reaches the host through a buffer in memory and an
+interrupt (native/hostcall.h). Such launches run on one thread, so that no order depends on threads.
 """
 
 import ctypes
@@ -10,7 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vgpu.emulator import native
+from vgpu.emulator.address_space import HOST_CALLS_BASE
 
 _FAULT, _STOPPED = 3, 10  # Wave.state and FaultReport.code of machine.h
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -76,3 +80,51 @@ class InstructionHooks:
         wanted, self._indices, self._program, self.error = self._indices, frozenset(), program, None
         self.set_indices(wanted)
         return program
+
+
+_MOST_BYTES = 64 << 20
+"""Of texts that a launch keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedText:
+    """What a lane has printed; `error`: to the standard error stream, as failed assertions do."""
+
+    group: tuple[int, int, int]
+    wave: int
+    lane: int
+    text: str
+    error: bool = False
+
+
+OnPrint = Callable[[PrintedText], None]
+
+
+class HostCalls:
+    """The buffer of one launch, and its first 64 MiB of texts, in the order in which lanes printed them."""
+
+    def __init__(self, library: ctypes.CDLL, on_print: OnPrint | None) -> None:
+        library.host_buffer_bytes.restype = ctypes.c_uint64
+        self.memory = np.zeros(int(library.host_buffer_bytes()), dtype=np.uint8)
+        buffer = ctypes.c_void_p(self.memory.ctypes.data)
+        library.host_buffer_start(buffer, ctypes.c_uint64(HOST_CALLS_BASE))
+        self.texts: list[PrintedText] = []
+        self._left = _MOST_BYTES
+        self._on_print = on_print
+        self._callback = native.PRINT(self._receive)
+
+    def attach(self, launch: native.Launch) -> None:
+        """Let a launch use the buffer."""
+        launch.host_buffer = self.memory.ctypes.data
+        launch.print = ctypes.cast(self._callback, ctypes.c_void_p).value
+
+    def _receive(self, printed: Any) -> None:
+        one = printed.contents
+        text = ctypes.string_at(one.text, one.bytes).decode("utf-8", "replace")
+        group = int(one.group[0]), int(one.group[1]), int(one.group[2])
+        found = PrintedText(group=group, wave=one.wave, lane=one.lane, text=text, error=bool(one.error))
+        self._left -= one.bytes
+        if self._left >= 0:
+            self.texts.append(found)
+        if self._on_print:
+            self._on_print(found)

@@ -19,16 +19,23 @@ import numpy.typing as npt
 from vgpu.code_object import CodeObjectError, kernel_metadata, read_elf
 from vgpu.emulator import native
 from vgpu.emulator.address_space import CODE_BASE, HOST_CALLS_BASE, KERNARG_BASE, AddressSpace, Region
-from vgpu.emulator.arguments import HOST_BUFFER, Geometry, KernelParameter, absent_arguments, segment
+from vgpu.emulator.arguments import (
+    HOST_BUFFER,
+    SCRATCH_TAG,
+    Descriptor,
+    Geometry,
+    KernelParameter,
+    absent_arguments,
+    read_descriptor,
+    segment,
+)
 from vgpu.emulator.assembly import place, resolve, verify_assembly
 from vgpu.emulator.binding import Binder, bind_lines
 from vgpu.emulator.decoded import Checks, Line, Listing, SourceMap
-from vgpu.emulator.descriptor import SCRATCH_TAG, Descriptor, read_descriptor
 from vgpu.emulator.effects import effects_of
 from vgpu.emulator.faults import explain
 from vgpu.emulator.generate import Variant
-from vgpu.emulator.hooks import InstructionHooks
-from vgpu.emulator.host_calls import HostCalls, OnPrint, PrintedText
+from vgpu.emulator.hooks import HostCalls, InstructionHooks, OnPrint, PrintedText
 from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.measure import Meter

@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from vgpu.emulator import native
-from vgpu.emulator.descriptor import Descriptor
+from vgpu.emulator.arguments import Descriptor
 from vgpu.emulator.program import Program
 
 _MAGIC = b"AOTSERV1"

@@ -28,8 +28,8 @@ from tests.support.publishing import make_release
 from tests.support.readers import Readers, python_reads, sanitized_readers
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
 from vgpu.code_object import CodeObjectError, kernel_metadata, read_elf
+from vgpu.emulator.arguments import read_descriptor
 from vgpu.emulator.assembly import check_text
-from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.listing import parse_listing
 
 _BOUNDS = TarFacts(sha256="", size=1 << 16, members=50)
@@ -253,7 +253,7 @@ _DOCUMENT_READERS = (
 )
 _PACK_READERS = ("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame")
 _ASSEMBLY = ("emulator/listing", "emulator/assembly", "emulator/operands")
-_IMAGES = ("vgpu/code_object", "emulator/descriptor")
+_IMAGES = ("vgpu/code_object", "emulator/arguments")
 
 READER_TARGETS: Mapping[str, Target] = {
     "release archives": Target(open=release_archives, modules=("formats/tar_reader",)),

@@ -15,7 +15,7 @@ from tests.integration.vgpu.emulator.attention_images import Images
 from tests.support.families import HEADER, KERNEL, PROJECT, architectures, plan_of, write_family
 from tests.support.runtime import CACHE
 from tests.support.verified import compiled_images
-from vgpu.emulator.lines import LineMap, read_lines
+from vgpu.emulator.debugger.locations import LineMap, read_lines
 from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 

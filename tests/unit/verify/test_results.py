@@ -17,7 +17,7 @@ from aotforge.verify.executors import EmulatedImage
 from aotforge.verify.interpreter.dispatch import Launch
 from aotforge.verify.invocation import Case, ImageRunner, Invocation
 from aotforge.verify.tensors import Guarded, Layout
-from vgpu.emulator.host_calls import PrintedText
+from vgpu.emulator.hooks import PrintedText
 
 
 def compared(error: float, *, element: float = 0.0, tile: float = 0.0) -> Comparison:

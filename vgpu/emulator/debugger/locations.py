@@ -1,8 +1,7 @@
 """Source lines of instructions from `.file` and `.loc`, and locations as the user writes them.
 
-A text that was compiled without line numbers can be given another one that has them: the instructions must be
-the same.
-
+Shipped images have no line info; a text or build of the same kernel with it gives them, when its machine code
+is the same: a probable line would mislead.
 Forms: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label), `forward.py:61` (source).
 """
 
@@ -10,10 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any
 
+from vgpu.code_object import CodeObjectError, read_elf
+from vgpu.emulator.assembly import instruction_addresses
 from vgpu.emulator.decoded import Line, Listing
-from vgpu.emulator.listing import instruction_lines
+from vgpu.emulator.listing import instruction_lines, parse_listing
 from vgpu.emulator.program import Program
 from vgpu.errors import DecodeError, UnknownNameError, UnsupportedError, suggest
 
@@ -229,3 +231,53 @@ def _at_source(file: str, number: int, info: DebugInfo) -> list[int]:
 
 def _same_file(source: SourceLine, file: str) -> bool:
     return f"{source.folder}/{source.file}".endswith(f"/{file}") or source.file == file
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineMap:
+    """Locations by the address of an instruction, without those for which the compiler names no line."""
+
+    places: Mapping[int, str]
+
+    def at(self, address: int) -> str | None:
+        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte, or None."""
+        return self.places.get(address)
+
+
+def read_lines(text: str, with_lines: bytes, hsaco: bytes) -> LineMap:
+    """The map of an image from a build with line info. Raises DecodeError unless both have one machine
+    code."""
+    listing = parse_listing(text)
+    try:
+        same = read_elf(with_lines).section(".text").data == read_elf(hsaco).section(".text").data
+    except CodeObjectError as error:
+        raise DecodeError(f"line info of {listing.kernel} cannot be read: {error}") from error
+    if not same:
+        raise DecodeError(
+            f"source lines of {listing.kernel} are unknown: its build with line info has other machine code",
+            cause="kernel sources or compiler are not those that the image was made with",
+            hint="compile from the sources and with the toolchain that the release names",
+        )
+    source = source_lines(text, listing)
+    if not source:
+        raise DecodeError(f"the build of {listing.kernel} has no line info")
+    names: dict[str, str] = {}
+    for folder, file in source_files(text).values():
+        if names.setdefault(file, _shown(folder, file)) != _shown(folder, file):
+            names[file] = file  # comments name callers without their folder
+    places = {}
+    for line, address in zip(
+        listing.lines, instruction_addresses(text, listing.kernel, listing.arch), strict=False
+    ):
+        if here := source.get(line.number):
+            calls = [f"{names.get(file, file)}:{number}" for file, number in here.callers]
+            places[address] = ", called from ".join([f"{_shown(here.folder, here.file)}:{here.line}", *calls])
+    return LineMap(places=places)
+
+
+def _shown(folder: str, file: str) -> str:
+    """Files of kernels have relative names already, a library's is named by its module's path."""
+    path = PurePosixPath(folder) / file
+    parts = path.parts
+    known = parts.index("site-packages") + 1 if "site-packages" in parts else len(parts) - 1
+    return "/".join(parts[known:]) if path.is_absolute() else str(path)

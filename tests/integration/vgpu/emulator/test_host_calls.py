@@ -11,8 +11,8 @@ from aotforge.errors import ExecutionError, UnsupportedError
 from tests.integration.vgpu.emulator.handwritten import caught, run
 from tests.integration.vgpu.emulator.test_hidden_arguments import stored
 from tests.support.triton_kernels import CompiledKernel, compile_kernel, launch
-from vgpu.emulator import host_calls
-from vgpu.emulator.host_calls import PrintedText
+from vgpu.emulator import hooks
+from vgpu.emulator.hooks import PrintedText
 
 pytestmark = pytest.mark.compiler
 ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
@@ -146,7 +146,7 @@ def test_packets_in_a_circle_are_a_fault() -> None:
 
 
 def test_a_launch_keeps_texts_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_calls, "_MOST_BYTES", 3 * len("pid (0, 0, 0) idx () one: 4294967338\n"))
+    monkeypatch.setattr(hooks, "_MOST_BYTES", 3 * len("pid (0, 0, 0) idx () one: 4294967338\n"))
     source, received = '@triton.jit\ndef kernel(x):\n    tl.device_print("one", x)\n', list[PrintedText]()
     kernel = compile_kernel(source, "gfx908", {"x": "i64"}, num_warps=1)
     report = launch(

@@ -20,8 +20,8 @@ from tests.support.runtime import CACHE
 from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.cli import main
 from vgpu.code_object import read_elf
+from vgpu.emulator.arguments import read_descriptor
 from vgpu.emulator.assembly import assemble, link
-from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator, LaunchRequest, Program
 from vgpu.emulator.targets import emulated_target

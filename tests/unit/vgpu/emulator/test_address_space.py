@@ -10,9 +10,8 @@ import pytest
 
 from aotforge.errors import ExecutionError, UnsupportedError
 from vgpu.emulator.address_space import AddressSpace
-from vgpu.emulator.arguments import Geometry, KernelParameter, segment
+from vgpu.emulator.arguments import SCRATCH_TAG, Geometry, KernelParameter, segment
 from vgpu.emulator.decoded import Line
-from vgpu.emulator.descriptor import SCRATCH_TAG
 from vgpu.emulator.faults import explain
 from vgpu.memory import Memory
 
