@@ -1,4 +1,4 @@
-"""Reader of exports, imports and header fields of 64-bit Windows modules, after Microsoft's "PE Format"."""
+"""Reader of exports, imports and header fields of 64-bit Windows modules."""
 
 import struct
 from collections.abc import Iterator
