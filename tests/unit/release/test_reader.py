@@ -196,15 +196,13 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: release(folder, complete(), content("amd-b")),
         "MANIFEST.json is not the file that SHA256SUMS names",
     ),
-    "a manifest of text": (
-        with_files(**{"MANIFEST.json": b"no JSON"}),
-        "MANIFEST.json is not of this format",
-    ),
-    "a manifest of a list": (with_files(**{"MANIFEST.json": b"[]"}), "MANIFEST.json is not of this format"),
-    "a manifest without packs": (
-        with_files(**{"MANIFEST.json": b"{}"}),
-        "MANIFEST.json is not of this format",
-    ),
+    **{
+        f"a manifest of {text!r}": (
+            with_files(**{"MANIFEST.json": text}),
+            "MANIFEST.json is not of this format",
+        )
+        for text in (b"no JSON", b"[]", b"{}")
+    },
     "another name": (
         with_files(**{"MANIFEST.json": CONTENTS.encoded().replace(b"0.11.2b-r1", b"../x")}),
         "not of this format: release",
@@ -221,13 +219,15 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         with_files(**{TEXTS: archive({"share/licenses/aotriton/x": b""})}),
         "resources.json is missing or not of this format",
     ),
-    "resources of a list": (of_resources([]), "resources.json is missing or not of this format"),
-    "resources without a digest": (of_resources({"images": [{**ROW}]}), "resources.json is missing"),
-    "resources without a number": (of_resources({"images": [{"digest": "aa"}]}), "resources.json is missing"),
-    "resources that are no numbers": (
-        of_resources({"images": [{"digest": "aa", **ROW, "threads": "many"}]}),
-        "resources.json is missing",
-    ),
+    **{
+        f"resources without {what}": (of_resources(value), "resources.json is missing or not of this format")
+        for what, value in {
+            "images": [],
+            "a digest": {"images": [{**ROW}]},
+            "figures": {"images": [{"digest": "aa"}]},
+            "numbers": {"images": [{"digest": "aa", **ROW, "threads": "many"}]},
+        }.items()
+    },
 }
 
 
