@@ -251,8 +251,7 @@ class NamedArch:
 def find_arch(text: str, architectures: Architectures, *, also: Collection[str] = ()) -> NamedArch:
     """The arch of `gfx908`, `GFX908`, `gfx908:sramecc+:xnack-`, `MI100` or `AMD Instinct MI100`.
 
-    `also` are archs without kernels that are accepted. Raises UnknownNameError, and UnsupportedError for an
-    arch that exists and has no kernels.
+    Raises UnknownNameError, and UnsupportedError for an arch without kernels that is not in `also`.
     """
     given = text.strip()
     name, colon, features = given.lower().partition(":")
@@ -312,10 +311,7 @@ KeepValue = bool | int | str
 
 
 class Profile(Manifest):
-    """What a build compiles: values kept per choice name; a choice that is not named keeps every value.
-
-    `general`: with the general images, which serve what the others do not.
-    """
+    """What a build compiles: values kept per choice name; `general`: also images that serve the rest."""
 
     description: str
     complete: bool

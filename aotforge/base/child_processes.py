@@ -75,20 +75,9 @@ def _is_any(name: str, patterns: Sequence[str]) -> bool:
 def run_child(
     command: Sequence[str], *, environment: ChildEnvironment | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run`, by default with `child_environment()`; text is UTF-8.
-
-    Raises OSError, subprocess.TimeoutExpired.
-    """
+    """As `subprocess.run`, by default with `child_environment()`; text is UTF-8. Raises OSError."""
     env = child_environment() if environment is None else environment
     return subprocess.run(command, env=env, check=False, encoding="utf-8", errors="replace", **options)
-
-
-def run_child_bytes(
-    command: Sequence[str], *, environment: ChildEnvironment | None = None, **options: Any
-) -> subprocess.CompletedProcess[bytes]:
-    """As `run_child`, with output as bytes."""
-    env = child_environment() if environment is None else environment
-    return subprocess.run(command, env=env, check=False, **options)
 
 
 def start_child(

@@ -73,10 +73,7 @@ class ObjectCache(Generic[T]):
             self.shared.expect(self.kind, [key for key in keys if not self.path(key).is_file()])
 
     def load(self, key: str) -> T | None:
-        """The object, from a shared place when the folder lacks it or has a damaged one; None without one.
-
-        Raises DamagedObjectError when the folder has a damaged one and no shared place has an intact one.
-        """
+        """The object, from a shared place if the folder has none or a damaged one."""
         damage: DamagedObjectError | None = None
         try:
             if (data := self._read(key)) is not None:

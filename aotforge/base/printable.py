@@ -13,10 +13,7 @@ _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
 
 
 def printable(text: str, *, styled: bool = False) -> str:
-    """`text` with `\\x1b` etc. in place of control characters; JSON stays valid.
-
-    `styled` keeps the colours that this program prints.
-    """
+    """`text` with `\\x1b` etc. for control characters but, with `styled`, this program's colours."""
     pattern = _STYLED if styled else _ESCAPED
 
     def shown(found: re.Match[str]) -> str:

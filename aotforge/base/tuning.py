@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from aotforge.base.architectures import MANIFESTS, ArchName, Name, load_architectures
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.errors import ManifestError, RulesError
+from aotforge.errors import RulesError
 
 T = TypeVar("T")
 Cell = bool | int | str | tuple[str, ...]
@@ -114,20 +114,8 @@ class TuningFiles:
 
 
 def load_tuning(folder: Path) -> TuningFiles:
-    """Every file of a folder. Raises ManifestError, also for an arch in two files."""
-    found = {path: load(path, Tuning) for path in sorted(folder.glob("*.yaml"))}
-    for key, word in (("archs", "arch"), ("default_warp_size", "warp size")):
-        seen: dict[object, Path] = {}
-        for path, one in found.items():
-            value = getattr(one, key)
-            for name in value if isinstance(value, tuple) else (value,) if value else ():
-                if name in seen:
-                    raise ManifestError(
-                        f"{path}: {key}: the {word} {name} is in {seen[name].name}, too",
-                        hint=f"remove it from {path}",
-                    )
-                seen[name] = path
-    return TuningFiles(files=found)
+    """Every file of a folder. Raises ManifestError."""
+    return TuningFiles(files={path: load(path, Tuning) for path in sorted(folder.glob("*.yaml"))})
 
 
 @cache

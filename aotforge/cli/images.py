@@ -1,7 +1,6 @@
 """Tasks that show image packs, caches, builds and settings."""
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from aotforge.base.child_processes import is_secret
 from aotforge.base.progress import Report
 from aotforge.cli.flags import command
 from aotforge.cli.output import Result
-from aotforge.cli.settings import ROOT, VARIABLES, load_settings
+from aotforge.cli.settings import ROOT, VARIABLES, load_settings, project_facts
 from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.errors import ExecutorError, OutputError, UnknownNameError, UnsupportedError, suggest
 
@@ -208,11 +207,5 @@ def _settings() -> Iterator[dict[str, str]]:
         yield {"name": name, "value": shown, "source": "environment" if value else "default"}
     for name, value in load_settings(ROOT).items():
         yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}
-    for name, file, pattern in (
-        ("profile", "manifests/profiles.yaml", r"^default: *(\S+)"),
-        ("version", "manifests/release.yaml", r"^api_level: *(\S+)"),
-        ("revision", "manifests/release.yaml", r"^revision: *(\S+)"),
-        ("triton", "requirements/build.in", r"^triton==(\S+)"),
-    ):
-        match = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
-        yield {"name": name, "value": match[1] if match else "unknown", "source": file}
+    for name, (value, file) in project_facts(ROOT).items():
+        yield {"name": name, "value": value, "source": file}

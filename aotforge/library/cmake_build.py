@@ -32,8 +32,7 @@ def cmake_commands(
     jobs: int | None,
     install: str | None,
 ) -> list[list[str]]:
-    """Commands that configure, build and, with a prefix `install`, install. `settings` are cache
-    variables."""
+    """Commands that configure, build and, with a prefix `install`, install; `settings` are of its cache."""
     configure = [cmake, "-S", source, "-B", objects, "-G", "Ninja"]
     configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
     commands = [configure, [cmake, "--build", objects, *(["--parallel", str(jobs)] if jobs else [])]]
@@ -43,8 +42,7 @@ def cmake_commands(
 
 
 def shell_script(commands: list[list[str]]) -> str:
-    """The commands, one after the other, until one fails. `$WORK` replaces `{work}`, whatever characters its
-    value has."""
+    """The commands until one fails. `$WORK` replaces `{work}`, whatever is in its value."""
 
     def quoted(word: str) -> str:
         return '"$WORK"'.join(shlex.quote(part) if part else "" for part in word.split(WORK)) or "''"

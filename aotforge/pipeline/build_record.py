@@ -100,10 +100,7 @@ class BuildRecord:
 
 
 class RecordingObserver:
-    """Passes a build's events on and keeps them in its record, whose file is made with the first stage.
-
-    A folder that cannot be written is not an error.
-    """
+    """Passes a build's events on and keeps them in its record, if its folder can be written."""
 
     def __init__(self, observer: BuildObserver, record: BuildRecord, file: Path) -> None:
         self._observer, self._record, self._file = observer, record, file

@@ -41,10 +41,7 @@ CONNECT_SECONDS = 30.0
 
 @dataclass(kw_only=True)
 class Cluster:
-    """The cluster of one command. `note` receives the workers that cannot be used, with the reason.
-
-    Raises ToolchainError without the packages of Dask.
-    """
+    """The cluster of one command. `note` receives refused workers. Raises ToolchainError without Dask."""
 
     address: str
     request: CachedRequest
@@ -173,10 +170,7 @@ class Cluster:
         *,
         device: bool,
     ) -> VerifyReport:
-        """A verdict on every image, as `verify_images`. Images that fail are executed again on this machine.
-
-        This confirms the failure and names source lines. Raises ClusterError, and as `verify_images`.
-        """
+        """As `verify_images`; failures are confirmed on this machine. Raises ClusterError, too."""
         from aotforge.targets.backends import backend_of_arch  # noqa: PLC0415 - the emulator, as below
         from aotforge.verify import verdict_store as store  # noqa: PLC0415 - as below
         from aotforge.verify.verdict import VerifyEvent  # noqa: PLC0415 - as below
@@ -261,10 +255,7 @@ class ClusterScheduler:
     failures: list[Outcome] = field(default_factory=list)
 
     def run(self) -> None:
-        """Works until every job is done or failed; waits for jobs that other builds here are compiling.
-
-        Raises CacheError, ClusterError; what is finished by then is in the cache.
-        """
+        """Works until every job is done or failed, by other builds too. Raises CacheError, ClusterError."""
         waiting = longest_first(self.jobs)
         while waiting:
             states = [(job, self.settings.claim(job)) for job in waiting]

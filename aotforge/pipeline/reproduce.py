@@ -97,7 +97,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _clone(root: Path, commit: str, target: Path) -> None:
-    done = clone(root, target, "--shared")
+    done = clone(root, target)
     if not done.returncode:
         done = run_git(target, "checkout", "--quiet", "--detach", commit)
     if done.returncode:

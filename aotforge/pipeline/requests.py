@@ -194,10 +194,7 @@ class ReleaseRequest(ImagesRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceRequest:
-    """A recorded release to build again. `root` is a checkout whose history has the record and its commit.
-
-    Of `cache` only container root filesystems are used: their digests are in the record.
-    """
+    """A recorded release to build again. `root` is a checkout whose history has the record and its commit."""
 
     root: Path
     release: Annotated[str, "a released version, e.g. 0.11.2b-r1, with a record in releases/"]

@@ -78,10 +78,7 @@ def _functionals(context: KernelContext, keep: Keep) -> Iterator[tuple[tuple[int
 def expand_kernel(
     context: KernelContext, targets: tuple[Target, ...], keep: Keep, *, general: bool
 ) -> tuple[PlannedKernel, dict[JobKey, CompileJob]]:
-    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting). Raises RulesError.
-
-    `general`: functionals that are not kept have the general settings.
-    """
+    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting)."""
     jobs: dict[JobKey, CompileJob] = {}
     planned: list[PlannedFunctional] = []
     layouts: set[tuple[PlannedParameter, ...]] = set()

@@ -29,10 +29,8 @@ def plan_project(
 ) -> Plan:
     """The plan of the checkout for one pack, from its kernels/, manifests/ and requirements/build.in.
 
-    `only` selects kernels; the plan is then not complete. `toolchain` returns the compiler for the pinned
-    version of Triton: this machine's, or a container's.
-
-    Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
+    `only` selects kernels. `toolchain` returns the compiler for the pinned version of Triton. Raises
+    UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
     # before the families are loaded: a misspelt name is reported at once
     select_archs(checkout.architectures, archs)

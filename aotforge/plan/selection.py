@@ -62,10 +62,7 @@ class Only:
 
 
 def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: Path) -> None:
-    """Refuses profile entries that look misspelt: a name near a known one, a value that no kernel offers.
-
-    Raises ManifestError.
-    """
+    """Raises ManifestError for entries that look misspelt: near a known name, or offered by no kernel."""
     for name, profile in profiles.profiles.items():
         for entry, values in profile.keep.items():
             keys = ("profiles", name, "keep", entry)

@@ -134,12 +134,10 @@ def source_commit(root: Path, *, development: bool) -> str:
     Raises ReleaseError for another release of sources that differ, ToolchainError without git.
     """
     head = run_git(root, "rev-parse", "HEAD")
-    lines = (
-        run_git(root, "status", "--porcelain", "--no-renames").stdout.decode(errors="replace").splitlines()
-    )
+    lines = run_git(root, "status", "--porcelain", "--no-renames").stdout.splitlines()
     changed = [line[3:] for line in lines if not line[3:].startswith("releases/")]
     if head.returncode == 0 and not changed:
-        return head.stdout.decode("ascii").strip()
+        return head.stdout.strip()
     if development:
         return NO_COMMIT
     differing = f"the sources are not those of a commit: {listed(changed)}"

@@ -28,7 +28,7 @@ class BackendOptions:
     fields: tuple[str, ...]
 
     def names(self) -> dict[str, type]:
-        """Type by name of each option of code that is no field of a setting. Raises ToolchainError."""
+        """Types of the options that change code and have no field of a setting. Raises ToolchainError."""
         return {
             name: _KINDS[kind]
             for name, kind in _annotations(self.source, self.options_class).items()
