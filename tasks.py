@@ -7,14 +7,12 @@ import sys
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
     conformance,
-    containers,
     deliver,
     developer,
     hardware,
     images,
     kernels,
     publish,
-    release,
 )
 from aotforge.cli.flags import namespace as collect
 from aotforge.cli.program import main

@@ -1,7 +1,7 @@
 """Errors for users: what failed, the likely cause, the next step, an exit code per kind.
 
-Packages raise; only the command line (`aotforge/cli`) prints and exits. The base and the errors of the virtual GPU are
-vgpu's.
+Packages raise; only the command line (`aotforge/cli`) prints and exits. The base and the errors of the
+virtual GPU are vgpu's.
 """
 
 from vgpu.errors import (
@@ -56,7 +56,7 @@ class ManifestError(AotforgeError, exit_code=INPUT, kind="manifest"):
 
 
 class RulesError(AotforgeError, exit_code=INPUT, kind="rules"):
-    """A kernel family whose `rules.py` contradicts itself or its kernel."""
+    """Rules that contradict themselves, their kernel, or the operators of the library or a pack."""
 
 
 class CompileError(AotforgeError, exit_code=FAILED, kind="compile"):
@@ -75,10 +75,6 @@ class PackError(AotforgeError, exit_code=INTEGRITY, kind="pack"):
     """An image pack is truncated, damaged, of another format, or does not match its plan."""
 
 
-class InterfaceError(AotforgeError, exit_code=INPUT, kind="interface"):
-    """Library, rules and pack disagree on the operator interface."""
-
-
 class RuntimeBuildError(AotforgeError, exit_code=FAILED, kind="runtime-build"):
     """The C++ library did not build, or the result breaks its contract."""
 
@@ -87,16 +83,12 @@ class ReleaseError(AotforgeError, exit_code=INPUT, kind="release"):
     """A release cannot be assembled, or an assembled one differs from its manifest."""
 
 
-class AccessError(AotforgeError, exit_code=FAILED, kind="access"):
-    """An interpreted kernel read or wrote outside the buffers it was given."""
-
-
 class VerifyError(AotforgeError, exit_code=FAILED, kind="verify"):
-    """An image differs from its reference on the virtual GPU or a device, or no case reaches it, or it was not executed."""
+    """An image differs from its reference, no case reaches it, or it was not executed."""
 
 
 class ContainerError(AotforgeError, exit_code=ENVIRONMENT, kind="container"):
-    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+    """A root filesystem cannot be locked, fetched, assembled or entered, or differs from its lock."""
 
 
 class ExecutorError(AotforgeError, exit_code=ENVIRONMENT, kind="executor"):
@@ -112,19 +104,19 @@ class CompatError(AotforgeError, exit_code=FAILED, kind="compat"):
 
 
 class PublishError(AotforgeError, exit_code=UNAVAILABLE, kind="publish"):
-    """A release cannot be published, mirrored or yanked: the store refuses, fails or holds something else under its names."""
+    """A release cannot be published, mirrored or yanked: the store fails or has other content."""
 
 
 class TrustError(AotforgeError, exit_code=INTEGRITY, kind="trust"):
-    """A file differs from the signed one: an invalid signature, an expired or older index, other bytes, an unsafe archive."""
+    """An invalid signature, an expired or older index, other bytes, or an unsafe archive."""
 
 
 class InstallError(AotforgeError, exit_code=INPUT, kind="install"):
-    """A release cannot be installed: nothing fits this machine, the place cannot be read, or other files are in the way."""
+    """A release cannot be installed: nothing fits, the place cannot be read, or files are in the way."""
 
 
 class DropInError(AotforgeError, exit_code=INPUT, kind="drop-in"):
-    """A release that must not be installed into a PyTorch, a folder that is not a torch/lib, or a damaged record of a drop-in."""
+    """A release that does not fit a PyTorch, not a torch/lib, or a damaged record of a drop-in."""
 
 
 class SignatureError(AotforgeError, exit_code=INTEGRITY, kind="signature"):
@@ -135,16 +127,12 @@ class ReproduceError(AotforgeError, exit_code=FAILED, kind="reproduce"):
     """A release that was built again with other bytes as the result."""
 
 
-class DoctorError(AotforgeError, exit_code=ENVIRONMENT, kind="doctor"):
-    """This machine lacks something that a build, a release, publishing or installing needs."""
-
-
 class ReportError(AotforgeError, exit_code=INPUT, kind="report"):
     """A file that is not a valid report of a check on hardware, or one of a GPU that an emulator plays."""
 
 
 class ClusterError(AotforgeError, exit_code=UNAVAILABLE, kind="cluster"):
-    """A Dask cluster cannot be used: no scheduler, no usable worker, or a job that was lost with its workers too often."""
+    """A Dask cluster without scheduler or usable worker, or a job that its workers lost too often."""
 
 
 class DeviceError(AotforgeError, exit_code=ENVIRONMENT, kind="device"):

@@ -34,8 +34,7 @@ from benchmarks.emulator_kernel import FixedAttention
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
 from vgpu.cache import default_cache
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.memory import Memory
 
 ROOT = Path(__file__).parents[1]
@@ -148,7 +147,8 @@ def main() -> None:
                 one, report = rate(run, checks)
                 matrix = sum(n for m, n in report.counts.items() if m.startswith(("v_mfma", "v_wmma")))
                 print(
-                    f"{name:15} {'every check' if checks else 'plain':12} {one:6.2f} M/s of a core, {one / target:.2f} x the "
+                    f"{name:15} {'every check' if checks else 'plain':12} {one:6.2f} M/s of a core, "
+                    f"{one / target:.2f} x the "
                     f"target, {gain(run, checks):.2f} x on two threads; {report.instructions} instructions, "
                     f"{100 * matrix / report.instructions:.1f} % matrix"
                 )

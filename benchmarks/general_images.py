@@ -33,8 +33,7 @@ from kernels.flash.call import Bias, Dropout
 from kernels.flash.call import Case as Problem
 from kernels.flash.cases import invocation_of
 from vgpu.cache import default_cache
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 
 ROOT = Path(__file__).parents[1]
 _KERNELS = {"attn_fwd": ("attn_fwd",), "attn_bwd": ("bwd_preprocess", "bwd_dk_dv", "bwd_dq")}
@@ -119,7 +118,8 @@ def multiples(arch: str, cache: Path) -> Iterator[GeneralCost]:
             if problem.window_right is not None:
                 mask = "window"
             row = GeneralCost(
-                arch=arch, operator=operator, dtype=problem.dtype, mask=mask, dropout=problem.dropout is not None,
+                arch=arch, operator=operator, dtype=problem.dtype, mask=mask,
+                dropout=problem.dropout is not None,
                 head_dim=problem.head_dim, multiple=round(total[0] / total[1], 2),
             )  # fmt: skip
             print(row.text(), flush=True)

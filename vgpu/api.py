@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
 from vgpu.emulator.listing import parse_listing
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest
 from vgpu.memory import Memory
 
 
@@ -25,13 +24,8 @@ def run(
     lds_bytes: int = 0,
     **options: Any,
 ) -> LaunchReport:
-    """Executes every workgroup of `grid` on the arch that the assembly text `asm` names.
-
-    `arguments`: numbers, and numpy arrays, whose addresses the kernel gets and which it changes in place.
-    `lds_bytes`: dynamic LDS (Triton's metadata.shared). `options`: other fields of `LaunchRequest`. Raises
-    DecodeError for a text that does not assemble to the image, ExecutionError for what the kernel must not
-    do, UnknownNameError, UnsupportedError, ToolchainError.
-    """
+    """Executes `grid` on the arch that `asm` names; arrays in `arguments` are changed in place. `options`:
+    other fields of `LaunchRequest`. Raises what `Emulator.load` and `Program.launch` raise."""
     arrays = {f"argument {i}": a for i, a in enumerate(arguments) if isinstance(a, np.ndarray)}
     values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     request = LaunchRequest(

@@ -24,8 +24,7 @@ def default_cache() -> Path:
 
 
 def user_home() -> Path:
-    """The user's home. One without it names folders by options and variables; errors name the folder that is
-    returned."""
+    """The user's home; without one a folder that no program creates, which errors then name."""
     try:
         return Path.home()
     except RuntimeError:
@@ -33,8 +32,7 @@ def user_home() -> Path:
 
 
 def cache_fault(folder: Path) -> str:
-    """The words for a cache folder of another user than this one and root, or that every user can write;
-    empty for others."""
+    """Why a cache folder is another user's (root excepted) or open to every user; empty: it is neither."""
     try:
         status = folder.stat()
     except OSError:
@@ -46,8 +44,7 @@ def cache_fault(folder: Path) -> str:
 
 
 def check_cache(folder: Path, warn: Callable[[str], object] | None = None) -> None:
-    """Reports a fault of `folder` once, by `warn` or on standard error. Raises CacheError for it where
-    AOTFORGE_STRICT is 1."""
+    """Reports a fault of `folder` once. Raises CacheError for it where AOTFORGE_STRICT is 1."""
     if not (fault := cache_fault(folder)):
         return
     what = f"cache folder {folder} {fault}"
@@ -70,8 +67,8 @@ def _to_stderr(text: str) -> None:
 
 @cache
 def processor() -> str:
-    """Model and features of the processor: what is compiled for it depends on them. Elsewhere than on Linux
-    its family."""
+    """Model and features of the processor (elsewhere than on Linux its family): compiled code depends on
+    it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

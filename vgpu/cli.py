@@ -9,46 +9,55 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from vgpu.cache import default_cache
-from vgpu.cli_arguments import (
-    Argument,
-    parse_argument,
-    parse_checks,
-    parse_grid,
-    read_bytes,
-    read_text,
-)
-from vgpu.cli_listing import arch_lines, listing_lines, trace_text
 from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.assembly import instruction_addresses
+from vgpu.emulator.classes import instruction_class, instruction_mix
 from vgpu.emulator.debugger.locations import (
     Breakpoint,
     DebugInfo,
+    SourceLine,
+    is_debug_label,
+    parse_axes,
     parse_breakpoint,
-    parse_group,
+    source_lines,
 )
-from vgpu.emulator.debugger.session import Reporter, Session
+from vgpu.emulator.debugger.session import Session
 from vgpu.emulator.debugger.shell import Shell, parse_lanes
-from vgpu.emulator.debugger.source import source_lines
 from vgpu.emulator.debugger.views import ViewContext, parse_views
-from vgpu.emulator.decoded import Checks
-from vgpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
+from vgpu.emulator.decoded import Checks, Line, Operand
+from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.measure import Meter
-from vgpu.emulator.program import Emulator, Program
-from vgpu.emulator.targets import find_arch
-from vgpu.errors import OutputError, UnsupportedError, UserError, printable
+from vgpu.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, LaunchRequest, Program, Step, Trace
+from vgpu.emulator.targets import emulated_targets, find_arch
+from vgpu.errors import OutputError, UnknownNameError, UnsupportedError, UserError, printable, suggest
 from vgpu.hip.build_hip import build_virtual_hip, environment, exports
 from vgpu.memory import Memory
+
+_TYPES: Mapping[str, Any] = {
+    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8,
+        "u8": np.uint8,
+    "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
+}  # fmt: skip
+"""Element types by Triton's names; bf16 is held as its bits."""
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
+_INVALID = (MemoryError, OverflowError, EOFError)
+"""What numpy raises besides ValueError."""
+
+_INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
 
 class CostMeter(Protocol):
@@ -149,7 +158,7 @@ def _show(flags: argparse.Namespace) -> list[str]:
 
 def _run(flags: argparse.Namespace) -> list[str]:
     asm = read_text(flags.asm)
-    grid = parse_grid(flags.grid)
+    grid = parse_axes(flags.grid, "grid", 1)
     parsed = [parse_argument(text) for text in flags.arg]
     hsaco = read_bytes(flags.hsaco)
     arch = find_arch(flags.arch) if flags.arch else parse_listing(asm).arch
@@ -193,14 +202,11 @@ def _run(flags: argparse.Namespace) -> list[str]:
 
 
 def _save(path: Path, values: np.ndarray) -> None:
-    """Writes a .npy file, with that suffix; a link in its place is not followed. Raises OutputError."""
-    named = path.with_name(f"{path.name.removesuffix('.npy')}.npy")
+    """Writes a .npy file, with that suffix. Raises OutputError."""
     try:
-        with tempfile.NamedTemporaryFile(dir=named.parent, prefix=f".{named.name}", delete=False) as part:
-            np.save(part, values)
-        Path(part.name).replace(named)
+        np.save(path, values)
     except OSError as error:
-        raise OutputError(f"cannot write {named}: {error.strerror}") from error
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _hip(flags: argparse.Namespace) -> list[str]:
@@ -208,8 +214,7 @@ def _hip(flags: argparse.Namespace) -> list[str]:
 
 
 def virtual_hip(archs: str, asm: str | None, release: int, cache: Path) -> dict[str, str]:
-    """Builds the library, and returns the variables by which a program finds it. `asm`: default
-    AOTFORGE_ASM."""
+    """Builds the library; returns the variables by which a program finds it. `asm`: default AOTFORGE_ASM."""
     texts = (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     return environment(
         build_virtual_hip(cache, major=release),
@@ -237,7 +242,7 @@ def _session(
             raise UnsupportedError("--dump shows something at a breakpoint", hint=hint)
         return None
     count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1
-    group = parse_group(flags.break_group) if flags.break_group else None
+    group = parse_axes(flags.break_group, "workgroup") if flags.break_group else None
     default = Breakpoint(wave=flags.break_wave, group=group, hit=flags.break_hit, count=count)
     breaks = [parse_breakpoint(text, info, default) for text in flags.breaks]
     parse_views(flags.dump)  # mistakes are reported before the launch
@@ -255,12 +260,9 @@ def _session(
         arguments=values,
         width=width,
     )
-    if flags.debug:
-        shell = Shell(context, views=flags.dump)
-        shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=True)
-        return shell.session
-    reporter = Reporter(context, info, views=flags.dump, out=sys.stdout)
-    return Session(info, reporter.on_stop, breakpoints=breaks)
+    shell = Shell(context, views=flags.dump, prompts=flags.debug)
+    shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=flags.debug)
+    return shell.session
 
 
 @contextmanager
@@ -280,3 +282,142 @@ def _report_lines(report: LaunchReport) -> list[str]:
         f"{report.seconds:.3f} s on {report.threads} threads, {rate:.1f} M/s",
         *(f"{count:12} {name}" for name, count in report.counts.most_common()),
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """A number, or the address of `buffer`, which goes to `output`; with `garbage` it has no value at
+    first."""
+
+    value: int | float
+    name: str = ""
+    buffer: npt.NDArray[Any] | None = None
+    output: Path | None = None
+    garbage: bool = False
+
+
+def parse_argument(text: str) -> Argument:
+    """A number (with a point or exponent: a float), `in:FILE` (read-only), `inout:FILE:OUT`,
+    `out:TYPE:COUNT:OUT` (starts as garbage) or `zero:TYPE:COUNT:OUT`, perhaps with `NAME=` before it. Raises
+    UnsupportedError."""
+    if named := _NAMED.fullmatch(text):
+        return replace(parse_argument(named[2]), name=named[1])
+    try:
+        match text.split(":"):
+            case ["in", file]:
+                buffer = _load_array(Path(file))
+                buffer.flags.writeable = False
+                return Argument(value=buffer.ctypes.data, buffer=buffer)
+            case ["inout", file, out]:
+                buffer = _load_array(Path(file))
+                return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(out))
+            case [("out" | "zero") as kind, type_, count, out]:
+                garbage = kind == "out"
+                buffer = np.zeros(int(count), dtype=_TYPES[type_])
+                buffer.view(np.uint8)[:] = 0xA5 if garbage else 0
+                return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(out), garbage=garbage)
+        return Argument(value=int(text, 0) if _INTEGER.fullmatch(text) else float(text))
+    except (OSError, ValueError, KeyError, *_INVALID) as error:
+        raise UnsupportedError(
+            f"{text!r} is not a valid argument: {error}",
+            hint="[NAME=] a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or "
+            "zero:TYPE:COUNT:OUT.npy; "
+            f"types are {', '.join(_TYPES)}",
+        ) from error
+
+
+def _load_array(path: Path) -> npt.NDArray[Any]:
+    """The array of a .npy file. Raises OSError, ValueError."""
+    array = np.load(path)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it has several arrays")
+    return array
+
+
+def parse_checks(text: str) -> Checks:
+    """`all`, or names of `Checks` joined by commas. Raises UnknownNameError."""
+    known = ["waits", "races", "barriers", "uninitialised"]
+    wanted = known if text == "all" else [name.strip() for name in text.split(",")]
+    if unknown := sorted(set(wanted) - set(known)):
+        raise UnknownNameError(f"unknown check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
+    return Checks(**{name: name in wanted for name in known})  # type: ignore[arg-type]
+
+
+def read_text(path: Path) -> str:
+    """A text file. Raises UnsupportedError."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        hint = "the assembly text is Triton's asm['amdgcn']"
+        raise UnsupportedError(f"{path} is not a text file", hint=hint) from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file, or what a pipe has. Raises UnsupportedError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnsupportedError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def arch_lines() -> list[str]:
+    """A line per arch: lanes of a wave, accumulators, entries of the table (an arch's assembler may refuse
+    some)."""
+    lines = [f"{'arch':10} {'lanes':>5}  {'accumulators':12}  instructions"]
+    for target in emulated_targets().values():
+        count = sum(not one.archs or target.arch.startswith(one.archs) for one in INSTRUCTIONS.values())
+        lines.append(f"{target.arch:10} {target.lanes:5}  {target.accumulators:12}  {count}")
+    return lines
+
+
+def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
+    """A kernel's decoded text with addresses, classes, labels and source lines; counts by class at the
+    end."""
+    listing = parse_listing(text)
+    addresses = instruction_addresses(text, listing.kernel, listing.arch)
+    source = source_lines(text, listing, lines_from=lines_from)
+    labels: dict[int, list[str]] = {}
+    for name, index in listing.labels.items():
+        if not is_debug_label(name):
+            labels.setdefault(index, []).append(name)
+    shown = [f"{listing.kernel} for {listing.arch}: {len(listing.lines)} instructions, {addresses[-1]} bytes"]
+    before: SourceLine | None = None
+    for index, line in enumerate(listing.lines):
+        shown += [f"{name}:" for name in labels.get(index, ())]
+        here = source.get(line.number)
+        if here is not None and here != before:
+            shown.append(f"  ; {here}")
+        before = here or before
+        kind = instruction_class(line.name).value
+        known = "" if _known(line, listing.arch) else f"  ; NOT KNOWN to the emulator for {listing.arch}"
+        text = " ".join(line.text.split())
+        shown.append(f"  {addresses[index]:#07x} {line.number:6}  {kind:13}  {text}{known}")
+    mix = instruction_mix(Counter(line.name for line in listing.lines))
+    return [*shown, "", *(f"{count:8} {kind.label}" for kind, count in mix.items() if count)]
+
+
+def _known(line: Line, arch: str) -> bool:
+    entry = INSTRUCTIONS.get(line.name)
+    known = entry is not None and (not entry.archs or arch.startswith(entry.archs))
+    return known and (line.partner is None or _known(line.partner, arch))
+
+
+def trace_text(step: Step, lane: int) -> str:
+    """One executed instruction: wave, byte address, text, new values of its first operand and EXEC."""
+    wave = step.wave
+    exec_ = int(wave.s[126]) | int(wave.s[127]) << 32
+    values = [_value(wave, operand, lane) for operand in step.line.operands[:1]]
+    result = "".join(f"  {name}" for name in values if name)
+    state = f"exec={exec_:x} scc={wave.scc}"
+    return f"wave {wave.number} {step.line.address:#06x}  {step.line.text}  ;{result} {state}"
+
+
+def _value(wave: Any, operand: Operand, lane: int) -> str:
+    registers = range(operand.index, operand.index + operand.words)
+    if operand.space == "scalar":
+        words = [int(wave.s[i]) for i in registers]
+    elif operand.space == "vector":
+        words = [int(wave.v[i][lane]) for i in registers]
+    else:
+        return ""
+    return f"{operand.text}={' '.join(f'{word:08x}' for word in words)}"

@@ -9,8 +9,7 @@ FAILED, USAGE, ENVIRONMENT, INPUT = 1, 2, 3, 4
 
 
 class UserError(Exception):
-    """Base of every error a user can meet. `what` names the thing; `cause` is the likely reason, `hint` the
-    next step."""
+    """Base of errors that users meet: what failed, its likely cause, the next step."""
 
     exit_code: ClassVar[int] = FAILED
     kind: ClassVar[str] = "error"
@@ -67,8 +66,7 @@ class CacheError(UserError, exit_code=ENVIRONMENT, kind="cache"):
 
 
 class DecodeError(UserError, exit_code=INPUT, kind="decode"):
-    """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the
-    emulator does not know."""
+    """A text that is not its image's, or something in it that the emulator does not know."""
 
 
 class ExecutionError(UserError, exit_code=FAILED, kind="execution"):
@@ -85,8 +83,7 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A 'Perhaps you meant' clause with the nearest known names, or the list, its beginning if it is long,
-    when nothing is near."""
+    """A 'perhaps you meant' clause with the nearest known names, or the first known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
@@ -96,8 +93,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or
-    title."""
+    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
     )

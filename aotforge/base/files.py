@@ -7,35 +7,22 @@ import ctypes
 import errno
 import fcntl
 import os
-import re
-import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
-PART = ".part-"
-"""In the names of partial files, before the eight characters that `new_file_in` adds."""
-
-_PARTIAL = re.compile(r"[a-z0-9_]{8}")
-_TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
-"""Ends of the names of temporary files and folders."""
-_FILE_MODE, _FOLDER_MODE = 0o666, 0o777
-"""Less the umask, which the system subtracts."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError.
-
-    A killed writer leaves a partial file, which the next writer of that name removes.
-    """
+    """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError."""
     with output_errors(path):
         make_folders(path.parent)
         with new_file(path) as file:
@@ -46,69 +33,49 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BufferedWriter]:
-    """A file that takes the place of `path` when the block ends well: also of a link, which is not followed.
-
-    Raises OSError; `path` then stays as it was.
-    """
+    """A file that takes the place of `path`, also of a link, when the block ends well. Raises OSError."""
     handle, partial = new_partial(path)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with os.fdopen(handle, "wb") as file:  # closed last: this releases the lock
+        try:
             yield file
             file.flush()
-            remove_partial(path)
             partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 def new_partial(path: Path) -> tuple[int, Path]:
-    """A new file next to `path`, and its name; its lock shows others that its writer is running. Raises
-    OSError."""
+    """The locked, empty file `.<name>.part`, for which writers of this name wait. Raises OSError."""
+    partial = path.with_name(f".{path.name}.part")
     while True:
-        handle, partial = new_file_in(path.parent, prefix=f".{path.name}{PART}")
-        with suppress(OSError):  # without locks nothing is removed
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:
-            return handle, partial
-        os.close(handle)  # another writer removed it before it was locked
+        handle = open_lock(partial)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        own = os.fstat(handle)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(own, partial.lstat()):
+                if own.st_nlink == 1:
+                    os.ftruncate(handle, 0)
+                    return handle, partial
+                partial.unlink()  # its writer was killed after it had linked the file to `path`
+        os.close(handle)
 
 
-def remove_partial(path: Path) -> None:
-    """Removes the partial files of `path` that killed writers have left."""
-    prefix = f".{path.name}{PART}"
-    with suppress(OSError):  # of a folder that cannot be read
-        for left in path.parent.iterdir():
-            if left.name.startswith(prefix) and _PARTIAL.fullmatch(left.name[len(prefix) :]):
-                remove_unlocked(left)
-
-
-def remove_unlocked(path: Path, *, folder: bool = False) -> None:
-    """Removes a regular file, or a `folder`, that no running process has locked."""
-    is_wanted = stat.S_ISDIR if folder else stat.S_ISREG
+def remove_unlocked(path: Path) -> None:
+    """Removes a folder that no running process has locked."""
     with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            if is_wanted(os.fstat(handle).st_mode):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if folder:
-                    discard(path)
-                else:
-                    path.unlink()
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
         finally:
             os.close(handle)
 
 
-def read_bytes(
-    path: Path, error: type[AotforgeError], *, hint: str = "", limit: int = 512 * 1024 * 1024
-) -> bytes:
-    """A regular file's content, also through a link. Raises `error` with the reason when it cannot be read,
-    or is larger than `limit`."""
+def read_bytes(path: Path, error: type[AotforgeError], *, hint: str = "") -> bytes:
+    """A file's content. Raises `error` with the reason when it cannot be read."""
     try:
-        with open_regular(path, flags=0) as file:
-            if len(data := file.read(limit + 1)) <= limit:
-                return data
-            raise OSError(errno.EFBIG, f"it is larger than {limit} bytes")
+        return path.read_bytes()
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}", hint=hint) from failure
 
@@ -118,28 +85,8 @@ def make_folders(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
-def new_file_in(folder: Path, *, prefix: str, suffix: str = "") -> tuple[int, Path]:
-    """The descriptor of a new file, and its path. As `tempfile.mkstemp`, with the mode of the umask. Raises
-    OSError."""
-    while True:
-        path = folder / f"{prefix}{secrets.token_hex(4)}{suffix}"
-        with suppress(FileExistsError):
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return os.open(path, flags, _FILE_MODE), path
-
-
-def new_folder_in(folder: Path, *, prefix: str) -> Path:
-    """A new folder. As `tempfile.mkdtemp`, with the mode of the umask. Raises OSError."""
-    while True:
-        path = folder / f"{prefix}{secrets.token_hex(4)}"
-        with suppress(FileExistsError):
-            path.mkdir(_FOLDER_MODE)
-            return path
-
-
 def private_file_fault(path: Path) -> str:
-    """The reason why a file, such as a key, is not private: its mode or its owner; empty when it is. Raises
-    OSError."""
+    """Why a file, such as a key, is not private: its mode or owner; empty when it is. Raises OSError."""
     status = path.stat()
     if status.st_mode & 0o077:
         return f"can be read by others than its owner: mode {stat.S_IMODE(status.st_mode):o}"
@@ -149,14 +96,12 @@ def private_file_fault(path: Path) -> str:
 
 
 @contextmanager
-def open_regular(path: Path, *, flags: int = os.O_NOFOLLOW) -> Iterator[BufferedReader]:
-    """A regular file for reading; never waits for a pipe, and follows a link only with other `flags`. Raises
-    OSError."""
-    handle = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+def open_regular(path: Path) -> Iterator[BufferedReader]:
+    """A regular file for reading: neither a link nor a pipe. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         yield file
 
 
@@ -183,8 +128,7 @@ def output_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def errors_as(kind: type[AotforgeError], path: Path, *, hint: str) -> Iterator[None]:
-    """Turns the system's errors, and OutputError, into another error with its own hint. `path` is what was
-    being written."""
+    """As `output_errors`, with another error and hint; OutputError becomes it, too."""
     try:
         with output_errors(path):
             yield
@@ -203,51 +147,28 @@ _CAUSES = {
 }
 
 
-def _lock_of(path: Path) -> Path:
-    return path.parent / f".{path.name}.lock"
-
-
 def open_lock(path: Path) -> int:
     """The descriptor of a file to be locked, made where there is none. Raises OSError."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
-
-
-def _open_lock(path: Path) -> int:
-    """The lock file of `path`. Raises OutputError."""
-    with output_errors(_lock_of(path)):
-        make_folders(path.parent)
-        return open_lock(_lock_of(path))
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
-def waiting_lock(path: Path) -> Iterator[None]:
-    """Holds the lock of `path` that `output_lock` takes; waits for another holder. Raises OutputError."""
-    handle = _open_lock(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+def waiting_lock(path: Path, flags: int = fcntl.LOCK_EX) -> Iterator[int]:
+    """Holds the lock of `path`, a file beside it that stays; waits for another holder. Raises OutputError.
 
-
-@contextmanager
-def output_lock(path: Path) -> Iterator[int]:
-    """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
-
-    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends.
-    Raises OutputError.
-
-    The lock is a file next to the output (`.<name>.lock`) that stays; the kernel releases the lock when its
-    holder exits, so a killed build leaves nothing to clean up.
+    The kernel releases it when its holder, and each program that inherits the descriptor, has ended.
     """
-    handle = _open_lock(path)
+    lock = path.parent / f".{path.name}.lock"
+    with output_errors(lock):
+        make_folders(path.parent)
+        handle = open_lock(lock)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, flags)
         except BlockingIOError as error:
             raise OutputBusyError(
                 f"another build is writing {path} now",
-                cause=f"it holds the lock {_lock_of(path)}",
+                cause=f"it holds the lock {lock}",
                 hint="wait until it has finished, or choose another output folder",
             ) from error
         yield handle
@@ -255,14 +176,16 @@ def output_lock(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
+def output_lock(path: Path) -> AbstractContextManager[int]:
+    """As `waiting_lock`; a second holder at the same time gets OutputBusyError instead of waiting."""
+    return waiting_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextmanager
 def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
-    """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays
-    as it was.
+    """A new folder that replaces `path` in one step when the block ends well; to be used with `output_lock`.
 
     A folder that has files, and none of the pattern `known`, is not replaced: it is not an earlier result.
-
-    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed.
     Raises OutputError, also where `path` is neither a folder nor a link.
     """
     if os.path.lexists(path) and not (path.is_dir() or path.is_symlink()):
@@ -276,80 +199,67 @@ def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
             cause="it would be replaced, and they would be lost",
             hint="choose an empty or a new folder; nothing was written",
         )
-    prefix = f".{path.name}.staged-"
+    staged = path.with_name(f".{path.name}.staged")
     with output_errors(path):
-        make_folders(path.parent)
-        for left in path.parent.iterdir():
-            if left.name.startswith(prefix) and _TEMPORARY.fullmatch(left.name[len(prefix) :]):
-                with suppress(OSError):
-                    discard(left)
-        staged = new_folder_in(path.parent, prefix=prefix)
+        _discard(staged)  # of a killed run
+        staged.mkdir(parents=True)
     try:
         with output_errors(staged):
             yield staged
             _put_in_place(staged, path)
     finally:
         with suppress(OSError):
-            discard(staged)
+            _discard(staged)
 
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder of this user alone in `parent`, which is removed when the block ends. Raises OutputError.
-
-    Removes what killed processes have left: its lock shows others that a process is running.
-    """
+    """A new, locked folder of this user alone in `parent`, removed at the end. Raises OutputError."""
     with output_errors(parent):
         make_folders(parent)
-        for left in parent.iterdir():
-            if left.name.startswith(prefix) and _PARTIAL.fullmatch(left.name[len(prefix) :]):
-                remove_unlocked(left, folder=True)
+        for left in parent.glob(f"{prefix}{'?' * 8}"):
+            remove_unlocked(left)
         handle, folder = _new_locked_folder(parent, prefix)
     try:
         yield folder
     finally:
-        with suppress(OSError):
-            discard(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 
 def _new_locked_folder(parent: Path, prefix: str) -> tuple[int, Path]:
-    """The descriptor that holds its lock, and its path. Raises OSError."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError):  # another process removed it before it was locked
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with suppress(OSError):  # without locks nothing is removed
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.is_dir():
                 return handle, folder
             os.close(handle)
 
 
-def discard(path: Path) -> None:
-    """Removes a folder, or what lay in its place: rmtree follows no link either, but waits for the writer of
-    a pipe. Raises OSError."""
-    if stat.S_ISDIR(path.lstat().st_mode):
+def _discard(path: Path) -> None:
+    """Removes a folder, or the link or file in its place, if it is there. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def _put_in_place(staged: Path, path: Path) -> None:
-    """Moves `staged` to `path`; what was there goes to `staged`, in one step where the file system can do
-    that.
-    """
-    if not path.exists() and not path.is_symlink():
+    """Moves `staged` to `path`; what was there goes to `staged`, in one step if the system can."""
+    if not os.path.lexists(path):
         staged.rename(path)
     elif not exchange(staged, path):
         aside = Path(f"{staged}-old")
+        _discard(aside)
         path.rename(aside)
         try:
             staged.rename(path)
         except OSError:
             aside.rename(path)
             raise
-        discard(aside)
+        _discard(aside)
     sync(path.parent)
 
 

@@ -1,30 +1,25 @@
-"""Tasks that build and verify images, and the library for Windows."""
+"""Tasks that build and verify images, the library for Windows, and releases."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command
-from aotforge.cli.output import (
-    Json,
-    Output,
-    print_checked,
-    print_either,
-    print_report,
-    print_result,
-    print_status,
-)
+from aotforge.cli.output import Output, Result, print_report, print_status
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import (
     Arch,
     Cache,
     OnlyNames,
     Profile,
+    absolute,
     archs_of,
     cache_folder,
     job_count,
@@ -35,6 +30,8 @@ from aotforge.pipeline.requests import (
     CachedRequest,
     PacksRequest,
     PartRequest,
+    ReleaseRequest,
+    ReproduceRequest,
     VerifyRequest,
     WindowsRequest,
 )
@@ -48,17 +45,16 @@ if TYPE_CHECKING:
 def observed(request: "ImagesRequest", output: Output) -> "Iterator[RecordingObserver]":
     """An observer that displays progress and records the build for `status`."""
     from aotforge.pipeline.build_record import recorded
-    from aotforge.pipeline.display import BuildDisplay
 
     with (
-        BuildDisplay(quiet=output.silent, events=output.events) as display,
+        output.build() as display,
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
         yield observer
 
 
 @command("build")
-def build(request: BuildRequest, output: Output) -> None:
+def build(request: BuildRequest, output: Output) -> Report:
     """Compile and verify kernels, pack images, build the library, assemble tarballs.
 
     ./dev build --arch gfx908
@@ -69,7 +65,7 @@ def build(request: BuildRequest, output: Output) -> None:
     with observed(request, output) as observer:
         report = build(request, observer=observer)
         observer.end("finished", release=str(report.release.folder))
-    print_report(report, json=output.json)
+    return report
 
 
 @command("build.windows")
@@ -79,7 +75,7 @@ def build_windows(
     dl: Annotated[str | None, "instead dl.dll, its import libraries, libdl.a and dlfcn.h, here"] = None,
     forward: Annotated[str | None, "instead a .dll that forwards every call to this one"] = None,
     name: Annotated[str, "with --forward: the name of the new .dll"] = "",
-) -> None:
+) -> Report:
     """Build the library for Windows as a zip file and a wheel, with images that were built on Linux.
 
     ./dev build.windows --images releases/dist/0.11.2b-r1
@@ -87,20 +83,17 @@ def build_windows(
     from aotforge.library.build_windows import build_dl
     from aotforge.library.forwarder import build_forwarder
     from aotforge.pipeline.build_windows import build_windows as build
-    from aotforge.pipeline.display import BuildDisplay
 
     if forward:
         made = build_forwarder(Path(forward), name=name, output=request.output or Path(forward).parent)
         files = [str(made.module), str(made.msvc), str(made.gnu)]
-        print_either({"files": files, "names": len(made.names)}, files, json=output.json)
-    elif dl:
+        return Result({"files": files, "names": len(made.names)}, files)
+    if dl:
         digests = build_dl(ROOT, output=Path(dl))
         lines = [f"{dl}:", *(f"  {digest}  {name}" for name, digest in digests.items())]
-        print_either({"folder": dl, "sha256": digests}, lines, json=output.json)
-    else:
-        with BuildDisplay(quiet=output.silent, events=output.events) as display:
-            report = build(request, observer=display)
-        print_report(report, json=output.json)
+        return Result({"folder": dl, "sha256": digests}, lines)
+    with output.build() as display:
+        return build(request, observer=display)
 
 
 @command("compile")
@@ -110,7 +103,7 @@ def compile_(
     job: Annotated[str | None, "instead one job without the cache, by label or key (./dev plan)"] = None,
     output: Annotated[str | None, "instead unpacked packs for CMake: a folder that gets only them"] = None,
     minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0,
-) -> None:
+) -> Report:
     """Compile and verify images into the caches: all, or a part, which a later build finds there.
 
     ./dev compile --arch gfx908 --part 1/4 --cache-to s3://BUCKET/cache
@@ -121,8 +114,8 @@ def compile_(
     from aotforge.pipeline.parts import compile_part
 
     if job:
-        _compile_job(request, job, json=console.json)
-        return
+        return _compile_job(request, job)
+    report: Report
     with observed(request, console) as observer:
         if output:
             shared = {field.name: getattr(request, field.name) for field in fields(CachedRequest)}
@@ -130,17 +123,15 @@ def compile_(
                 **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
             )
             made = build_packs(packs, observer=observer)
-            values: dict[str, object] = {"output": str(made.output)}
-            lines = made.lines()
+            report = Result({"output": str(made.output)}, made.lines())
         else:
-            part = compile_part(request, observer=observer)
-            lines, values = part.lines(), part.fields()
+            report = compile_part(request, observer=observer)
         observer.end("finished")
-    print_either(values, lines, json=console.json)
+    return report
 
 
-def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
-    """Compiles one job and prints its resources, or every error."""
+def _compile_job(request: PartRequest, name: str) -> Result:
+    """Compiles one job: its resources, or every error."""
     from tempfile import TemporaryDirectory
 
     from aotforge.base.architectures import load_architectures
@@ -159,10 +150,8 @@ def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
         observer=LineObserver(print_status),
     ).kernels
     toolchain = toolchain_of(execution, cache=request.cache)
-    job = find_job(
-        plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain),
-        name,
-    )
+    plan = plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain)
+    job = find_job(plan, name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
@@ -173,31 +162,31 @@ def _compile_job(request: PartRequest, name: str, *, json: bool) -> None:
         )
     values: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
     values |= {"bytes": len(image.binary), **asdict(image.resources)}
-    print_either(values, [f"{name:18} {value}" for name, value in values.items()], json=json)
+    return Result(values, [f"{name:18} {value}" for name, value in values.items()])
 
 
 @command("plan")
-def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json = False) -> None:
+def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None) -> Report:
     """List every compile job, in canonical order, without compiling.
 
     ./dev plan --arch gfx908 --only flash
     """
+    import json
+
     from aotforge.plan.checkout import Checkout
     from aotforge.plan.model import plan_to_json
     from aotforge.plan.planner import plan_project
     from aotforge.plan.selection import Only
 
     made = plan_project(Checkout(ROOT), archs=archs_of(arch), profile=profile, only=Only(names(only)))
-    if json:
-        print_result(plan_to_json(made))
-        return
-    for job in made.jobs:
-        print_result(f"{job.key[:12]}  {job.label}")
-    for note in made.notes():
-        print_result(f"note: {note}")
-    print_result("NAME:ARCH:CHOICES:N is the Nth setting of a kernel; with u it serves unaligned tensors too")
-    print_result("NAME:ARCH:CHOICES:general serves all calls that no other image of the profile does")
-    print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
+    lines = [
+        *(f"{job.key[:12]}  {job.label}" for job in made.jobs),
+        *(f"note: {note}" for note in made.notes()),
+        "NAME:ARCH:CHOICES:N is the Nth setting of a kernel; with u it serves unaligned tensors too",
+        "NAME:ARCH:CHOICES:general serves all calls that no other image of the profile does",
+        f"{len(made.jobs)} images for {made.pack}, profile {made.profile}",
+    ]
+    return Result(json.loads(plan_to_json(made)), lines)
 
 
 @command("verify")
@@ -205,7 +194,7 @@ def verify(
     request: VerifyRequest,
     output: Output,
     html: Annotated[str | None, "write the report to this file as well, as one HTML page"] = None,
-) -> None:
+) -> Report:
     """Execute every image of a profile or a release on the virtual GPU and compare with float64.
 
     ./dev verify --arch gfx908 --only softmax
@@ -219,7 +208,8 @@ def verify(
         observer.end("finished")
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
-    print_checked(report, partial(report.require_passed, described=not output.json), json=output.json)
+    passed = partial(report.require_passed, described=not output.json)
+    return Result(report.fields(), report.lines(), passed)
 
 
 @command("demo")
@@ -230,13 +220,12 @@ def demo(
     release: Annotated[str | None, "show this release folder instead of a build"] = None,
     cache: Cache = None,
     jobs: Annotated[int | None, "worker processes at most"] = None,
-) -> None:
+) -> Report:
     """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64.
 
     ./dev demo --arch gfx908
     """
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
-    from aotforge.pipeline.display import BuildDisplay
 
     request = BuildRequest(
         root=ROOT,
@@ -246,8 +235,65 @@ def demo(
         jobs=job_count(jobs),
         environment=dict(os.environ),
     )
-    folder = Path(release).absolute() if release else None
-    with BuildDisplay(quiet=output.silent, events=output.events) as display:
-        shown = DemoRequest(build=request, release=folder)
-        report = demo(shown, observer=display)
-    print_checked(report, report.require_passed, json=output.json)
+    with output.build() as display:
+        return demo(DemoRequest(build=request, release=absolute(release)), observer=display)
+
+
+@command("release")
+def make(request: ReleaseRequest, output: Output) -> Report:
+    """Build, verify, check, sign and record a release; with --to, publish it.
+
+    ./dev release --version 0.11.2b --arch gfx908 --key key.pem --to s3://BUCKET/PREFIX --keys ~/keys
+    ./dev release --version 0.11.2b --arch gfx908 --development --unsigned --executor local --no-windows
+    """
+    from aotforge.pipeline.make_release import release
+    from aotforge.publish.session import open_publisher
+    from aotforge.publish.upload import publish_release
+
+    # store and keys first: what is missing is reported in a second instead of after an hour
+    place = None
+    if request.to:
+        place = open_publisher(request.to, absolute(request.keys), request.environment)
+    with observed(request, output) as observer:
+        report = release(request, observer=observer)
+        observer.end("finished")
+    if not place:
+        return report
+    if not output.json:
+        print_report(report, json=False)
+    with output.bytes() as on_progress:
+        publication = publish_release(
+            report.finished.folder,
+            *place,
+            now=datetime.now(UTC),
+            dry_run=request.dry_run,
+            allow_development=request.development,
+            on_progress=on_progress,
+        )
+    shown = output.noted(publication, publication.notes)
+    return Result({**report.fields(), "publication": shown.values}, shown.text)
+
+
+@command("release.reproduce")
+def reproduce(request: ReproduceRequest, output: Output) -> Report:
+    """Build a recorded release again, from its commit and an empty cache, and compare every archive.
+
+    ./dev release.reproduce 0.11.2b-r1
+    """
+    from aotforge.pipeline.reproduce import reproduce
+
+    with output.build() as display:
+        return reproduce(request, observer=display)
+
+
+@command("release.diff")
+def diff(before: Annotated[str, "a finished release's folder"], after: Annotated[str, "another"]) -> Report:
+    """Differences of two releases: tools, packs, images, resources, verdicts, files."""
+    from aotforge.release.compare import compare_releases
+
+    found = compare_releases(Path(before), Path(after))
+    lines = [
+        f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
+        for one in found
+    ]
+    return Result([asdict(one) for one in found], lines or ["nothing differs"])

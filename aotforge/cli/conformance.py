@@ -1,16 +1,17 @@
 """Tasks of compatibility: the PyTorch matrix, and the checks of a candidate release."""
 
-import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from aotforge.base.progress import Report
 from aotforge.cli.deliver import release_folder
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, Progress, print_either, print_result, use_color
+from aotforge.cli.output import Output, Result, use_color
 from aotforge.cli.settings import ROOT
-from aotforge.cli.values import Cache, Key, cache_folder, job_count
-from aotforge.errors import CompatError, UsageError
+from aotforge.cli.values import Cache, Key, cache_folder, job_count, names
+from aotforge.errors import UsageError
 
 
 @command("compat")
@@ -30,9 +31,8 @@ def compat(
     fork: Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"] = False,
     version: Annotated[str | None, "API level of our release (default: manifests/release.yaml)"] = None,
     html: Annotated[str | None, "write the matrix as a static page to this file"] = None,
-    json: Json = False,
-) -> None:
-    """The AOTriton release that each PyTorch takes; for one PyTorch all evidence; with --arch what to install.
+) -> Report:
+    """The AOTriton that each PyTorch takes; for one PyTorch all evidence; with --arch what to install.
 
     ./dev compat --pytorch 2.9 --arch gfx908
     ./dev compat --pytorch main --aotriton 0.11.2b
@@ -58,11 +58,11 @@ def compat(
         folder = release_folder(
             "" if pins == "newest" else pins, lambda: levels_for(ROOT, pytorch, fork=fork)
         )
-        text = prefix_text(folder, url) if prefix else pins_for_pytorch(
-            ROOT, folder, pytorch=pytorch, fork=fork, url=url
-        )  # fmt: skip
-        print_result(text.rstrip("\n"))
-        return
+        if prefix:
+            text = prefix_text(folder, url)
+        else:
+            text = pins_for_pytorch(ROOT, folder, pytorch=pytorch, fork=fork, url=url)
+        return Result({"cmake": text}, [text.rstrip("\n")])
     matrix = load_matrix(ROOT, version)
     if pytorch and arch:
         found = recommend(
@@ -75,20 +75,20 @@ def compat(
             fork=fork,
             any_level=version is None,
         )
-        print_either(asdict(found), [recommendation_text(found)], json=json)
-    elif pytorch:
+        return Result(asdict(found), [recommendation_text(found)])
+    if pytorch:
         row = matrix.find(pytorch, fork=fork)
         release = matrix.release_named(aotriton) if aotriton else None
-        print_either(explain_fields(matrix, row, release), [explain_row(matrix, row, release)], json=json)
-    else:
-        if html:
-            write_atomic(Path(html).absolute(), matrix_page(matrix).encode())
-        shown = f"{Path(html).absolute()}" if html else matrix_text(matrix, colour=use_color())
-        print_either(matrix_fields(matrix), [shown], json=json)
+        return Result(explain_fields(matrix, row, release), [explain_row(matrix, row, release)])
+    if html:
+        write_atomic(Path(html).absolute(), matrix_page(matrix).encode())
+    shown = f"{Path(html).absolute()}" if html else matrix_text(matrix, colour=use_color())
+    return Result(matrix_fields(matrix), [shown])
 
 
 @command("check")
 def check(
+    output: Output,
     release: Annotated[str | None, "a release folder (default: the newest in releases/dist)"] = None,
     only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
     files: Annotated[bool, "only its files against SHA256SUMS, and with --key the signatures"] = False,
@@ -96,15 +96,13 @@ def check(
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
-    json: Json = False,
-    progress: Progress = "auto",
-) -> None:
+) -> Report:
     """Check a candidate release, which executes its library in a sandbox, and print every violation.
 
     ./dev check --release releases/dist/0.11.2b-r1 --only calls,layout
     ./dev check --release releases/dist/finished/0.11.2b-r1 --files --key key.pub
     """
-    from aotforge.base import progress as display
+    from aotforge.base.progress import progress
     from aotforge.conformance.candidate import newest_release
     from aotforge.conformance.check_release import check_release
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
@@ -114,21 +112,18 @@ def check(
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
     public = load_public_key(Path(key)) if key else None
     if files:
-        names = check_finalized_release(chosen, public).sums
+        listed = check_finalized_release(chosen, public).sums
         signed = ", signatures are valid" if key else "; signatures were not checked: no --key"
-        print_either({"files": list(names)}, [f"{len(names)} files are as listed{signed}"], json=json)
-        return
-    with display.progress("checking", quiet=json, events=progress == "json") as line:
+        return Result({"files": list(listed)}, [f"{len(listed)} files are as listed{signed}"])
+    with progress("checking", quiet=output.silent, events=output.events) as line:
         report = check_release(
             chosen,
             checkout=ROOT,
             cache=cache_folder(cache),
             jobs=job_count(jobs),
             development=development,
-            only=[name for name in only.split(",") if name],
+            only=names(only),
             on_part=line.update,
         )
-    print_either(report_fields(report), report_lines(report, colour=use_color()), json=json)
-    if json and not report.ok:  # the JSON text has the error already
-        sys.exit(CompatError.exit_code)
-    require_ok(report)
+    lines = report_lines(report, colour=use_color())
+    return Result(report_fields(report), lines, partial(require_ok, report))

@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, Output, print_either, print_report, print_status
+from aotforge.cli.output import Output, Result, print_status
 from aotforge.cli.publish import From, Trust, checked_index
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import OptionalArch, absolute, archs_of, cache_folder
@@ -35,7 +36,7 @@ def release_folder(folder: str | None, levels: Callable[[], tuple[str, ...]]) ->
 
 
 @command("release.list")
-def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
+def list_(output: Output, from_: From = None, root: Trust = None) -> Report:
     """List the releases of a place, from its checked index.
 
     ./dev release.list --from https://example.org/aotriton --root root.json
@@ -43,8 +44,7 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
     from aotforge.deliver.install.install_release import install_errors
 
     with install_errors():
-        _, trusted = checked_index(from_, root, quiet=json)
-    print_report(trusted.index, json=json)
+        return checked_index(from_, root, output=output)[1].index
 
 
 @command("install")
@@ -65,14 +65,13 @@ def install(
     ] = None,
     allow_yanked: Annotated[bool, "install a release although it was yanked"] = False,
     uninstall: Annotated[bool, "remove what is installed in --prefix or --pytorch-lib"] = False,
-) -> None:
-    """Install a published release: fetch what this machine and arch need, check all of it, install it atomically.
+) -> Report:
+    """Install a published release: fetch what this machine needs, check all of it, install it atomically.
 
     ./dev install --prefix /opt/aotriton --arch gfx908 --from https://example.org/aotriton --root root.json
     ./dev install --pytorch-lib auto --arch native --from /mnt/aotriton --root root.json
     """
     from aotforge.base.architectures import load_architectures
-    from aotforge.base.progress import byte_progress
     from aotforge.deliver.dropin.install_dropin import install_dropin_prefix
     from aotforge.deliver.install.choose import InstallRequest, this_machine
     from aotforge.deliver.install.install_release import install, install_errors
@@ -81,8 +80,7 @@ def install(
         raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
     torch_lib = _torch_lib(pytorch_lib) if pytorch_lib else None
     if uninstall:
-        _uninstall(prefix or "", torch_lib, json=output.json)
-        return
+        return _uninstall(prefix or "", torch_lib)
     if not arch:
         raise UnsupportedError("--arch is missing", hint="e.g. --arch gfx908")
     known = load_architectures(ROOT / "manifests").architectures
@@ -96,8 +94,8 @@ def install(
         allow_yanked=allow_yanked,
     )
     dropped: list[DropInReport] = []
-    with install_errors(), byte_progress(quiet=output.silent, events=output.events) as on_progress:
-        reader, trusted = checked_index(from_, root, cache, quiet=output.silent, events=output.events)
+    with install_errors(), output.bytes() as on_progress:
+        reader, trusted = checked_index(from_, root, cache, output)
         done = install(
             reader,
             trusted.index,
@@ -111,11 +109,11 @@ def install(
         )
     notes = (*(note for report in dropped for note in report.notes()), *done.notes)
     done = replace(done, notes=notes, fresh=done.fresh and all(report.changes for report in dropped))
-    output.report(done, done.notes)
+    return output.noted(done, done.notes)
 
 
 def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
-    """API levels for an installed PyTorch by the names that it loads, for another by the matrix; () for any."""
+    """API levels of an installed PyTorch by the names that it loads, else by the matrix; () for any."""
     from aotforge.conformance.matrix import levels_for, levels_of_names
     from aotforge.deliver.dropin.inputs import read_torch_lib
 
@@ -124,15 +122,14 @@ def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
     return levels_for(ROOT, pytorch) if pytorch else ()
 
 
-def _uninstall(prefix: str, torch_lib: Path | None, *, json: bool) -> None:
+def _uninstall(prefix: str, torch_lib: Path | None) -> Result:
     from aotforge.deliver.dropin.apply import undo
     from aotforge.deliver.install.prefix import uninstall
 
     if torch_lib:
-        _print_dropin(undo(torch_lib, dry_run=False), json=json)
-        return
+        return _shown(undo(torch_lib, dry_run=False))
     release, count = uninstall(Path(prefix).absolute())
-    print_either({"removed": release, "files": count}, [f"{release} was removed, {count} files"], json=json)
+    return Result({"removed": release, "files": count}, [f"{release} was removed, {count} files"])
 
 
 @command("dropin")
@@ -142,8 +139,7 @@ def dropin(
     arch: OptionalArch = None,
     dry_run: Annotated[bool, "list what would change"] = False,
     undo: Annotated[bool, "restore what was there before"] = False,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Put a release into an installed PyTorch, or remove it again.
 
     ./dev dropin --pytorch-lib auto --arch gfx908 --dry-run
@@ -154,11 +150,10 @@ def dropin(
 
     lib = _torch_lib(pytorch_lib)
     if undo:
-        _print_dropin(apply.undo(lib, dry_run=dry_run), json=json)
-        return
+        return _shown(apply.undo(lib, dry_run=dry_run))
     archs = archs_of(arch)
     chosen = release_folder(release, lambda: _levels(None, lib))
-    _print_dropin(install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run), json=json)
+    return _shown(install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run))
 
 
 def _torch_lib(flag: str) -> Path:
@@ -172,5 +167,5 @@ def _torch_lib(flag: str) -> Path:
     return folder
 
 
-def _print_dropin(report: "DropInReport", *, json: bool) -> None:
-    print_either(asdict(report) | {"folder": str(report.folder)}, report.lines(), json=json)
+def _shown(report: "DropInReport") -> Result:
+    return Result(asdict(report) | {"folder": str(report.folder)}, report.lines())

@@ -1,17 +1,25 @@
-"""Tests, linters, benchmarks."""
+"""Tests, linters, benchmarks, root filesystems of build steps."""
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.base.child_processes import ENGINE, NETWORK, child_environment, run_child
+from aotforge.base.child_processes import (
+    ENGINE,
+    NETWORK,
+    child_environment,
+    fixed_environment,
+    run_child,
+)
+from aotforge.base.progress import LineObserver, Observer, Report
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, print_checked, print_either, print_report, print_result
+from aotforge.cli.output import Result, print_result, print_status
 from aotforge.cli.publish import Trust, checked_index
 from aotforge.cli.settings import HOME, ROOT
-from aotforge.cli.values import Cache, job_count, named_cache
+from aotforge.cli.values import Cache, cache_folder, job_count, named_cache
 from aotforge.errors import UnknownNameError, suggest
 from aotforge.pipeline.requests import CiRequest
 
@@ -65,8 +73,7 @@ def doctor(
     purpose: Annotated[str, "build, windows, containers, install; several are separated by commas"] = "build",
     cache: Cache = None,
     output: Annotated[str | None, "folder for the site (default: releases/dist/docs)"] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Check what this machine offers to a build or an installation; each line that fails has its cure."""
     from aotforge.devtools.doctor import Request, examine
 
@@ -76,16 +83,14 @@ def doctor(
         output=Path(output or ROOT / "releases" / "dist").absolute(),
         environment=os.environ,
     )
-    report = examine(request, [one.strip() for one in purpose.split(",")])
-    print_checked(report, report.require_passed, json=json)
+    return examine(request, [one.strip() for one in purpose.split(",")])
 
 
 @command("wheel")
 def wheel(
     output: Annotated[str | None, "folder for the site (default: releases/dist/docs)"] = None,
     hf_kernel: Annotated[str | None, "instead this release as a package of Hugging Face's kernels"] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Make the wheel with the console script `aotforge`, vgpu and ttcpu; equal sources give equal bytes.
 
     ./dev wheel --output dist
@@ -97,15 +102,13 @@ def wheel(
     from aotforge.release.wheels import build_package
 
     if hf_kernel:
-        report = package_release(ROOT, Path(hf_kernel).absolute())
-        print_either(report.fields(), report.lines(), json=json)
-        return
+        return package_release(ROOT, Path(hf_kernel).absolute())
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
         path = build_package(ROOT, folder)
     digest = sha256_file(path)
-    print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
+    return Result({"file": str(path), "sha256": digest}, [f"{digest}  {path}"])
 
 
 @command("docs")
@@ -115,8 +118,7 @@ def docs(
     url: Annotated[str, "with --releases: where the folder will be, for the commands on the page"] = "",
     from_: Annotated[str | None, "with --releases: also list yanked ones, from this place"] = None,
     root: Trust = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Build the documentation as a static site; a dead link fails. The first run fetches the pinned tools.
 
     ./dev docs --output /srv/www/docs
@@ -128,13 +130,15 @@ def docs(
 
     place = Path(releases).absolute() if releases else None
     folder = place / DOCS if place else Path(output or ROOT / "releases" / "dist" / "docs").absolute()
-    print_report(build_site(ROOT, folder, home=HOME), json=json)
-    if place:
-        yanked: dict[str, str] = {}
-        if from_:
-            with install_errors():
-                yanked = checked_index(from_, root)[1].index.yanked()
-        print_result(f"{make_site(ROOT, place, base_url=url, yanked=yanked)}")
+    site = build_site(ROOT, folder, home=HOME)
+    if not place:
+        return site
+    yanked: dict[str, str] = {}
+    if from_:
+        with install_errors():
+            yanked = checked_index(from_, root)[1].index.yanked()
+    page = make_site(ROOT, place, base_url=url, yanked=yanked)
+    return Result(site.fields(), [*site.lines(), str(page)])
 
 
 @command("bench")
@@ -151,6 +155,52 @@ def matrix(request: CiRequest) -> None:
     """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/scale.md)."""
     from json import dumps
 
-    from aotforge.pipeline.ci_matrix import matrix
+    from aotforge.pipeline.parts import matrix
 
     print_result(dumps(matrix(request), separators=(",", ":")))
+
+
+def _observer() -> Observer:
+    """A line on stderr per stage, with the seconds since the start."""
+    start = time.monotonic()
+    return LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
+
+
+@command("containers.lock")
+def lock(
+    name: Annotated[Sequence[str] | None, "a root filesystem (may be repeated; default: all)"] = None,
+    keep: Annotated[bool, "keep the locked files, and record the digest of the result"] = False,
+    cache: Cache = None,
+) -> Report:
+    """Resolve definitions against the current mirrors and package index, and write locks."""
+    from aotforge.run.rootfs.definitions import rootfs_names
+    from aotforge.run.rootfs.lock import lock_rootfs
+
+    rows = []
+    for one in name or rootfs_names(ROOT):
+        spec, made = lock_rootfs(
+            ROOT,
+            one,
+            cache=cache_folder(cache),
+            environment=os.environ,
+            observer=_observer(),
+            keep=keep,
+        )
+        rows.append({"name": one, "digest": made.digest, "file": str(spec.lock_file)})
+    return Result(rows, ["  ".join(row.values()) for row in rows])
+
+
+@command("containers.shell")
+def shell(
+    name: Annotated[str, "a root filesystem of docker/"],
+    run: Annotated[str, "a command line instead of an interactive shell"] = "",
+    cache: Cache = None,
+) -> None:
+    """A shell in a root filesystem by bubblewrap: read-only, without network, with an empty /tmp."""
+    from aotforge.run.processes import shell_command
+    from aotforge.run.rootfs.cache import find_rootfs
+
+    rootfs = find_rootfs(ROOT, name, cache=cache_folder(cache), environment=os.environ, observer=_observer())
+    environment = fixed_environment({"PATH": os.defpath}, "TERM")
+    if code := run_child(shell_command(rootfs, run), environment=environment).returncode:
+        sys.exit(code)

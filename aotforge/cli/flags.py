@@ -13,7 +13,8 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 
-from aotforge.cli.output import exit_codes, with_program_name
+from aotforge.base.progress import Report
+from aotforge.cli.output import Json, Output, exit_codes, print_report, with_program_name
 from aotforge.cli.settings import kind_of, setting
 from aotforge.cli.values import CONVERTED, GIVEN, absolute
 
@@ -23,6 +24,8 @@ SHORT = {"jobs": "j", "quiet": "q"}
 TASKS: dict[str, "FlagTask"] = {}
 """Every task by its name: `task` or `group.task`."""
 
+
+Body = Callable[..., Report | None]
 
 DEFAULT = {"build": "linux", "release": "make"}
 """Names of the tasks that are also those of a group."""
@@ -41,9 +44,7 @@ class Flag(Argument):
         self.context: ParserContext | None = None
 
     def __deepcopy__(self, memo: object) -> "Flag":
-        return copy.copy(
-            self
-        )  # values are replaced and never changed: a third of the time of a short command
+        return copy.copy(self)  # values are replaced, never changed: a third of a short command's time
 
     def set_value(self, value: Any, cast: bool = True) -> None:
         """Raises ParseError."""
@@ -63,17 +64,20 @@ class Flag(Argument):
 
 
 class FlagTask(Task[Any]):
-    """A task whose body takes values of flags, and requests that are made of flags; errors become exit codes."""
+    """A task whose body takes flags and requests of flags. What it returns is printed, in JSON with --json;
+    errors become exit codes."""
 
-    def __init__(self, body: Callable[..., None], **options: Any) -> None:
+    def __init__(self, body: Body, **options: Any) -> None:
         super().__init__(body, positional=(), **options)
         self.__doc__ = with_program_name(inspect.getdoc(body) or "")
-        self.parameters = dict(inspect.signature(body).parameters)
+        signature = inspect.signature(body)
+        self.parameters = dict(signature.parameters)
         self.requests = {
             name: one.annotation
             for name, one in self.parameters.items()
             if isinstance(one.annotation, type) and is_dataclass(one.annotation)
         }
+        self.json = signature.return_annotation is not None and Output not in self.requests.values()
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Flags of the body; those without a default are positional, in their order."""
@@ -84,20 +88,22 @@ class FlagTask(Task[Any]):
             else:
                 required = one.default is inspect.Parameter.empty
                 flags.append(_flag(name, one.annotation, None if required else one.default, required))
-        return flags
+        return [*flags, _flag("json", Json, False)] if self.json else flags
 
     def __call__(self, *_context: Any, **values: Any) -> Any:
         """Runs the body with values and requests; exits with the code of an error."""
-        with exit_codes(json=bool(values.get("json")), events=values.get("progress") == "json"):
+        json = bool(values.get("json"))
+        with exit_codes(json=json, events=values.get("progress") == "json"):
             made = {name: make_request(kind, values) for name, kind in self.requests.items()}
             own = {name: values[name] for name in self.parameters.keys() - made.keys()}
-            return self.body(**made, **own)
+            if (report := self.body(**made, **own)) is not None:
+                print_report(report, json=json)
 
 
-def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(name: str) -> Callable[[Body], Body]:
     """Makes a function the task `name`, which may have a group: `group.task`."""
 
-    def register(body: Callable[..., None]) -> Callable[..., None]:
+    def register(body: Body) -> Body:
         TASKS[name] = FlagTask(body, name=name.rpartition(".")[2])
         return body
 
@@ -121,7 +127,7 @@ def namespace(names: Iterable[str] = ()) -> Collection:
 
 
 def make_request(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """The request of flags, aotforge.toml and defaults. Raises UnknownNameError, UnsupportedError, ManifestError."""
+    """The request of flags, aotforge.toml and defaults. Raises UnknownNameError, ManifestError ..."""
     made: dict[str, object] = {}
     for field in fields(kind):
         if get_origin(field.type) is not Annotated:
@@ -144,12 +150,8 @@ def _request_flags(kind: type[Any]) -> Iterator[Flag]:
     for field in fields(kind):
         if get_origin(field.type) is Annotated and "setting" not in get_args(field.type)[2:]:
             required = field.default is MISSING and field.name != "cache"
-            yield _flag(
-                PARAMETER.get(field.name, field.name),
-                field.type,
-                True if field.default is True else None,
-                required,
-            )
+            name = PARAMETER.get(field.name, field.name)
+            yield _flag(name, field.type, True if field.default is True else None, required)
 
 
 def _flag(name: str, annotation: Any, default: Any, required: bool = False) -> Flag:

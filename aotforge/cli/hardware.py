@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, Output, print_checked, print_report, print_status
+from aotforge.cli.output import Output, print_status
 from aotforge.cli.publish import Trust, checked_index
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Cache, OnlyNames, absolute, cache_folder, names, one_arch, pairs
@@ -41,7 +42,7 @@ def check(
     output: Annotated[str | None, "folder for the report (default: the current one)"] = None,
     key: Annotated[str | None, "key to sign the report, PEM (default: AOTFORGE_SIGNING_KEY)"] = None,
     cache: Cache = None,
-) -> None:
+) -> Report:
     """Execute every image of a release on a GPU of this machine, compare, time, and write a report.
 
     ./dev hardware.check --arch gfx908 --only add
@@ -49,9 +50,12 @@ def check(
     """
     from tempfile import TemporaryDirectory
 
+    from aotforge.base.architectures import load_architectures
+    from aotforge.conformance.candidate import newest_release
     from aotforge.deliver.hardware import check as tool
     from aotforge.deliver.hardware.device import SHAPE, choose_device
     from aotforge.deliver.hardware.report import write_report
+    from aotforge.deliver.install.install_release import fetch_pack, install_errors
     from aotforge.plan.selection import Only
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
     from aotforge.verify.device.watchdog import Limits
@@ -72,30 +76,44 @@ def check(
         torch=absolute(torch),
         limits=Limits(launch=seconds),
     )
-
-    local = None if from_ else _local(release)
     wanted = one_arch(arch) if arch else None
+    dist, local = ROOT / "releases" / "dist", None
+    if not from_:
+        local = Path(release).absolute() if release else newest_release(dist / "finished", dist)
     device = choose_device(ROOT, arch=wanted, number=gpu, library=hip)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
-        _reporters(quiet=console.silent, events=console.events) as (on_stage, on_result),
+        _reporters(console) as (on_stage, on_result),
     ):
-        folder = local or _published(from_ or "", root, cache, version, device.arch, Path(scratch), console)
-        report = tool.check_release(request, folder, device, on_stage=on_stage, on_result=on_result)
-    written = write_report(report, Path(output or ".").absolute(), key=signing)
-    print_checked(written, written.require_passed, json=console.json)
+        if local is None:
+            with install_errors(), console.bytes() as on_progress:
+                reader, trusted = checked_index(from_, root, cache, console)
+                local, notes = fetch_pack(
+                    reader,
+                    trusted.index,
+                    version=version,
+                    arch=device.arch,
+                    pack=load_architectures(ROOT / "manifests").architectures[device.arch].pack,
+                    downloads=request.cache / "downloads",
+                    folder=Path(scratch),
+                    on_progress=on_progress,
+                )
+            for note in notes if not console.silent else ():
+                print_status(f"note: {note}")
+        report = tool.check_release(request, local, device, on_stage=on_stage, on_result=on_result)
+    return write_report(report, Path(output or ".").absolute(), key=signing)
 
 
 @contextmanager
-def _reporters(*, quiet: bool, events: bool) -> "Iterator[tuple[OnStage, OnResult]]":
-    """A line for every stage and image, of which the last one names the image that hung the machine; or events."""
+def _reporters(output: Output) -> "Iterator[tuple[OnStage, OnResult]]":
+    """A line for every stage and image, the last of which names an image that hangs; or events."""
     from aotforge.base.progress import progress
 
     def stage(text: str) -> None:
-        if not quiet:
+        if not output.silent:
             print_status(text)
 
-    if events:
+    if output.events:
         with progress(events=True) as line:
             yield line.stage, partial(_image_event, line)
     else:
@@ -115,54 +133,13 @@ def _size(name: str, text: str) -> int:
     return int(text)
 
 
-def _local(release: str | None) -> Path:
-    """The release folder, of which this machine's GPU may execute images."""
-    from aotforge.conformance.candidate import newest_release
-
-    dist = ROOT / "releases" / "dist"
-    return Path(release).absolute() if release else newest_release(dist / "finished", dist)
-
-
-def _published(
-    place: str,
-    root: str | None,
-    cache: str | None,
-    version: str | None,
-    arch: str,
-    scratch: Path,
-    console: Output,
-) -> Path:
-    """The downloaded archives of the arch's pack."""
-    from aotforge.base.architectures import load_architectures
-    from aotforge.base.progress import byte_progress
-    from aotforge.deliver.install.install_release import fetch_pack
-    from aotforge.deliver.install.install_release import install_errors
-
-    with install_errors(), byte_progress(quiet=console.silent, events=console.events) as on_progress:
-        reader, trusted = checked_index(place, root, cache, quiet=console.silent, events=console.events)
-        folder, notes = fetch_pack(
-            reader,
-            trusted.index,
-            version=version,
-            arch=arch,
-            pack=load_architectures(ROOT / "manifests").architectures[arch].pack,
-            downloads=cache_folder(cache) / "downloads",
-            folder=scratch,
-            on_progress=on_progress,
-        )
-    for note in notes if not console.silent else ():
-        print_status(f"note: {note}")
-    return folder
-
-
 @command("hardware.import")
 def import_(
     report: Annotated[str, "the JSON file of ./dev hardware.check"],
     key: Annotated[str | None, "key to sign the report, PEM (default: AOTFORGE_SIGNING_KEY)"] = None,
     unsigned: Annotated[bool, "take it without checking a signature"] = False,
-    json: Json = False,
-) -> None:
-    """Check a hardware report and keep it in manifests/hardware/, from where the compatibility matrix shows it."""
+) -> Report:
+    """Check a hardware report and keep it in manifests/hardware/, which the matrix shows."""
     from aotforge.deliver.hardware.import_report import import_report
     from aotforge.release.signing import load_public_key
 
@@ -173,4 +150,4 @@ def import_(
             hint="./dev hardware.import REPORT --key owner.pub",
         )
     public = load_public_key(Path(key).absolute()) if key else None
-    print_report(import_report(Path(report).absolute(), ROOT / "manifests", key=public), json=json)
+    return import_report(Path(report).absolute(), ROOT / "manifests", key=public)

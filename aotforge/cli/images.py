@@ -1,7 +1,6 @@
 """Tasks that show image packs, caches, builds and settings."""
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aotforge.base.child_processes import is_secret
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, print_either, print_report, print_result
-from aotforge.cli.settings import ROOT, load_settings
+from aotforge.cli.output import Result
+from aotforge.cli.settings import ROOT, VARIABLES, load_settings, project_facts
 from aotforge.cli.values import Cache, absolute, cache_folder
-from aotforge.cli.variables import VARIABLES
-from aotforge.errors import ExecutorError, UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import ExecutorError, OutputError, UnknownNameError, UnsupportedError, suggest
 
 if TYPE_CHECKING:
     from aotforge.publish.shared_cache import CachePlaces
@@ -29,48 +28,38 @@ def images(
     pack: Pack,
     image: Annotated[str | None, "write this image instead: its SHA-256, or the first digits of it"] = None,
     output: Annotated[str | None, "with --image: file to write (default: standard output)"] = None,
-    json: Json = False,
-) -> None:
+) -> Report | None:
     """List the images of a pack and the calls that they serve, or write one image (an HSACO code object).
 
     ./dev images releases/dist/0.11.2b-r1
     ./dev images releases/dist/0.11.2b-r1 --image 0a1b2c3d --output image
     """
+    from aotforge.base.files import write_atomic
     from aotforge.deliver.extract import image_packs
-    from aotforge.pack.listing import list_images, listing_json, listing_text
+    from aotforge.pack.listing import cat_image, list_images, listing_fields, listing_lines
 
     with image_packs(Path(pack).absolute()) as packs:
-        if image:
-            _write_image(packs, image, output)
-            return
-        listed = [image for one in packs for image in list_images(one)]
-    print_result((listing_json(listed) if json else listing_text(listed)).rstrip("\n"))
-
-
-def _write_image(packs: tuple[Path, ...], image: str, output: str | None) -> None:
-    from aotforge.base.files import write_atomic
-    from aotforge.errors import OutputError
-    from aotforge.pack.listing import cat_image, list_images
-
-    holders = [
-        one for one in packs if any(known.digest.startswith(image.lower()) for known in list_images(one))
-    ]
-    data = cat_image((holders or packs)[0], image)
+        listed = {one: list_images(one) for one in packs}
+        if not image:
+            rows = [row for found in listed.values() for row in found]
+            return Result(listing_fields(rows), listing_lines(rows))
+        holders = [one for one in packs if any(row.digest.startswith(image.lower()) for row in listed[one])]
+        data = cat_image((holders or packs)[0], image)
     if output:
         write_atomic(Path(output).absolute(), data)
     elif sys.stdout.isatty():
         raise OutputError("an image is binary and standard output is a terminal", hint="add --output FILE")
     else:
         sys.stdout.buffer.write(data)
+    return None
 
 
 @command("coverage")
 def coverage(
     pack: Pack,
     calls: Annotated[str | None, "a log of a program (AOTRITON_LOG=debug)"] = None,
-    json: Json = False,
-) -> None:
-    """The calls that image packs serve, and with --calls which of a program's calls have an image, and why not.
+) -> Report:
+    """The calls that image packs serve, and with --calls which of a program's calls have an image.
 
     ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
     """
@@ -89,7 +78,7 @@ def coverage(
         "calls": [asdict(one) for one in served],
         "refused": dict(refusals),
     }
-    print_either(fields, tool.coverage_lines(tables, served, refusals), json=json)
+    return Result(fields, tool.coverage_lines(tables, served, refusals))
 
 
 @command("cache")
@@ -99,8 +88,7 @@ def cache(
     shared: Annotated[str | None, "also, or with --prune instead, this shared cache"] = None,
     cache_root: Annotated[str | None, "with --shared: its root of trust, a file"] = None,
     cache_keys: Annotated[str | None, "with --shared and --prune: folder of its keys"] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Sizes and use of a cache folder by kind, and of a shared cache; with --prune, bound them.
 
     Pruning also removes root filesystems that no lock names, and what killed builds left.
@@ -111,13 +99,9 @@ def cache(
 
     folder = cache_folder(cache)
     if prune is not None:
-        _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune), json=json)
-        return
+        return _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune))
     kinds, now = usage(folder), time.time()
-    fields: dict[str, object] = {
-        "cache": str(folder),
-        "kinds": [asdict(one) for one in kinds],
-    }
+    fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(one) for one in kinds]}
     lines = []
     for one in kinds:
         days = f"used {(now - one.newest) / 86400:.0f} to {(now - one.oldest) / 86400:.0f} days ago"
@@ -134,7 +118,7 @@ def cache(
         lines += [
             f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {place}" for kind, (count, size) in counts.items()
         ]
-    print_either(fields, lines, json=json)
+    return Result(fields, lines)
 
 
 def _places(
@@ -148,7 +132,7 @@ def _places(
     return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
 
 
-def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bool) -> None:
+def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
     from aotforge.base.cache_folder import collect
     from aotforge.publish.shared_cache import prune_shared
@@ -158,15 +142,14 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None", *, json: bo
     if limit < 0:
         raise UnsupportedError(f"--prune {limit:g} is not a valid size", hint="--prune 20, in GiB")
     if shared:
-        print_report(prune_shared(shared), json=json)
-        return
+        return prune_shared(shared)
     report = collect(folder, int(limit * 2**30))
     removed, left = list(map(str, prune_rootfs(ROOT, folder))), []
     for executor in EXECUTORS[1:]:
         with suppress(ExecutorError):
             left += [f"{executor}: {name}" for name in make_runner(executor, cache=folder).prune()]
     fields: Any = report.fields()
-    print_either({**fields, "rootfs": removed, "left": left}, [*report.lines(), *removed, *left], json=json)
+    return Result({**fields, "rootfs": removed, "left": left}, [*report.lines(), *removed, *left])
 
 
 @command("status")
@@ -176,8 +159,7 @@ def status(
     trace: Annotated[str | None, "write a build's stages and jobs over time, for ui.perfetto.dev"] = None,
     name: Annotated[str | None, "with --trace: a listed build (default: the newest that has ended)"] = None,
     settings: Annotated[bool, "instead the settings and where they come from"] = False,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Running and past builds of a cache folder, a trace of one of them, or the settings of this checkout.
 
     ./dev status --trace build-trace.json
@@ -187,10 +169,7 @@ def status(
     if settings:
         rows = list(_settings())
         width = max(len(row["name"]) for row in rows)
-        print_either(
-            rows, [f"{row['name']:{width}}  {row['value']}  ({row['source']})" for row in rows], json=json
-        )
-        return
+        return Result(rows, [f"{row['name']:{width}}  {row['value']}  ({row['source']})" for row in rows])
     records = read_records(cache_folder(cache))
     if trace:
         from aotforge.base.files import write_atomic
@@ -204,15 +183,16 @@ def status(
                 cause=suggest(name, by_name) if name and records else "",
                 hint="./dev status lists the builds of a cache folder",
             )
-        write_atomic(Path(trace).absolute(), build_trace(record).encode())
-        print_result(f"{Path(trace).absolute()}: build {record.name}, {record.state}")
-        return
+        file = Path(trace).absolute()
+        write_atomic(file, build_trace(record).encode())
+        shown = {"file": str(file), "build": record.name, "state": record.state}
+        return Result(shown, [f"{file}: build {record.name}, {record.state}"])
     brief = [
         {name: value for name, value in asdict(one).items() if name not in ("compiled", "executed")}
         | {"compiled": len(one.compiled), "executed": len(one.executed), "seconds": one.seconds}
         for one in records[:count]
     ]
-    print_either(brief, [one.line() for one in records[:count]] or ["no builds"], json=json)
+    return Result(brief, [one.line() for one in records[:count]] or ["no builds"])
 
 
 def _settings() -> Iterator[dict[str, str]]:
@@ -223,15 +203,9 @@ def _settings() -> Iterator[dict[str, str]]:
         value = os.environ.get(name)
         if value and (is_secret(name) or "\n" in value):
             value = "set, not shown"
-        shown = redact_urls(value) if value else default
+        shown = redact_urls(value) if value else f"not set: {default}"
         yield {"name": name, "value": shown, "source": "environment" if value else "default"}
     for name, value in load_settings(ROOT).items():
         yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}
-    for name, file, pattern in (
-        ("profile", "manifests/profiles.yaml", r"^default: *(\S+)"),
-        ("version", "manifests/release.yaml", r"^api_level: *(\S+)"),
-        ("revision", "manifests/release.yaml", r"^revision: *(\S+)"),
-        ("triton", "requirements/build.in", r"^triton==(\S+)"),
-    ):
-        match = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
-        yield {"name": name, "value": match[1] if match else "unknown", "source": file}
+    for name, (value, file) in project_facts(ROOT).items():
+        yield {"name": name, "value": value, "source": file}

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from aotforge.cli.flags import command
-from aotforge.cli.output import Json, Progress, print_checked, print_either, print_status
+from aotforge.base.progress import Report, progress
+from aotforge.cli.flags import command, make_request
+from aotforge.cli.output import Output, Result, print_status
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import Arch, Cache, Profile, cache_folder, one_arch, pairs
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from aotforge.devtools.tune.run_tune import OnDevice, TuneRequest
-    from aotforge.devtools.tune.search import Estimates
-    from aotforge.pipeline.cluster import Cluster as DaskCluster
+    from aotforge.devtools.tune.device_times import OnDevice
 
 Functional = Annotated[str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"]
 
@@ -22,7 +21,7 @@ Functional = Annotated[str, "which functional: dtype=fp16,mask=window,width=64 (
 def debug(
     kernel: Annotated[str, "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd"],
     case: Annotated[str | None, "a case of its family (default: the first; see --list)"] = None,
-    list: Annotated[bool, "list the cases and stop"] = False,
+    list_: Annotated[bool, "list the cases and stop"] = False,
     arch: Annotated[str, "the arch whose settings are used"] = "gfx908",
     key: Functional = "",
     set: Annotated[str, "other constants than the setting's: BLOCK_M=16,BLOCK_N=16"] = "",
@@ -30,32 +29,29 @@ def debug(
         Sequence[str] | None, "stop at FILE.py:LINE (may be repeated), as at breakpoint()"
     ] = None,
     program: Annotated[str | None, "stop in this program of the grid only: X,Y,Z"] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Run a kernel's source on a case under Triton's interpreter and Python's debugger; compare with float64.
 
     ./dev debug rms_norm --list
     ./dev debug attn_fwd --break attn_fwd.py:60
     """
     from aotforge.devtools import debug_kernel as tool
-    from vgpu.emulator.debugger.locations import parse_group
+    from vgpu.emulator.debugger.locations import parse_axes
 
-    if list:
-        print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
-        return
-    report = tool.debug(
-        tool.DebugRequest(
-            root=ROOT,
-            kernel=kernel,
-            arch=one_arch(arch),
-            case=case,
-            keys=pairs(key),
-            constants=pairs(set),
-            breaks=tuple(break_ or ()),
-            program=parse_group(program) if program else None,
-        )
+    if list_:
+        cases = list(tool.list_cases(ROOT, kernel, pairs(key)))
+        return Result(cases, cases)
+    request = tool.DebugRequest(
+        root=ROOT,
+        kernel=kernel,
+        arch=one_arch(arch),
+        case=case,
+        keys=pairs(key),
+        constants=pairs(set),
+        breaks=tuple(break_ or ()),
+        program=parse_axes(program, "--program") if program else None,
     )
-    print_checked(report, report.require_passed, json=json)
+    return tool.debug(request)
 
 
 @command("cost")
@@ -72,9 +68,8 @@ def cost(
     shape: Annotated[str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8"] = "",
     top: Annotated[int, "also list this number of the busiest instructions"] = 0,
     cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Execute an image on the virtual GPU, count instructions and accesses, and estimate its cycles on the arch.
+) -> Report:
+    """Execute an image on the virtual GPU, count instructions and accesses, and estimate its cycles.
 
     ./dev cost attn_fwd --arch gfx908 --shape seqlen_q=1024,seqlen_k=1024,heads_q=8
     ./dev cost attn_fwd --key dtype=fp16,width=64 --setting BLOCK_M=32 --setting BLOCK_M=64
@@ -95,8 +90,7 @@ def cost(
         shape=pairs(shape),
         top=top,
     )
-    report = CostReport(run(request))
-    print_either(report.fields(), report.lines(), json=json)
+    return CostReport(run(request))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +107,7 @@ class TimedFlags:
 @command("tune")
 def tune(
     timed: TimedFlags,
+    output: Output,
     kernel: Annotated[str, "a kernel such as attn_fwd, or all: each kernel and functional of the profile"],
     arch: Arch = "gfx908",
     key: Functional = "",
@@ -123,9 +118,7 @@ def tune(
     write: Annotated[bool, "keep the best setting in manifests/tuning, under `found`"] = False,
     profile: Profile = None,
     cache: Cache = None,
-    json: Json = False,
-    progress: Progress = "auto",
-) -> None:
+) -> Report:
     """Search settings of a kernel, ranked by the estimate of `./dev cost` or timed on a GPU.
 
     What is known is not repeated. Shared caches and a cluster are those of aotforge.toml.
@@ -133,9 +126,9 @@ def tune(
       ./dev tune attn_fwd --arch gfx908 --key dtype=fp16,width=64 --budget 20m
       ./dev tune all --arch gfx908 --device --budget 2h --write
     """
-    from aotforge.base import progress as display
-    from aotforge.cli.flags import make_request
     from aotforge.devtools.tune import run_tune as tool
+    from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
+    from aotforge.devtools.tune.search import Estimates
     from aotforge.pipeline.requests import CachedRequest
     from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 
@@ -151,30 +144,24 @@ def tune(
         device=_on_device(timed) if timed.device else None,
         write=write,
     )
-    _check(request)
-    caches = make_request(CachedRequest, {"cache": cache})
-    with (
-        shared_objects(caches, print_status) as shared,
-        cluster_of(caches, print_status) as cluster,
-        display.progress("tuning", quiet=json, events=progress == "json") as line,
-    ):
-        request = replace(request, shared=shared, elsewhere=_on_cluster(cluster) if cluster else None)
-        report = tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
-    print_either(report.fields(), report.lines(), json=json)
-
-
-def _check(request: "TuneRequest") -> None:
-    """Raises UsageError for flags that do not fit together."""
     if request.kernel is None and (request.keys or request.shapes):
         raise UsageError(
             "--key and --shape are of one kernel, and none is named",
             hint="./dev tune attn_fwd --key width=64",
         )
+    caches = make_request(CachedRequest, {"cache": cache})
+    with (
+        shared_objects(caches, print_status) as shared,
+        cluster_of(caches, print_status) as cluster,
+        progress("tuning", quiet=output.silent, events=output.events) as line,
+    ):
+        elsewhere = ClusterEstimates(cluster=cluster) if cluster else Estimates()
+        request = replace(request, shared=shared, elsewhere=elsewhere)
+        return tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
 
 
 def _on_device(flags: TimedFlags) -> "OnDevice":
-    from aotforge.devtools.tune.rounds import Timing
-    from aotforge.devtools.tune.run_tune import OnDevice
+    from aotforge.devtools.tune.device_times import OnDevice, Timing
     from aotforge.verify.device.watchdog import Limits
 
     if not flags.drift > 0 or not flags.seconds > 0:
@@ -185,12 +172,6 @@ def _on_device(flags: TimedFlags) -> "OnDevice":
         timing=Timing(drift=flags.drift / 100),
         limits=Limits(launch=flags.seconds),
     )
-
-
-def _on_cluster(cluster: "DaskCluster") -> "Estimates":
-    from aotforge.devtools.tune.cluster_estimates import ClusterEstimates
-
-    return ClusterEstimates(cluster=cluster)
 
 
 def _seconds(text: str) -> float:

@@ -5,17 +5,19 @@ import json as json_
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from aotforge.base.printable import printable
-from aotforge.base.progress import Report
-from aotforge.base.progress_events import write_event
+from aotforge.base.progress import OnProgress, Report, byte_progress, write_event
 from aotforge.cli.settings import INSTALLED
 from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from aotforge.pipeline.display import BuildDisplay
 
 Json = Annotated[bool, "print JSON for programs"]
 Progress = Annotated[
@@ -35,8 +37,22 @@ _MACHINE = {
 _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
-_PIECE = 1 << 24
-"""Characters of a result that are written at once: of more than 2 GiB Linux writes 2 GiB without an error."""
+
+@dataclass(frozen=True)
+class Result:
+    """A report of values for `--json` and of `text`; `require_passed` raises what a check found."""
+
+    values: object
+    text: Sequence[str] = ()
+    require_passed: Callable[[], None] = lambda: None
+
+    def fields(self) -> object:
+        """JSON values."""
+        return self.values
+
+    def lines(self) -> Sequence[str]:
+        """Lines of text."""
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +81,20 @@ class Output:
         """True where no lines of progress are printed."""
         return self.quiet or self.json
 
-    def report(self, report: Report, notes: Iterable[str] = ()) -> None:
-        """Prints a report after its notes."""
-        print_report(report, json=self.json, notes=() if self.quiet else notes)
+    def bytes(self) -> AbstractContextManager[OnProgress]:
+        """Progress in bytes."""
+        return byte_progress(quiet=self.silent, events=self.events)
+
+    def build(self) -> "BuildDisplay":
+        """Progress of a build."""
+        from aotforge.pipeline.display import BuildDisplay
+
+        return BuildDisplay(quiet=self.silent, events=self.events)
+
+    def noted(self, report: Report, notes: Iterable[str]) -> Result:
+        """A report whose notes come before its lines."""
+        shown = () if self.quiet else notes
+        return Result(report.fields(), [*(f"note: {note}" for note in shown), *report.lines()])
 
 
 @contextmanager
@@ -78,10 +105,7 @@ def exit_codes(*, json: bool, events: bool = False) -> Iterator[None]:
         yield
     except (AotforgeError, OSError) as raised:
         error = raised if isinstance(raised, AotforgeError) else _machine_error(raised)
-        if json:
-            print_result(json_.dumps({"error": error.fields()}))
-        _print_error(error)
-        sys.exit(error.exit_code)
+        _exit(error, json_.dumps({"error": error.fields()}) if json else "")
     except KeyboardInterrupt:
         print_status("interrupted; finished work is kept, the same command resumes")
         sys.exit(INTERRUPTED)
@@ -90,7 +114,7 @@ def exit_codes(*, json: bool, events: bool = False) -> Iterator[None]:
 
 
 def _machine_error(error: OSError) -> AotforgeError:
-    """A full disk, which temporary files meet anywhere, or a name that is too long. Raises other errors again."""
+    """A full disk, which temporary files meet anywhere, or a too long name. Raises other errors again."""
     if error.errno not in _MACHINE:
         raise error
     return OutputError(
@@ -100,40 +124,36 @@ def _machine_error(error: OSError) -> AotforgeError:
     )
 
 
-def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> None:
-    """The report, then what `check` raises; with --json both are one value, whose `error` is that of the check."""
+def _exit(error: AotforgeError, result: str) -> NoReturn:
+    """Prints a result, if there is one, and an error; exits with its code."""
+    if result:
+        print_result(result)
+    if _AS_EVENTS.get():
+        write_event(sys.stderr, "error", error=error.fields())
+    else:
+        print_status(f"error: {error}")
+    sys.exit(error.exit_code)
+
+
+def print_report(report: Report, *, json: bool) -> None:
+    """The report, then what its `require_passed` raises; in JSON both are one value with a field `error`."""
+    fields: Any = report.fields() if json else None
     try:
-        check()
+        getattr(report, "require_passed", lambda: None)()
     except AotforgeError as error:
-        if not json:
-            print_report(report, json=False)
-            raise
-        fields: Any = report.fields()
-        print_result(json_.dumps({**fields, "error": error.fields()}, indent=1))
-        _print_error(error)
-        sys.exit(error.exit_code)
-    print_report(report, json=json)
+        shown = json_.dumps({**fields, "error": error.fields()}, indent=1) if json else _text(report)
+        _exit(error, shown)
+    if shown := json_.dumps(fields, indent=1) if json else _text(report):
+        print_result(shown)
 
 
-def print_report(report: Report, *, json: bool, notes: Iterable[str] = ()) -> None:
-    """The report on standard output, as text after its `notes`."""
-    lines = () if json else [*(f"note: {note}" for note in notes), *report.lines()]
-    print_either(report.fields() if json else None, lines, json=json)
-
-
-def print_either(values: object, lines: Iterable[str], *, json: bool) -> None:
-    """JSON values or lines, on standard output."""
-    text = json_.dumps(values, indent=1) if json else "\n".join(lines)
-    if text:
-        print_result(text)
+def _text(report: Report) -> str:
+    return "\n".join(report.lines())
 
 
 def print_result(text: str) -> None:
     """A result, on standard output."""
-    shown = printable(with_program_name(text), styled=True)
-    for start in range(0, len(shown), _PIECE):
-        sys.stdout.write(shown[start : start + _PIECE])
-    sys.stdout.write("\n")
+    sys.stdout.write(f"{printable(with_program_name(text), styled=True)}\n")
     sys.stdout.flush()
 
 
@@ -144,13 +164,6 @@ def print_status(text: str) -> None:
         return
     sys.stderr.write(f"{printable(with_program_name(text))}\n")
     sys.stderr.flush()
-
-
-def _print_error(error: AotforgeError) -> None:
-    if _AS_EVENTS.get():
-        write_event(sys.stderr, "error", error=error.fields())
-    else:
-        print_status(f"error: {error}")
 
 
 def with_program_name(text: str) -> str:

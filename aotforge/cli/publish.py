@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command
-from aotforge.cli.output import Json, Output, print_report, print_result
+from aotforge.cli.output import Output, print_result
 from aotforge.cli.settings import ROOT
 from aotforge.cli.values import absolute, cache_folder
 from aotforge.errors import UsageError
@@ -20,27 +21,18 @@ From = Annotated[
     str | None,
     "where from: s3://BUCKET/PREFIX, http(s)://..., file:///... or a folder (default: AOTFORGE_FROM)",
 ]
-Keys = Annotated[
-    str | None,
-    "folder of signing keys (default: AOTFORGE_KEYS)",
-]
+Keys = Annotated[str | None, "folder of signing keys (default: AOTFORGE_KEYS)"]
 Trust = Annotated[str | None, "the root of trust, a file (default: AOTFORGE_ROOT, else releases/root.json)"]
 
 
 def checked_index(
-    from_: str | None,
-    root: str | None,
-    cache: str | None = None,
-    *,
-    quiet: bool = False,
-    events: bool = False,
+    from_: str | None, root: str | None, cache: str | None = None, output: Output | None = None
 ) -> "tuple[Reader, TrustedIndex]":
-    """The place of releases and its checked index, with progress. Raises InstallError, TrustError, StoreError."""
-    from aotforge.base.progress import byte_progress
+    """The place of releases and its checked index. Raises InstallError, TrustError, StoreError."""
     from aotforge.publish.session import open_index
 
     folder = cache_folder(cache)
-    with byte_progress(quiet=quiet, events=events) as shown:
+    with (output or Output()).bytes() as shown:
         return open_index(
             from_, root=root, checkout=ROOT, environment=os.environ, cache=folder, on_progress=shown
         )
@@ -57,13 +49,12 @@ def publish(
     keys: Keys = None,
     dry_run: Annotated[bool, "check everything, list what would be sent, write nothing"] = False,
     allow_development: Annotated[bool, "publish a development build; the index marks it as one"] = False,
-) -> None:
+) -> Report:
     """Publish a release folder, copy another place, or renew the index: files first, the signed index last.
 
     ./dev release.publish --folder releases/dist/finished/0.11.2b-r1 --to s3://BUCKET/PREFIX --keys ~/keys
     ./dev release.publish --renew --to s3://BUCKET/PREFIX --keys ~/keys
     """
-    from aotforge.base.progress import byte_progress
     from aotforge.publish.session import open_for_publishing, open_publisher
     from aotforge.publish.upload import mirror, publish_errors, publish_release, renew_index
 
@@ -72,16 +63,14 @@ def publish(
     if from_:
         store = open_for_publishing(to)
         with publish_errors():
-            reader, trusted = checked_index(from_, root, quiet=output.silent, events=output.events)
-        with byte_progress(quiet=output.silent, events=output.events) as on_progress:
+            reader, trusted = checked_index(from_, root, output=output)
+        with output.bytes() as on_progress:
             copied = mirror(reader, trusted, store, on_progress=on_progress)
-        output.report(copied, copied.notes)
-        return
+        return output.noted(copied, copied.notes)
     store, signing = open_publisher(to, absolute(keys), os.environ)
     if renew:
-        output.report(renew_index(store, signing, now=datetime.now(UTC)))
-        return
-    with byte_progress(quiet=output.silent, events=output.events) as on_progress:
+        return renew_index(store, signing, now=datetime.now(UTC))
+    with output.bytes() as on_progress:
         done = publish_release(
             Path(folder or "").absolute(),
             store,
@@ -91,7 +80,7 @@ def publish(
             allow_development=allow_development,
             on_progress=on_progress,
         )
-    output.report(done, done.notes)
+    return output.noted(done, done.notes)
 
 
 @command("release.yank")
@@ -101,8 +90,7 @@ def yank(
     reason: Annotated[str, "why it must not be installed; shown on every attempt"] = "",
     undo: Annotated[bool, "remove the mark"] = False,
     keys: Keys = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Mark a published release as one that must not be installed; its files stay.
 
     ./dev release.yank 0.11.2b-r1 --to s3://BUCKET/PREFIX --reason "wrong results for bf16"
@@ -111,8 +99,7 @@ def yank(
     from aotforge.publish.upload import yank_release
 
     place = open_publisher(to, absolute(keys), os.environ)
-    index = yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)
-    print_report(index, json=json)
+    return yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)
 
 
 @command("release.keys")
@@ -144,6 +131,4 @@ def keys(
     if not folder:
         raise UsageError("--rotate needs the folder of keys", hint="--keys FOLDER")
     print_result(f"the new root: {rotate_keys(Path(folder).absolute(), rotate or '', now=now)}")
-    print_result(
-        "publish it with `./dev release.publish --renew --to URL`, for every place that you publish to"
-    )
+    print_result("publish it with `./dev release.publish --renew --to URL`, for every place that you use")

@@ -11,8 +11,7 @@ from typing import get_args
 from invoke.parser.argument import Argument
 
 from aotforge.cli.flags import TASKS, FlagTask
-from aotforge.cli.settings import ROOT
-from aotforge.cli.variables import VARIABLES
+from aotforge.cli.settings import ROOT, VARIABLES
 from aotforge.pipeline.requests import SETTING, BuildRequest
 
 _GENERAL = {"json", "quiet", "progress", "cache", "jobs"}

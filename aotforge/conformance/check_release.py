@@ -11,12 +11,11 @@ from pathlib import Path
 
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
-from aotforge.conformance.checks.calls import check_calls, check_refused
+from aotforge.conformance.checks.calls import check_calls, check_dropin, check_refused, check_serving
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.images import check_packs
 from aotforge.conformance.checks.library import check_elf, check_paths, check_platform, check_sonames
 from aotforge.conformance.checks.names import check_names
-from aotforge.conformance.checks.running import check_dropin, check_serving
 from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
@@ -64,11 +63,10 @@ def check_release(
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
-    `cache` keeps compilations; `development` accepts a library below its promised platform and reports it;
-    `compilers` default to the newest GCC and clang on PATH, `hip` to the installed headers or else the
-    stand-in; `only` names the checks to run. A violation is a finding, never an exception: see `require_ok`.
-    Raises ReleaseError for a folder that is not a release, ManifestError, UnknownNameError for a check that
-    does not exist, CacheError. Nothing in `folder` is changed.
+    `development` accepts a library below its promised platform; `compilers` default to the newest GCC and
+    clang on PATH, `hip` to the installed headers or the stand-in; `only` names the checks to run. A violation
+    is a finding. Raises ReleaseError for a folder that is no release, ManifestError, UnknownNameError,
+    CacheError.
     """
     started = time.monotonic()
     for name in only:
@@ -92,8 +90,7 @@ def check_release(
 def make_context(
     folder: Path, checkout: Path, work: Path, compilers: Sequence[Compiler] | None = None
 ) -> CheckContext:
-    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime
-    tarball."""
+    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also without a runtime tarball."""
     candidate = open_candidate(folder, work)
     compat = load_matrix(checkout, level_of(candidate.name))
     candidate.prefix()

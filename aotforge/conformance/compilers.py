@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
-from aotforge.base.files import make_folders, new_folder_in
+from aotforge.base.files import make_folders
 from aotforge.base.object_cache import record_use
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.build_tools import run_tool
@@ -57,8 +57,7 @@ class Compilation:
 
 
 def find_compilers(path: str | None = None, *, every: bool = False) -> tuple[Compiler, ...]:
-    """The newest GCC and the newest clang of the wanted versions on PATH, or `every` one; the oldest
-    first."""
+    """The newest wanted GCC and clang on PATH, or `every` one; the oldest first."""
     chosen: list[Compiler] = []
     for family, program in _PROGRAMS.items():
         names = (program, *(f"{program}-{version}" for version in WANTED[family]))
@@ -144,10 +143,7 @@ class CompilationCache:
         objects: Sequence[Path] = (),
         files: Sequence[tuple[str, str]] = (),
     ) -> Compilation:
-        """Compiles `source` as program.cpp, next to `files` (name, text), to `program`.
-
-        `inputs` are digests of the includes' contents: with the other arguments they are the cache key.
-        """
+        """Compiles `source` as program.cpp, next to `files` (name, text). `inputs`: includes' digests."""
         facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
         try:
             facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
@@ -195,11 +191,10 @@ def _save(kept: Path, made: Compilation) -> None:
     """A cache that cannot be written, or has it by now, is not an error."""
     with suppress(OSError):
         make_folders(kept.parent)
-        staged = new_folder_in(kept.parent, prefix=f".{kept.name[:8]}-")
-        try:
+        with tempfile.TemporaryDirectory(prefix=".made-", dir=kept.parent) as work:
+            staged = Path(work) / "made"
+            staged.mkdir()
             if made.program:
                 shutil.copy2(made.program, staged / "program")
             (staged / COMPILED_STAMP).write_text(json.dumps({"output": made.output}))
             staged.rename(kept)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)

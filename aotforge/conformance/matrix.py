@@ -34,8 +34,7 @@ _BY_RELATION = {
 class Service:
     """Our release's use for one row. `build`: that PyTorch's sources compile against it.
 
-    `links`: SONAMEs under which it can be put into installed builds. `reason`: why not, or the limits; may be
-    empty.
+    `links`: SONAMEs under which it can be put into installed builds. `reason`: why not, or the limits.
     """
 
     row: Row
@@ -79,9 +78,10 @@ class Compatibility:
         return self.matrix.rows
 
     def find(self, pytorch: str, *, fork: bool = False) -> Row:
-        """The row of a PyTorch version: 2.9, 2.9.1+rocm6.4 or main (its latest state).
+        """The row of a PyTorch version: 2.9, 2.9.1+rocm6.4 or main. Raises UnknownNameError.
 
-        A local part of AMD's wheels selects the row of ROCm/pytorch. Raises UnknownNameError."""
+        A local part of AMD's wheels selects the row of ROCm/pytorch.
+        """
         project = "rocm-fork" if fork or is_amd_wheel(pytorch) else "upstream"
         wanted = ".".join(pytorch.removeprefix("v").split("+")[0].split(".")[:2])
         rows = [row for row in self.rows if row.project == project]
@@ -115,8 +115,7 @@ class Compatibility:
         )
 
     def serves(self, release: str) -> bool:
-        """True when programs built against that AOTriton release run with ours: a feature release keeps its
-        interface."""
+        """True when programs built against that AOTriton release run with ours."""
         return feature_level(release) == self.level
 
     def _refusal(self, row: Row) -> str:
@@ -150,8 +149,7 @@ class Compatibility:
         )
 
     def verdict(self, row: Row, release: str) -> str:
-        """One sentence on a pair; the strongest statement decides: a prohibition, then the pin, then the
-        rest."""
+        """One sentence on a pair; the strongest statement decides: a prohibition, then the pin."""
         if row.status != "supported":
             return row.remarks[0]
         relations = {s.relation: s for s in reversed(self.about(row, release)) if not s.as_of}
@@ -170,10 +168,10 @@ class Compatibility:
 
 
 def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
-    """Reads `compat/` and manifests/release.yaml of the checkout `folder`, at the API level of `version`
-    (0.13b).
+    """Reads `compat/` and manifests/release.yaml of the checkout, at the API level of `version` (0.13b).
 
-    Raises ManifestError, UnknownNameError for a level that the checkout does not make."""
+    Raises ManifestError, UnknownNameError for a level that the checkout does not make.
+    """
     calls = load(folder / "compat" / "pytorch_calls.yaml", Calls)
     path = folder / "compat" / "pytorch.yaml"
     matrix = load(path, MatrixFile)
@@ -193,11 +191,9 @@ def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
 
 
 def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, ...]:
-    """API levels of the checkout `folder` that a version of PyTorch can be built with: first those that it
-    pins.
+    """API levels of the checkout that a PyTorch can be built with: first those that it pins.
 
-    Raises ManifestError, UnknownNameError for a version that is not in the matrix, UnsupportedError when
-    there is none.
+    Raises ManifestError, UnknownNameError for an unknown version, UnsupportedError when there is none.
     """
     compat = load_matrix(folder)
     row = compat.find(pytorch, fork=fork)
@@ -222,10 +218,7 @@ def serving_levels(compat: Compatibility, row: Row) -> tuple[str, ...]:
 
 
 def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """API levels of the checkout `folder` for a program that needs these names: those of the same feature
-    release.
-
-    Raises UnsupportedError when there is none."""
+    """API levels for a program that needs these names. Raises UnsupportedError when there is none."""
     manifest = load_release_manifest(folder / "manifests" / "release.yaml")
     features = {library_level(name) for name in names}
     levels = tuple(level for level in manifest.api_levels if {feature_level(level)} == features)
@@ -252,8 +245,7 @@ def _not_newer(wanted: str, pytorch: str) -> bool:
 
 
 def pack_serves(pack: str, arch: str) -> bool:
-    """The rule of PyTorch's CMake: the pack's name without `amd-gfx`, x for any character, is in the arch's
-    name."""
+    """PyTorch's rule: the pack's name without `amd-gfx`, x for any character, is in the arch's name."""
     return re.search(pack.removeprefix("amd-gfx").replace("x", "."), arch.removeprefix("gfx")) is not None
 
 
@@ -267,11 +259,7 @@ class InstallOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """`official`: the AOTriton release whose own packs serve the arch with that PyTorch, None with a reason.
-
-    `ours` is None when our release does not serve the row, with `reason`; `pack` is our image pack.
-    `options`: the simplest first.
-    """
+    """The AOTriton release whose packs serve the arch, and ours: None with a reason."""
 
     row: str
     arch: str

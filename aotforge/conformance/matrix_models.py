@@ -50,8 +50,7 @@ class Statement(Manifest):
 
 
 class NeededName(Manifest):
-    """A library name that the libtorch_hip.so of a `wheel` (its version) needs. `references`: where it was
-    reported."""
+    """A library name that the libtorch_hip.so of a `wheel` (its version) needs, and who reported it."""
 
     name: LibraryName
     wheel: str
@@ -60,8 +59,7 @@ class NeededName(Manifest):
 
 
 class Delivery(Manifest):
-    """How that PyTorch gets AOTriton, read from its pin. `rocm_choice`: how a file name's ROCm is chosen from
-    `rocm`.
+    """How that PyTorch gets AOTriton, read from its pin. `rocm_choice`: how a file name's ROCm is chosen.
 
     `images` is None when one file holds library and images (before 0.11b), or when it is not known.
     """
@@ -83,10 +81,9 @@ class Delivery(Manifest):
 
 
 class Row(Manifest):
-    """One PyTorch. `period` distinguishes states of main; `calls` names its set in pytorch_calls.yaml.
+    """One PyTorch. `period`: state of main; `calls`: set in pytorch_calls.yaml, of the sources `calls_of`.
 
-    `calls_of` names the project whose sources those are when they are not this row's own. `needs`: library
-    names of published wheels, where they were seen; others follow from the pins.
+    `needs`: library names seen in published wheels; others follow from the pins.
     """
 
     project: Project
@@ -194,9 +191,7 @@ class Version3(Manifest):
 class CallSet(Manifest):
     """The uses of one or several PyTorch releases. `gate`: preprocessor condition of the sources.
 
-    `macros`: they form AOTRITON_VERSION_INT from config.h; `gpu_question`: they call
-    isArchExperimentallySupported;
-    `refusal`: why they do not compile against our level.
+    `macros`: of config.h; `gpu_question`: isArchExperimentallySupported; `refusal`: why not with our level.
     """
 
     levels: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -258,8 +253,7 @@ class Constants(Manifest):
 
 
 class Struct(Manifest):
-    """Size and some offsets in bytes, measured on the reference's headers; `version` is kVersion. A field
-    `type name : bits` is a bit-field."""
+    """Size and some offsets, measured on the reference's headers; `type name : bits` is a bit-field."""
 
     size: int
     alignment: int | None = None

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.tar_reader import UnsafeArchiveError
+from aotforge.formats.tar_reader import UnsafeArchiveError, read_archive
 from aotforge.pack.model import SIGNATURE_FILE
-from aotforge.release.layout import read_release_archive
+from aotforge.release.layout import TOP
 from aotforge.release.release import Release, new_prefix
 
 
@@ -41,7 +41,7 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
     writer = new_prefix(folder)
     for tarball in tarballs:
         try:
-            read_release_archive(tarball.name, tarball, writer)
+            read_archive(tarball, writer, top=TOP)
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return writer.root

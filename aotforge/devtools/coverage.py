@@ -1,5 +1,6 @@
 """Coverage of calls, from a log of the library, by the image packs of a release."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from aotforge.base.files import read_bytes
 from aotforge.base.general_costs import general_costs
 from aotforge.errors import UsageError
 from aotforge.pack.coverage import MASKS, PackCoverage, is_general
-from aotforge.pack.model import DispatchFunctional, DispatchKernel, DispatchTable
+from aotforge.pack.model import DispatchChoice, DispatchFunctional, DispatchKernel, DispatchTable
 from aotforge.pack.reader import OpenPack
 from aotforge.plan.model import Predicate
 from aotforge.rules import DTYPE_NUMBERS
@@ -72,39 +73,36 @@ def coverage(calls: Mapping[Call, int], packs: Sequence[OpenPack]) -> tuple[Call
     """Every call against every arch of the packs, or its own; the most frequent first."""
     found = []
     for call, count in sorted(calls.items(), key=lambda item: (-item[1], item[0].text(), item[0].arch)):
-        reasons = [
-            (arch, reason_without_image(call, pack.dispatch, arch))
-            for pack in packs
-            for arch in pack.dispatch.archs
-            if call.arch in ("", arch)
+        served = [
+            (arch, pack.dispatch) for pack in packs for arch in pack.dispatch.archs if call.arch in ("", arch)
         ]
+        reasons = [(arch, reason_without_image(call, table, arch)) for arch, table in served]
         if call.arch and not reasons:
             reasons = [(call.arch, f"no pack serves {call.arch}")]
         general = [
             (arch, _estimated(call, arch))
-            for pack in packs
-            for arch in pack.dispatch.archs
-            if (arch, "") in reasons and _is_general(call, pack.dispatch, arch)
+            for arch, table in served
+            if (arch, "") in reasons and _is_general(call, table, arch)
         ]
-        found.append(
-            CallCoverage(
-                call=call, count=count, reasons=tuple(sorted(reasons)), general=tuple(sorted(general))
-            )
+        row = CallCoverage(
+            call=call, count=count, reasons=tuple(sorted(reasons)), general=tuple(sorted(general))
         )
+        found.append(row)
     return tuple(found)
 
 
 def _is_general(call: Call, table: DispatchTable, arch: str) -> bool:
     """Whether a general image serves a step of the call, which is served."""
-    values = dict(call.values)
-    for kernel in table.kernels:
-        functional = _functional(kernel, values, arch) if kernel.operator == call.operator else None
-        for choice in functional.choices if functional else ():
-            if all(_holds(predicate, values) for predicate in choice.predicates):
-                if is_general(choice):
-                    return True
-                break
-    return False
+    steps = (kernel for kernel in table.kernels if kernel.operator == call.operator)
+    chosen = (_chosen(kernel, dict(call.values), arch) for kernel in steps)
+    return any(choice is not None and is_general(choice) for choice in chosen)
+
+
+def _chosen(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> DispatchChoice | None:
+    """The first image whose conditions hold."""
+    functional = _functional(kernel, values, arch)
+    choices = functional.choices if functional else ()
+    return next((one for one in choices if all(_holds(each, values) for each in one.predicates)), None)
 
 
 def _estimated(call: Call, arch: str) -> str:
@@ -138,15 +136,11 @@ def reason_without_image(call: Call, table: DispatchTable, arch: str) -> str:
 
 
 def _kernel_reason(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> str:
-    functional = _functional(kernel, values, arch)
-    if functional is None:
+    if _functional(kernel, values, arch) is None:
         key = ", ".join(f"{name} {values.get(name, 0)}" for name in kernel.keys)
         return f"{kernel.name} has no image for {key}"[:_REASON]
-    if any(
-        all(_holds(predicate, values) for predicate in choice.predicates) for choice in functional.choices
-    ):
-        return ""
-    return f"{kernel.name} has images under conditions that do not hold"
+    found = _chosen(kernel, values, arch)
+    return "" if found else f"{kernel.name} has images under conditions that do not hold"
 
 
 def _functional(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> DispatchFunctional | None:
@@ -161,9 +155,7 @@ def _functional(kernel: DispatchKernel, values: Mapping[str, int], arch: str) ->
 
 
 def _holds(predicate: Predicate, values: Mapping[str, int]) -> bool:
-    product = 1
-    for name in predicate.values:
-        product *= values.get(name, 0)
+    product = math.prod(values.get(name, 0) for name in predicate.values)
     if predicate.kind == "multiple":
         return product % predicate.low == 0
     return predicate.low <= product <= predicate.high

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.cache_trust import check_cache_name
+from aotforge.base.cache_folder import check_cache_name
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
 from aotforge.conformance.matrix import levels_of_names, pack_serves
@@ -17,7 +17,6 @@ from aotforge.deliver.dropin.inputs import IMAGES, read_torch_lib, torch_version
 from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (
     AotforgeError,
-    DoctorError,
     DropInError,
     ExecutorError,
     ToolchainError,
@@ -92,9 +91,9 @@ class DoctorReport:
         ]
 
     def require_passed(self) -> None:
-        """Raises DoctorError when something that is needed fails."""
+        """Raises ToolchainError when something that is needed fails."""
         if failed := [one.name for one in self.findings if one.error and one.needed]:
-            raise DoctorError(
+            raise ToolchainError(
                 f"{', '.join(self.purposes)} would fail here: {', '.join(failed)}",
                 hint="do the next step of each line that FAILS and run ./dev doctor again",
             )
@@ -112,26 +111,19 @@ def examine(request: Request, purposes: Collection[str] = ("build",)) -> DoctorR
 def find(name: str, request: Request, *, needed: bool) -> Finding:
     """The finding of one check."""
     purpose, run = CHECKS[name]
+    error: AotforgeError
     try:
         return Finding(name=name, purpose=purpose, needed=needed, found=run(request))
-    except AotforgeError as error:
-        return Finding(name=name, purpose=purpose, needed=needed, error=error)
+    except AotforgeError as raised:
+        error = raised
     except OSError as raised:
-        fault = ToolchainError(f"{name}: {raised}", hint="choose another folder (--cache, --output, TMPDIR)")
-        return Finding(name=name, purpose=purpose, needed=needed, error=fault)
+        error = ToolchainError(f"{name}: {raised}", hint="choose another folder (--cache, --output, TMPDIR)")
+    return Finding(name=name, purpose=purpose, needed=needed, error=error)
 
 
 def _triton(request: Request) -> str:
     toolchain = read_toolchain(pinned_triton(request.root / "requirements" / "build.in"))
     return f"Triton {toolchain.triton_version}, LLVM {toolchain.llvm_revision[:12]}, intact"
-
-
-def _compilers(request: Request) -> str:
-    return f"{find_tools(request.environment).compiler}, CMake, Ninja"
-
-
-def _windows(request: Request) -> str:
-    return find_windows_tools(request.environment).compiler
 
 
 def _memory(_request: Request) -> str:
@@ -172,14 +164,6 @@ def _cache(request: Request) -> str:
     check_cache_name(request.cache)
     found = _free(request.cache, _BUILD_DISK)
     return f"{found}; a warning at each task: it {fault}" if fault else found
-
-
-def _temporary(_request: Request) -> str:
-    return _free(Path(tempfile.gettempdir()), _INSTALL_DISK)
-
-
-def _output(request: Request) -> str:
-    return _free(request.output, _INSTALL_DISK)
 
 
 def _executors(request: Request) -> str:
@@ -239,12 +223,12 @@ def _installed_images(folder: Path) -> str:
 
 CHECKS: Mapping[str, tuple[str, Callable[[Request], str]]] = {
     "Triton": ("build", _triton),
-    "compilers": ("build", _compilers),
+    "compilers": ("build", lambda wanted: f"{find_tools(wanted.environment).compiler}, CMake, Ninja"),
     "memory": ("build", _memory),
     "cache": ("build", _cache),
-    "temporary files": ("build", _temporary),
-    "output": ("build", _output),
-    "Windows compilers": ("windows", _windows),
+    "temporary files": ("build", lambda _: _free(Path(tempfile.gettempdir()), _INSTALL_DISK)),
+    "output": ("build", lambda wanted: _free(wanted.output, _INSTALL_DISK)),
+    "Windows compilers": ("windows", lambda wanted: find_windows_tools(wanted.environment).compiler),
     "containers": ("containers", _executors),
     "GPUs": ("install", _gpus),
     "PyTorch": ("install", _pytorch),

@@ -1,8 +1,6 @@
-"""Writer of deterministic tar and gzip files: bytes depend on the members only.
+"""Writer of deterministic tar and gzip files: one time, no owner, normalised modes; no name in gzip.
 
-Members have one time, no owner and normalised modes; gzip has no name and no time. As deflate differs between
-zlib versions, a
-tarball's identity is the SHA-256 of the uncompressed tar.
+As deflate differs between zlib versions, a tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
 import gzip
@@ -91,10 +89,7 @@ def entry(name: str, member: Member | Link | None, *, epoch: int = 0) -> Entry:
 def write_tar(
     file: BinaryIO | gzip.GzipFile, entries: Iterable[Entry], *, layout: int = tarfile.USTAR_FORMAT
 ) -> tuple[str, int]:
-    """Writes a tar of `entries`, in their order; returns its SHA-256 (hexadecimal) and its size in bytes.
-
-    Raises ValueError for a name that the tar format `layout` cannot represent.
-    """
+    """Writes a tar of `entries`; returns its SHA-256 and size. Raises ValueError for names it cannot have."""
     sink = HashingFile(file)
     with tarfile.open(fileobj=sink, mode="w", format=layout, encoding="utf-8") as tar:
         for info, content in entries:
@@ -106,8 +101,7 @@ def write_tar(
 
 
 def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
-    """Writes `path`, a .tar.gz with a folder entry for every folder. `epoch` is every member's time, seconds
-    since 1970.
+    """Writes a .tar.gz with an entry for every folder; `epoch`: every member's time, seconds since 1970.
 
     Raises ReleaseError for names that a tarball of format USTAR cannot represent.
     """
@@ -133,3 +127,16 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file, hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = None) -> bytes:
+    """A deterministic tar of files by their names in it, and of contents in memory. Raises OSError."""
+    contents = {name: path.read_bytes() for name, path in members.items()} | dict(files or {})
+    runnable = {name for name, path in members.items() if path.stat().st_mode & 0o100}
+    packed = io.BytesIO()
+    entries = (
+        entry(name, Member(content=data, executable=name in runnable))
+        for name, data in sorted(contents.items())
+    )
+    write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
+    return packed.getvalue()

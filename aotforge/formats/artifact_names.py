@@ -22,11 +22,9 @@ _MANYLINUX = re.compile(r"(manylinux_(\d{1,4})_(\d{1,4}))_(\w+)")
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactName:
-    """An archive of a release. `pack` names the image pack of images and asm; those of a Windows archive,
-    joined by `+`.
+    """An archive of a release. `pack`: its image pack; those of a Windows archive, joined by `+`.
 
-    `platform` is a runtime's platform tag, e.g. manylinux_2_28_x86_64, `rocm` the ROCm version that it is
-    named for.
+    `platform` is a runtime's platform tag, e.g. manylinux_2_28_x86_64, `rocm` its ROCm version.
     """
 
     release: str

@@ -1,8 +1,4 @@
-"""Reader of exports, imports and header fields of 64-bit Windows modules.
-
-Format: "PE Format" in Microsoft's documentation. Not pefile, which tolerates damage with warnings where this
-reader refuses it.
-"""
+"""Reader of exports, imports and header fields of 64-bit Windows modules, after Microsoft's "PE Format"."""
 
 import struct
 from collections.abc import Iterator
@@ -21,8 +17,7 @@ _MOST_TABLES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """`name` is None where a module exports by number only. `forward`: "module.name" of the function that
-    replaces it."""
+    """`name`: None for exports by number only. `forward`: "module.name" of the function that replaces it."""
 
     name: str | None
     ordinal: int
@@ -32,11 +27,9 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A module: exported names, DllCharacteristics (HIGH_ENTROPY and the others).
+    """`imports`: modules that it imports or forwards exports to, in capitals. `tables`: data directories.
 
-    `imports`: modules that it imports or forwards exports to, in capitals, sorted. `tables`: indices of the
-    data directories that it
-    has. `link_time`: seconds since 1970, or what the linker wrote into the field; 0 for none.
+    `link_time`: the linker's field, 0 for none. `characteristics`: HIGH_ENTROPY and the others.
     """
 
     imports: tuple[str, ...]
@@ -70,8 +63,7 @@ class _Image:
         return int(struct.unpack_from(form, self.data, offset)[0])
 
     def table(self, index: int) -> tuple[int, int]:
-        """Address and size of a data directory; zeros for one behind their number, where the loader reads
-        none."""
+        """Address and size of a data directory; zeros for one behind their number."""
         if index >= self.number("<I", self.tables - 4):
             return 0, 0
         return self.number("<I", self.tables + 8 * index), self.number("<I", self.tables + 8 * index + 4)
@@ -102,8 +94,7 @@ class _Image:
 
 
 def exports(data: bytes) -> tuple[Export, ...]:
-    """Everything that a module exports, by ordinal. Raises RuntimeBuildError for bytes that are not a 64-bit
-    module."""
+    """Everything that a module exports, by ordinal. Raises RuntimeBuildError."""
     image = _Image(data)
     try:
         return tuple(_exports(image))

@@ -22,9 +22,7 @@ class LibraryFileError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLibrary:
-    """`tags` are values by dynamic tag (none in a file without a dynamic section), `segments` (type, flags)
-    pairs, `versions` the
-    symbol versions that it needs, such as GLIBC_2.34."""
+    """`tags`: values by dynamic tag, `segments`: (type, flags), `versions`: of symbols, GLIBC_2.34."""
 
     machine: str
     tags: Mapping[str, list[Any]]
@@ -49,8 +47,7 @@ class SharedLibrary:
 
 @contextmanager
 def open_elf(path: Path) -> Iterator[ELFFile]:
-    """pyelftools' reader for an ELF file. Raises OSError, LibraryFileError, also for what it raises in the
-    block."""
+    """pyelftools' reader. Raises OSError, LibraryFileError, also for what it raises in the block."""
     with path.open("rb") as file:
         try:
             yield ELFFile(file)
@@ -74,8 +71,7 @@ def read_shared_library(path: Path) -> SharedLibrary:
 
 
 def undefined_symbols(path: Path) -> frozenset[str]:
-    """Names of the symbols that a file needs from others, without weak ones. Raises OSError,
-    LibraryFileError."""
+    """Symbols that a file needs from others, without weak ones. Raises OSError, LibraryFileError."""
     with open_elf(path) as elf:
         tables = [one for one in elf.iter_sections() if isinstance(one, SymbolTableSection)]
         return frozenset(

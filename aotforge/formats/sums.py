@@ -14,8 +14,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
 
 
 def parse_sums(text: str) -> dict[str, str]:
-    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, a name outside of the
-    folder."""
+    """SHA-256 by file name. Raises ValueError for an invalid line or name, and a repeated one."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)

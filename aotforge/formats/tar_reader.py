@@ -84,8 +84,8 @@ def read_archive(
 ) -> ArchiveFacts:
     """Visits the entries of a .tar.gz, all of them below the folder `top` if one is named.
 
-    `bounds` has the most bytes and entries; `on_bytes` receives numbers of compressed bytes. Raises OSError,
-    UnsafeArchiveError; what `visit` has made by then must be deleted.
+    `on_bytes` receives numbers of compressed bytes. Raises OSError, UnsafeArchiveError; what `visit` has made
+    by then must be deleted.
     """
     chunks = file_chunks(source) if isinstance(source, Path) else source
     packed = _ChunkFile(chunks, on_bytes=on_bytes)
@@ -205,10 +205,9 @@ class _ChunkFile(io.RawIOBase):
 
 @dataclass(kw_only=True)
 class FolderWriter:
-    """A visitor that writes entries below the folder `root`, which exists and is empty.
+    """A visitor that writes below `root`, an empty folder; `made`: path to SHA-256, or `-> target` of a link.
 
     Several archives may share it: a file that both have with the same bytes (a licence) is written once.
-    `made`: path to SHA-256, or `-> target` of a link.
     """
 
     root: Path

@@ -1,7 +1,4 @@
-"""Wheels: written deterministically, read back, and unpacked without pip. Needs Python only.
-
-Unpacked, `<name>.data/{purelib,platlib}` go into the same folder.
-"""
+"""Wheels: written deterministically, read back, and unpacked without pip."""
 
 import base64
 import hashlib
@@ -29,8 +26,7 @@ _NAME = re.compile(r"(?P<name>\w+)-(?P<version>[\w.+!]+)-py3-none-(?P<platform>\
 
 @dataclass(frozen=True, kw_only=True)
 class WheelName:
-    """File name of a wheel without compiled Python modules. `name` is the project's, normalised:
-    aotforge-attention."""
+    """File name of a wheel without compiled modules. `name`: normalised, aotforge-attention."""
 
     name: str
     version: str
@@ -55,8 +51,7 @@ class WheelName:
 
 
 def parse_wheel_name(file: str) -> WheelName | None:
-    """None for another file name, also one that is spelled otherwise, and for a wheel with compiled Python
-    modules."""
+    """None for another file name, and for one that is spelled otherwise."""
     found = _NAME.fullmatch(file)
     if not found:
         return None
@@ -84,11 +79,7 @@ def write_wheel(
     *,
     epoch: int,
 ) -> Path:
-    """A wheel in `folder`, which exists. `info` are the files of its metadata folder but WHEEL and RECORD.
-
-    Equal arguments give equal bytes with the same zlib. Raises ReleaseError for names that a wheel cannot
-    have.
-    """
+    """A wheel in `folder`. `info`: files of its metadata folder but WHEEL and RECORD. Raises ReleaseError."""
     pure = str(name.platform == "any").lower()
     wheel = f"Wheel-Version: 1.0\nGenerator: aotforge\nRoot-Is-Purelib: {pure}\nTag: {name.tag}\n"
     described = {"WHEEL": wheel.encode("ascii"), **info}
@@ -132,8 +123,7 @@ def _wheel_errors(path: Path) -> Iterator[None]:
 
 
 def wheel_members(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:
-    """Path below the packages folder, mode and content of each file. Scripts and headers stay out. Raises
-    ContainerError."""
+    """Path below the packages folder, mode and content of each file. Raises ContainerError."""
     try:
         with zipfile.ZipFile(path) as archive:
             for info in sorted(archive.infolist(), key=lambda entry: entry.filename):

@@ -1,9 +1,4 @@
-"""Deterministic zip files, and a bounded reader: bytes depend on members, given time and zlib.
-
-Members are sorted, all of one time and mode; no folders, extra fields or comments. As deflate differs between
-zlib
-versions, `digest_members` is the identity that is the same on every machine.
-"""
+"""Deterministic zip files and a bounded reader; `digest_members` is the same for every zlib."""
 
 import hashlib
 import stat
@@ -29,11 +24,7 @@ _LEVEL = 9
 
 
 def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
-    """Writes `path` and returns its SHA-256. `epoch` is every member's time in seconds since 1970, clamped to
-    the range.
-
-    Raises ReleaseError for names that cannot be extracted everywhere.
-    """
+    """Writes `path`, returns its SHA-256. `epoch`: every member's time. Raises ReleaseError."""
     moment = time.gmtime(min(max(epoch, _FIRST), _LAST))[:6]
     for name in members:
         if not _is_file_name(name):

@@ -1,6 +1,5 @@
 """Listing of a pack as values, text and JSON: one row for each call; extraction of one image."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -69,14 +68,12 @@ def cat_image(path: Path, digest: str) -> bytes:
     return opened.image(*next(iter(found.values())))
 
 
-def listing_json(rows: Sequence[PackedImage]) -> str:
-    """One JSON array with every field of every row; `key` becomes an object."""
-    return (
-        json.dumps([{**asdict(row), "key": dict(row.key)} for row in rows], indent=1, sort_keys=True) + "\n"
-    )
+def listing_fields(rows: Sequence[PackedImage]) -> list[dict[str, object]]:
+    """Every field of every row as JSON values; `key` becomes an object."""
+    return [{**asdict(row), "key": dict(row.key)} for row in rows]
 
 
-def listing_text(rows: Sequence[PackedImage]) -> str:
+def listing_lines(rows: Sequence[PackedImage]) -> list[str]:
     """A table with one line per call, and a last line with the images' number and sizes."""
     cells = [_HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -91,7 +88,7 @@ def listing_text(rows: Sequence[PackedImage]) -> str:
     size, stored = sum(image.size for image in images), sum(image.stored for image in images)
     lines.append(f"{len(images)} images, {size:,} bytes, {stored:,} as stored, {len(rows)} calls")
     lines.append("TRY: the library takes the first image of a call whose conditions (WHEN) hold, from 0 on")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
-from aotforge.errors import InterfaceError, ReleaseError
+from aotforge.errors import ReleaseError, RulesError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, sums_bytes
-from aotforge.formats.tar_reader import Entry, UnsafeArchiveError
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive
 from aotforge.formats.zip_archive import digest_members, write_zip
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
@@ -22,7 +22,7 @@ from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets, library_request
 from aotforge.pipeline.requests import WindowsRequest
 from aotforge.plan.checkout import Checkout
-from aotforge.release.layout import TOP, read_release_archive
+from aotforge.release.layout import TOP
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.release import Release
 from aotforge.release.wheels import write_windows_wheel
@@ -36,7 +36,7 @@ _LISTED = (".zip", ".whl")
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members (`digest_members`).
+    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members.
 
     `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
     """
@@ -76,10 +76,7 @@ class WindowsReport:
 
 
 def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
-    """The library for Windows as a zip file, with the images of `request.images`, unchanged.
-
-    The default output is releases/dist/windows; an earlier file stays until then. Raises AotforgeError.
-    """
+    """The library for Windows as a zip file, with the images of `request.images`, unchanged."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
@@ -159,7 +156,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
 
 
 def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
-    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, InterfaceError."""
+    """Every pack of every source, by name, checked. Raises PackError, ReleaseError, RulesError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
@@ -197,7 +194,7 @@ def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
             packs.setdefault(path.parent.name, {})[path.name] = entry.content.read()
 
     try:
-        read_release_archive(source.name, source, keep)
+        read_archive(source, keep, top=TOP)
     except (OSError, UnsafeArchiveError) as error:
         raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball of images") from error
     if not packs:
@@ -210,12 +207,12 @@ def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
 
 
 def _check_interface(root: Path, pack: ImagePack) -> None:
-    """Checks that library and pack have the same operator interfaces. Raises InterfaceError."""
+    """Checks that library and pack have the same operator interfaces. Raises RulesError."""
     served = library_operators(root / DEFINITION)
     for operator in open_files(pack).dispatch.operators:
         ours = served.get(operator.name)
         if ours is not None and ours.interface() != operator.interface():
-            raise InterfaceError(
+            raise RulesError(
                 f"operator {operator.name}: {pack.name} has another interface than {root / DEFINITION}",
                 cause="the images were built from another commit of this repository",
                 hint="build them again: ./dev build --arch ...",

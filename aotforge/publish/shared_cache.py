@@ -25,6 +25,7 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
 from aotforge.base.cache_folder import Collection
+from aotforge.base.object_cache import SharedObjects
 from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, metadata_errors, read_root, verify
 from aotforge.publish.session import open_for_publishing, open_reader
@@ -184,8 +185,8 @@ class _Threads:
                 future.set_exception(error)
 
 
-class SharedCache:
-    """Objects in shared places, as `SharedObjects` in base/object_cache.py. `note` receives reports."""
+class SharedCache(SharedObjects):
+    """Objects in shared places, `note` receives reports."""
 
     def __init__(self, note: Callable[[str], None], clock: Clock = time.monotonic) -> None:
         self._note, self._clock, self._waited = note, clock, 0.0

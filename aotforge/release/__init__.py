@@ -1,5 +1,1 @@
-"""Releases: assembly, documents and signatures.
-
-Input: image packs with verdicts and the built library. Output: a folder of archives, sums, SBOM, provenance,
-record.
-"""
+"""Releases: assembly of packs and library, documents and signatures, and their reader."""

@@ -1,10 +1,6 @@
-"""Content of a release: members of each tarball, `resources.json`.
+"""Content of a release: members of each tarball below the top folder of PyTorch's CMake, `resources.json`."""
 
-Members are below the one top folder that PyTorch's CMake expects.
-"""
-
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -12,17 +8,6 @@ from pathlib import Path
 from aotforge.base.files import read_bytes
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Link, Member
-from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.formats.tar_reader import (
-    LIMITS,
-    ArchiveFacts,
-    Entry,
-    TarFacts,
-    UnsafeArchiveError,
-    Visit,
-    read_archive,
-    skip,
-)
 from aotforge.release.contents import FORMAT, image_rows, json_document
 from aotforge.release.model import ImageRecord, PackInput
 
@@ -30,69 +15,6 @@ TOP = "aotriton"
 DEVELOPMENT_NAME = "libaotriton_v2.so"
 _LICENCES = "share/licenses/aotriton"
 _REQUIRED = ("include/aotriton/", "lib/cmake/aotriton/")
-_TREES = {
-    "runtime": (
-        "include/aotriton",
-        "include/aotforge",
-        "lib/cmake/aotriton",
-        "lib/cmake/aotforge_ops",
-        _LICENCES,
-    ),
-    "windows": ("include/aotriton", "include/aotforge", "lib/cmake/aotriton", _LICENCES),
-}
-"""Folders of an archive by its kind that may have folders."""
-_FILES = {
-    "runtime": re.compile(r"lib/(libaotriton_v2\.so(\.\d+){0,3}|libaotforge_ops\.(so|a))"),
-    "windows": re.compile(
-        r"lib/(aotriton_v2\.(dll|lib)|libaotriton_v2\.dll\.a|dl\.(dll|lib)|libdl(\.dll)?\.a)"
-        r"|bin/dropin\.exe|include/dlfcn\.h|share/doc/aotriton/windows\.txt"
-    ),
-}
-"""Its other files."""
-
-
-def read_release_archive(
-    name: str,
-    source: Path | Iterable[bytes],
-    visit: Visit = skip,
-    *,
-    bounds: TarFacts = LIMITS,
-    on_bytes: Callable[[int], None] | None = None,
-) -> ArchiveFacts:
-    """As `read_archive`, of entries that a release's archive called `name` has. Raises OSError,
-    UnsafeArchiveError.
-
-    A pack in another pack's archive would be installed and served, and neither verified nor listed.
-    """
-    archive = parse_artifact_name(name)
-
-    def check(entry: Entry) -> None:
-        info = entry.info
-        if archive and (
-            violation := entry_violation(archive, info.name, folder=info.isdir(), link=info.issym())
-        ):
-            raise UnsafeArchiveError(violation)
-        visit(entry)
-
-    return read_archive(source, check, top=TOP, bounds=bounds, on_bytes=on_bytes)
-
-
-def entry_violation(archive: ArtifactName, name: str, *, folder: bool = False, link: bool = False) -> str:
-    """Why an archive of this kind does not have the entry; empty for one that it may have. No folder and no
-    link: a file."""
-    top, _, path = name.removesuffix("/").partition("/")
-    trees, files = _TREES.get(archive.kind, ()), _FILES.get(archive.kind)
-    below = any(path.startswith(f"{tree}/") for tree in trees)
-    packs = "share/aotriton/asm" if archive.kind == "asm" else "lib/aotriton.images"
-    flat = (*(f"{packs}/{one}" for one in sorted(archive.packs)), _LICENCES)
-    if folder:
-        above = not path or any(f"{one}/".startswith(f"{path}/") for one in (*trees, *flat))
-        holds = above or below
-    else:
-        holds = bool(files and files.fullmatch(path))
-        if not link:
-            holds = holds or below or path.rpartition("/")[0] in flat
-    return "" if holds and top == TOP else f"{name!r} is not of an archive of kind {archive.kind}"
 
 
 def runtime_tree(
@@ -100,9 +22,7 @@ def runtime_tree(
 ) -> dict[str, Member | Link]:
     """The runtime's install prefix with links and licences.
 
-    The prefix may hold links among the library's names only. Raises ReleaseError for any other link, and when
-    the
-    library, the headers or the CMake package are missing.
+    Raises ReleaseError for links other than the library's, and without library, headers or CMake package.
     """
     names = {DEVELOPMENT_NAME, *other_names}
     tree: dict[str, Member | Link] = {}
@@ -136,8 +56,7 @@ def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images` shows it, and
-    `resources.json`."""
+    """Assembly text of every image, named by the image's SHA-256, and `resources.json`."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))
@@ -157,13 +76,9 @@ def licences(ours: bytes, *, runtime: bool = False) -> dict[str, Member | Link]:
 
 
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
-    """The records of one pack; equal records in any order give equal bytes.
+    """Records of one pack, in the units of `aotforge.compile.Resources`; their order does not matter.
 
-    `{"format": 1, "pack": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., <fields of
-    Resources>}]}`.
-    `labels` and `jobs` (job keys) correspond; several when compile jobs gave the same image with the same
-    resources.
-    Units are those of `aotforge.compile.Resources`. Images are sorted by their first label.
+    `labels` and `jobs` (job keys) correspond: compile jobs that gave the same image with the same resources.
     """
     rows = [
         {"labels": labels, "jobs": jobs, "digest": digest, **asdict(found)}

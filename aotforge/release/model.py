@@ -56,17 +56,18 @@ class OtherLevel(Manifest):
     other_names: tuple[_LibraryName, ...]
     rocm: _Rocm
 
+    @property
+    def name(self) -> str:
+        """The release's name, e.g. 0.11.2b-r1."""
+        return f"{self.api_level}-r{self.revision}"
 
-class ReleaseManifest(Manifest):
+
+class ReleaseManifest(OtherLevel):
     """The file, whose comments explain each key."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
-    api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
-    revision: Annotated[int, Field(ge=1)]
     soname: _LibraryName
-    other_names: tuple[_LibraryName, ...]
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")]
-    rocm: _Rocm
     epoch: Annotated[int, Field(ge=0, le=EPOCH_LIMIT)]
     compressor: Compressor
     other_levels: tuple[OtherLevel, ...] = ()
@@ -90,8 +91,7 @@ class ReleaseManifest(Manifest):
         return (self.api_level, *(other.api_level for other in self.other_levels))
 
     def at(self, version: str | None) -> ReleaseManifest:
-        """The settings of an API level (0.13b) or release (0.13b-r1); None: the default one. Raises
-        UnknownNameError."""
+        """Settings of an API level (0.13b), a release (0.13b-r1), or the default. Raises UnknownNameError."""
         if version is None or version in {self.api_level, self.name}:
             return self
         for other in self.other_levels:
@@ -106,22 +106,14 @@ class ReleaseManifest(Manifest):
             hint="manifests/release.yaml has them with their revisions",
         )
 
-    @property
-    def name(self) -> str:
-        """The release's name, e.g. 0.11.2b-r1."""
-        return f"{self.api_level}-r{self.revision}"
-
 
 def load_release_manifest(path: Path, version: str | None = None) -> ReleaseManifest:
-    """Reads manifests/release.yaml, at the API level of `version`. Raises ManifestError naming file, line and
-    key,
-    UnknownNameError for another version."""
+    """Reads manifests/release.yaml, at the level of `version`. Raises ManifestError, UnknownNameError."""
     return load(path, ReleaseManifest).at(version)
 
 
 def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> int:
-    """Time of tarball members: SOURCE_DATE_EPOCH (reproducible-builds.org) if set, else the manifest's.
-    Raises ManifestError."""
+    """Time of tarball members: SOURCE_DATE_EPOCH if set, else the manifest's. Raises ManifestError."""
     text = environment.get("SOURCE_DATE_EPOCH", "")
     if not text:
         return manifest.epoch
@@ -137,10 +129,8 @@ def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> in
 class PlatformTag:
     """The platform that a library runs on, measured with auditwheel's policies, e.g. manylinux_2_28_x86_64.
 
-    `measured` is the oldest platform that fits, `promised` the manifest's. `tag`, used in file names, is the
-    promised
-    one when the library `reaches` it, else the measured one. `reasons`: what keeps it from the promised
-    platform.
+    `measured`: the oldest that fits; `tag`, of file names, is the `promised` one if the library `reaches` it,
+    else `measured`; `reasons`: what keeps it from there.
     """
 
     measured: str
@@ -152,8 +142,7 @@ class PlatformTag:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRecord:
-    """Result of one compile job. `digest`: the image's SHA-256, hexadecimal; `verdict` is None when it was
-    not executed."""
+    """Result of one compile job. `digest`: the image's SHA-256; `verdict`: None when it was not executed."""
 
     label: str
     key: JobKey
@@ -170,8 +159,7 @@ class ImageRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class PackInput:
-    """An image pack, the assembly texts by image digest (SHA-256, hexadecimal), and a record per compile
-    job."""
+    """An image pack, assembly texts by image digest (SHA-256), and a record per compile job."""
 
     pack: ImagePack
     assembly: Mapping[str, str]
@@ -180,8 +168,7 @@ class PackInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseFile:
-    """A file of a release: size in bytes, SHA-256; for archives the uncompressed tar's SHA-256 and the
-    compressor."""
+    """A file of a release; of archives also SHA-256 of the uncompressed tar, and the compressor."""
 
     name: str
     size: int
@@ -192,9 +179,10 @@ class ReleaseFile:
 
 @dataclass(frozen=True, kw_only=True)
 class AssembledRelease:
-    """An assembled release folder. `development`: why it must not be published, empty when it may.
-    `verified`: every
-    image has passed. `fresh` is False when an earlier build had already made exactly this."""
+    """A release folder. `development`: why it must not be published. `verified`: every image has passed.
+
+    `fresh` is False when an earlier build had already made exactly this.
+    """
 
     name: str
     folder: Path
@@ -207,10 +195,10 @@ class AssembledRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildTools:
-    """Tools whose output a release is. `roots`: rootfs images as (name, SHA-256 of the tar), none for a build
-    on the
-    host; `compiler` made the runtime; `zstd`: (file, SHA-256) of the sources compiled into it; `zlib` made
-    the .gz."""
+    """Tools whose output a release is. `roots`: rootfs images (name, SHA-256 of the tar), none on the host.
+
+    `compiler` made the runtime; `zstd`: (file, SHA-256) of sources compiled into it; `zlib` made the .gz.
+    """
 
     toolchain: Toolchain
     python: str = ".".join(platform.python_version_tuple()[:2])

@@ -19,10 +19,9 @@ _LOADER = "ld-linux"
 
 
 def measure_platform_tag(*libraries: Path, promised: str) -> PlatformTag:
-    """Compares the libraries together with auditwheel's policies, oldest platform first. `promised` is e.g.
-    manylinux_2_28.
+    """Compares libraries with auditwheel's policies, oldest first. `promised` is e.g. manylinux_2_28.
 
-    A policy fits when it has every symbol version and every library that these need, and forbids none of its
+    A policy fits when it has every symbol version and library that these need, and forbids none of their
     symbols. Raises ReleaseError for anything but x86-64 shared libraries.
     """
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
@@ -87,8 +86,7 @@ def read_soname(library: Path) -> str:
 
 
 def _newest_first(version: str) -> tuple[str, list[int]]:
-    """Sorts GLIBC_2.35 before GLIBC_2.4: the newest version explains best what keeps a library from a
-    platform."""
+    """Sorts GLIBC_2.35 before GLIBC_2.4: the newest version explains best."""
     family, _, number = version.partition("_")
     return family, [-int(part) for part in number.split(".") if part.isdigit()]
 

@@ -19,14 +19,15 @@ from aotforge.formats.tar_reader import (
     FolderWriter,
     UnsafeArchiveError,
     Visit,
+    read_archive,
     skip,
 )
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, parse_document
-from aotforge.release.layout import TOP, entry_violation, read_release_archive
+from aotforge.release.contents import ReleaseContents, ReleaseDescription, parse_document
+from aotforge.release.layout import TOP
 from aotforge.release.model import (
     COVERAGE,
     MANIFEST,
@@ -37,7 +38,6 @@ from aotforge.release.model import (
     SIGSTORE,
     UNSIGNED,
 )
-from aotforge.release.release_json import ReleaseDescription
 
 FETCH = "fetch the release again, or build it again"
 _IMAGES = "lib/aotriton.images"
@@ -60,9 +60,10 @@ DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedPack:
-    """An image pack of a release. Texts, labels (compile jobs) and resources by image digest; `listed`:
-    digests of its
-    images in MANIFEST.json; `sums`: SHA-256 of the release's SHA256SUMS."""
+    """An image pack. Texts, labels (compile jobs) and resources by image digest.
+
+    `listed`: digests of its images in MANIFEST.json; `sums`: SHA-256 of SHA256SUMS.
+    """
 
     release: str
     pack: ImagePack
@@ -75,9 +76,7 @@ class ReleasedPack:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release folder. Each file is compared with `sums` (SHA256SUMS, whose own SHA-256 is `digest`) when it
-    is read;
-    those that are not read may be missing, until `check_files`."""
+    """A release folder. Each file that is read is compared with `sums` (SHA256SUMS, of SHA-256 `digest`)."""
 
     folder: Path
     contents: ReleaseContents
@@ -116,8 +115,7 @@ class Release:
 
     @property
     def runtime(self) -> ArtifactName:
-        """The runtime archive for the newest ROCm; others are the same under other names. Raises
-        ReleaseError."""
+        """The runtime archive for the newest ROCm, the same as the others. Raises ReleaseError."""
         if not (found := self.of("runtime")):
             raise _damaged(f"{self.folder} has no archive of the library", f"{SUMS} names none")
         return found[-1]
@@ -133,20 +131,18 @@ class Release:
         return found[0]
 
     def read(self, archive: ArtifactName, visit: Visit = skip) -> ArchiveFacts:
-        """Visits the entries of a tarball, which must be those of its kind, and compares it with the sums.
-
-        Raises ReleaseError; what `visit` has made by then must be deleted.
-        """
+        """Visits the entries of a tarball. Raises ReleaseError; what `visit` has made must go then."""
         path = self.folder / str(archive)
         with _reading(path):
-            facts = read_release_archive(path.name, path, visit)
+            facts = read_archive(path, visit, top=TOP)
         _check_sum(path, facts.sha256, self.sums)
         return facts
 
     def files(self, archive: ArtifactName, below: str = "") -> dict[str, bytes]:
         """The files of an archive by path below the top folder and `below`. Raises ReleaseError."""
         if archive.kind == "windows":
-            return self._zip(archive)
+            self._checked(str(archive))
+            return read_windows(self.folder / str(archive))
         found: dict[str, bytes] = {}
 
         def keep(entry: Entry) -> None:
@@ -157,17 +153,16 @@ class Release:
         return found
 
     def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
-        """Unpacks tarballs into one prefix below `folder`, which must not exist; returns the prefix. Raises
-        ReleaseError."""
+        """Unpacks tarballs into a new prefix below `folder`; returns the prefix. Raises ReleaseError."""
         writer = new_prefix(folder)
         for archive in archives:
             self.read(archive, writer)
         return writer.root
 
     def packs(self, names: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
-        """Image packs with their texts, by name: all, or those of `names` that it has.
+        """Image packs with their texts, by name: all, or those of `names` that it has. Raises ReleaseError.
 
-        Without `names` every file that is there is compared with the sums. Raises ReleaseError.
+        Without `names` every file that is there is compared with the sums.
         """
         held = sorted({one.pack for one in self.archives if one.kind in {"images", "asm"}})
         if not held:
@@ -197,18 +192,8 @@ class Release:
             sums=self.digest,
         )
 
-    def _zip(self, archive: ArtifactName) -> dict[str, bytes]:
-        path = self.folder / str(archive)
-        self._checked(path.name)
-        with _reading(path):
-            members = {info.filename: data for info, data in zip_members(path)}
-        if violation := next(filter(None, (entry_violation(archive, name) for name in members)), ""):
-            raise _damaged(f"{path}: {violation}")
-        return {name.removeprefix(f"{TOP}/"): data for name, data in members.items()}
-
     def check_files(self) -> None:
-        """Every file is listed, with its digest and the name of a release's file, and no other is there.
-        Raises ReleaseError."""
+        """Every file is listed, with its digest, and no other is there. Raises ReleaseError."""
         present = {path.name for path in self.folder.iterdir()} - {SUMS} - UNSIGNED
         if odd := sorted(present ^ set(self.sums)):
             what = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both"
@@ -252,12 +237,16 @@ class Release:
 
 
 def is_release_file(name: str) -> bool:
-    """True for the names of a release's files. A folder with others is not one: of `--find-links FOLDER` pip
-    takes source
-    archives, whose code it executes, and the links of pages."""
+    """True for the names of a release's files: of `--find-links FOLDER` pip executes source archives."""
     wheel = parse_wheel_name(name)
     own_wheel = wheel is not None and is_own_project(wheel.name)
     return own_wheel or name in DOCUMENTS or parse_artifact_name(name) is not None
+
+
+def read_windows(path: Path) -> dict[str, bytes]:
+    """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
+    with _reading(path):
+        return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
 
 
 def new_prefix(folder: Path) -> FolderWriter:

@@ -1,6 +1,6 @@
 """Images of a release as tasks of the verifier, with the checks that no execution could replace."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,7 +11,6 @@ from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack
 from aotforge.pack.verify_pack import compare_dispatch
 from aotforge.plan.checkout import Checkout
-from aotforge.plan.families import LoadedFamily
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import ONLY_SUFFIX, Only
@@ -49,9 +48,7 @@ def release_tasks(
 
     Raises ReleaseError and PackError for images that dispatch data do not fit.
     """
-    families = checkout.families
-    folders = {loaded.family.name: loaded.folder for loaded in families}
-    _check_steps(opened, families)
+    folders = {loaded.family.name: loaded.folder for loaded in checkout.families}
     uses: dict[str, list[Use]] = {}
     arch_of: dict[str, str] = {}
     for digest, arch, use in _uses(opened, archs, folders):
@@ -92,10 +89,7 @@ def release_tasks(
 
 
 def check_dispatch(opened: OpenPack, checkout: Checkout) -> None:
-    """Checks that the pack dispatches all calls as planned: a verdict is about the calls of the cases.
-
-    Without compiling, and without a compiler. Raises ReleaseError, ManifestError, RulesError.
-    """
+    """Checks that calls are dispatched as planned, without compiling. Raises ReleaseError, RulesError."""
     signature = opened.signature
     profile = signature.profile.removesuffix(ONLY_SUFFIX)
     # a pack of `--only` has these kernels, and shows in its profile's name that it has not all
@@ -116,26 +110,6 @@ def check_dispatch(opened: OpenPack, checkout: Checkout) -> None:
 def _any_toolchain(pinned: str) -> Toolchain:
     """A stand-in: dispatch data do not depend on the compiler."""
     return Toolchain(triton_version=pinned, triton_digest="", llvm_revision="", environment=())
-
-
-def _check_steps(opened: OpenPack, families: Iterable[LoadedFamily]) -> None:
-    """Checks that each operator's kernels are launched in the order of the rules. Raises ReleaseError."""
-    steps: dict[str, set[tuple[int, str]]] = {}
-    for loaded in families:
-        for kernel in loaded.family.kernels:
-            steps.setdefault(kernel.operator, set()).add((kernel.step, f"{loaded.family.name}.{kernel.name}"))
-    found: dict[str, set[tuple[int, str]]] = {}
-    for one in opened.dispatch.kernels:
-        found.setdefault(one.operator, set()).add((one.step, one.name))
-    for operator, launched in found.items():
-        wanted = steps.get(operator, launched)  # a family that this checkout lacks is named later
-        if not launched <= wanted or {step for step, _ in launched} != {step for step, _ in wanted}:
-            listed = ", ".join(f"{step}: {name}" for step, name in sorted(launched))
-            raise ReleaseError(
-                f"{opened.name} executes {operator} in other steps than kernels/: {listed}",
-                cause="the release has a part of the operator's kernels, or its dispatch data are altered",
-                hint="fetch the release again, or build it again with every kernel of the operator",
-            )
 
 
 def _uses(
@@ -171,10 +145,7 @@ def _uses(
 
 
 def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
-    """Checks that the pack's launch properties are those that each image was compiled for.
-
-    The virtual GPU takes these from image and texts: no execution shows them. Raises ReleaseError, PackError.
-    """
+    """Checks launch properties that no execution shows: they are those each image was compiled for."""
     made = {task.digest: image for task in tasks if (image := _image(task))}
     for kernel in opened.dispatch.kernels:
         planned, entries = _planned(kernel), opened.indexes[kernel.container].images
@@ -217,17 +188,13 @@ def _image(task: ImageTask) -> KernelImage | None:
 
 def operator_kernels(opened: OpenPack) -> Iterator[tuple[str, str, str]]:
     """Family, name and operator of every kernel of a pack."""
-    return ((*_names(kernel), kernel.operator) for kernel in opened.dispatch.kernels)
-
-
-def _names(kernel: DispatchKernel) -> tuple[str, str]:
-    family, _, name = kernel.name.partition(".")
-    return family, name
+    for kernel in map(_planned, opened.dispatch.kernels):
+        yield kernel.family, kernel.name, kernel.operator
 
 
 def _planned(kernel: DispatchKernel) -> PlannedKernel:
     """Dispatch data in the plan's terms, where kernels are named family.kernel."""
-    family, name = _names(kernel)
+    family, _, name = kernel.name.partition(".")
     return PlannedKernel(
         family=family,
         name=name,

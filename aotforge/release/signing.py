@@ -1,7 +1,4 @@
-"""Ed25519 signatures (RFC 8032): of SHA256SUMS, and of the provenance in DSSE and for Sigstore.
-
-Private keys come from a file or the environment, never from the repository.
-"""
+"""Ed25519 signatures (RFC 8032): of SHA256SUMS, and of the provenance in DSSE and for Sigstore."""
 
 import base64
 import binascii
@@ -33,8 +30,7 @@ _MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
 
 
 def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed25519PrivateKey:
-    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError without
-    key material."""
+    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError."""
     text = environment.get(KEY_VARIABLE, "")
     if path is None and "-----BEGIN" in text:
         where, data = f"the environment variable {KEY_VARIABLE}", text.encode("utf-8")
@@ -94,8 +90,7 @@ def sign_statement(statement: bytes, key: Ed25519PrivateKey) -> bytes:
 
 
 def sigstore_bundle(envelope: bytes, key: Ed25519PublicKey) -> bytes:
-    """The envelope in a Sigstore bundle, whose verifier has the key from the publisher. It has no certificate
-    and no entry of a log."""
+    """The envelope as a Sigstore bundle without certificate; its verifier has the publisher's key."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     hint = base64.b64encode(hashlib.sha256(der).digest()).decode("ascii")
     bundle = {

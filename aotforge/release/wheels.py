@@ -1,26 +1,21 @@
 """Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
 
-`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the
-package that loads them
-before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra
-per arch selects images.
+`aotforge-attention` has the library, an alias for each older name, and the package that loads it first.
+`aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
 """
 
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aotforge.errors import ReleaseError
+from aotforge.base.html import render
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
-from aotforge.formats.zip_archive import zip_members
 from aotforge.release.attestations import wheel_sbom_json
-from aotforge.release.layout import TOP
 from aotforge.release.model import Origin, ReleaseManifest
-from aotforge.release.release import Release
+from aotforge.release.release import Release, read_windows
 
 PACKAGE = "aotforge_attention"
 LIBRARIES = f"{PACKAGE}/lib"
@@ -35,8 +30,6 @@ _STARTERS = {
 
 _SHARED = {"device_wheels.py": "aotforge.targets.amd", "library_alias.py": "aotforge.formats"}
 """Modules that the package has too, and the packages that have them here."""
-
-_PYTHON = ">=3.9"
 
 
 def wheel_version(release: str) -> str:
@@ -60,11 +53,9 @@ def make_wheels(
     *,
     windows: Path | None = None,
 ) -> list[Path]:
-    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image
-    pack.
-    `windows`: the release's zip for Windows.
+    """Writes the wheels of the build in `build` into `folder`. Raises ReleaseError.
 
-    Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
+    `packs`: archs of each image pack; `windows`: the zip for Windows. Equal arguments give equal bytes.
     """
     release = Release.open(build)
     runtime, platform = release.files(release.runtime), release.runtime.platform
@@ -96,17 +87,15 @@ def wheel_contents(
     *,
     windows: Mapping[str, bytes] | None = None,
 ) -> Iterator[WheelContent]:
-    """The wheels of a release: of the files of its library archive, of its zip for Windows, and one of each
-    pack's.
-    `packs`: archs of each pack.
-    """
+    """The wheels of the library archive, the zip for Windows and each pack. `packs`: their archs."""
     libraries = {
         manifest.soname: runtime[f"lib/{manifest.soname}"],
         **{old: library_alias(old, manifest.soname) for old in manifest.other_names},
     }
     yield _attention_wheel(manifest, packs, runtime, libraries, platform)
     if windows is not None:
-        yield _windows_wheel(manifest, packs, windows)
+        libraries = {WINDOWS_LIBRARY: windows[f"lib/{WINDOWS_LIBRARY}"]}
+        yield _attention_wheel(manifest, packs, windows, libraries, WINDOWS)
     licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
     for pack, files in images:
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
@@ -126,14 +115,18 @@ def _attention_wheel(
     name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
     archs = {arch: pack for pack in packs for arch in packs[pack]}
     sources = resources.files("aotforge.release").joinpath("attention_package")
+    facts = (
+        f'"""Constants of release {manifest.name}."""\n\n'
+        f"RELEASE = {manifest.name!r}\nVERSION = {name.version!r}\n"
+        f"NAMES = {tuple(libraries)!r}\nPACKS = {dict(sorted(archs.items()))!r}\n"
+    )
     members = {
-        f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
-        f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
+        **{f"{PACKAGE}/{own}": sources.joinpath(own).read_bytes() for own in ("__init__.py", "__main__.py")},
         **{
             f"{PACKAGE}/{name}": resources.files(own).joinpath(name).read_bytes()
             for name, own in _SHARED.items()
         },
-        FACTS: _facts(manifest.name, name.version, list(libraries), archs),
+        FACTS: facts.encode("ascii"),
         **{f"{LIBRARIES}/{library}": data for library, data in libraries.items()},
         **{file: text.encode("ascii") for file, text in _STARTERS.items()},
     }
@@ -142,9 +135,9 @@ def _attention_wheel(
     }
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
-    level = manifest.api_level
+    text, level = render("wheel_attention.md.jinja"), manifest.api_level
     summary = f"Attention of AOTriton {level} for an installed PyTorch with ROCm, release {manifest.name}"
-    return _content(name, members, summary, _ATTENTION_TEXT, licences, extras)
+    return _content(name, members, summary, f"{text}\n", licences, extras)
 
 
 def write_windows_wheel(
@@ -155,41 +148,10 @@ def write_windows_wheel(
     *,
     epoch: int,
 ) -> Path:
-    """The library's wheel for Windows, of the files of its zip; images come from the wheels that Linux has.
-
-    `packs`: archs of each image pack that it has an extra for. Its bytes depend on the arguments only, with
-    the same zlib.
-    """
-    content = _windows_wheel(manifest, packs, runtime)
-    return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
-
-
-def _windows_wheel(
-    manifest: ReleaseManifest, packs: Mapping[str, Sequence[str]], runtime: Mapping[str, bytes]
-) -> WheelContent:
+    """The library's wheel for Windows, of its zip's files, with an extra for each arch of `packs`."""
     libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
-    return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
-
-
-def read_windows(path: Path) -> dict[str, bytes]:
-    """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
-    try:
-        return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
-
-
-def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:
-    lines = [
-        f'"""Constants of release {release}."""',
-        "",
-        f"RELEASE = {release!r}",
-        f"VERSION = {version!r}",
-        f"NAMES = {tuple(names)!r}",
-        f"PACKS = {dict(sorted(archs.items()))!r}",
-        "",
-    ]
-    return "\n".join(lines).encode("ascii")
+    made = _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
+    return write_wheel(folder, made.name, made.members, made.info, epoch=epoch)
 
 
 def _content(
@@ -208,7 +170,7 @@ def _content(
         f"Summary: {summary}",
         "License-Expression: MIT",
         *(f"License-File: {licence}" for licence in licences),
-        f"Requires-Python: {_PYTHON}",
+        "Requires-Python: >=3.9",
     ]
     for extra, projects in (extras or {}).items():
         lines.append(f"Provides-Extra: {extra}")
@@ -218,21 +180,6 @@ def _content(
     return WheelContent(name=name, members=members, info=info)
 
 
-_ATTENTION_TEXT = f"""# aotforge-attention
-
-Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch with ROCm.
-
-    pip install --index-url INDEX 'aotforge-attention[gfx908]'   # library, and images for the MI100
-    python -m {PACKAGE}                                # what is loaded, or why nothing is
-
-INDEX is the publisher's package index. The packages are not on PyPI.
-
-When Python starts, the library is loaded if the installed PyTorch needs it; \
-PyTorch then uses it instead of its own.
-No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, \
-`pip uninstall` removes it.
-"""
-
 _IMAGES_TEXT = f"""# Images
 
 GPU code that {ATTENTION} loads. Install it by an extra of that package.
@@ -240,8 +187,7 @@ GPU code that {ATTENTION} loads. Install it by an extra of that package.
 
 
 def build_package(project: Path, folder: Path) -> Path:
-    """The wheel of the folder `project` with its pyproject.toml, made in `folder`: equal sources give equal
-    bytes."""
+    """The wheel of the folder `project` with its pyproject.toml; equal sources give equal bytes."""
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415 - a package of releases only
 
     (made,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])

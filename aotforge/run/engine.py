@@ -116,7 +116,7 @@ class EngineRunner(StepRunner):
                 machine, _, place = container.labels[OWNER].partition(":")
                 folder = Path(place)
                 if machine == platform.node() and folder.parent == self._folder:
-                    remove_unlocked(folder, folder=True)
+                    remove_unlocked(folder)
                     if not folder.exists():
                         container.remove(force=True, v=True)
                         removed.append(str(container.name))

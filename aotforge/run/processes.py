@@ -98,7 +98,7 @@ class ProcessRunner(StepRunner):
         """Removes work folders of killed runs."""
         left = sorted(self._folder.glob(f"{_PREFIX}*"))
         for path in left:
-            remove_unlocked(path, folder=True)
+            remove_unlocked(path)
         return [str(path) for path in left if not path.exists()]
 
 
@@ -153,10 +153,7 @@ def _entered(program: str, tree: Path) -> list[str]:
 
 
 def run_process(step: Step, command: list[str], *, folder: Path = Path("/"), text: str = "") -> int:
-    """The exit status of a step's command, 128 + signal when it was killed; it reads `text` on stdin.
-
-    Nothing of it is left running. Raises ExecutorError.
-    """
+    """The exit status of a step's command, or 128 + signal; `text` is its stdin. Raises ExecutorError."""
     limit = limited(step.limits.memory_bytes, step.limits.file_bytes)
     try:
         with tempfile.TemporaryFile() as given:

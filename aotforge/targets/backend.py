@@ -24,6 +24,21 @@ SCRATCH_POINTERS = 2
 _SIZES = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}
 
 
+NOT_CODE: Mapping[str, str] = {
+    "arch": "the target has it",
+    "backend_name": "it is a name",
+    "supported_fp8_dtypes": "it is a property of the arch",
+    "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
+    "allowed_dot_input_precisions": "it is a property of the arch",
+    "extern_libs": "it is a path of this machine",
+    "instrumentation_mode": "instrumented images need memory that the library does not pass",
+    "fpsan_homomorphic_casts": "it is part of the instrumentation",
+    "launch_cooperative_grid": "it changes the launch, not the image",
+    "sanitize_overflow": "it adds assertions to debug builds only",
+}
+"""Options of every back end of Triton that a Setting must not have, and why."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelArgument:
     """One argument in a code object's metadata: offset in the parameter buffer and size in bytes, and its
@@ -80,14 +95,14 @@ class CodeObjectStats:
     the vendor has none. `scratch_bytes`: memory per lane that holds spilled registers.
     """
 
-    registers: int
-    accumulation_registers: int
-    scalar_registers: int
-    spilled_registers: int
-    spilled_scalar_registers: int
-    scratch_bytes: int
-    static_shared_bytes: int
-    dynamic_shared_bytes: int
+    registers: int = 0
+    accumulation_registers: int = 0
+    scalar_registers: int = 0
+    spilled_registers: int = 0
+    spilled_scalar_registers: int = 0
+    scratch_bytes: int = 0
+    static_shared_bytes: int = 0
+    dynamic_shared_bytes: int = 0
     warp_size: int
     num_warps: int
 
@@ -123,7 +138,7 @@ class Backend:
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
-        raise NotImplementedError
+        return self.triton_name, target.arch, target.warp_size
 
     def compiler_digest(self) -> str:
         """Of sources of this project that decide an image's bytes; '' where Triton alone does."""
@@ -179,6 +194,11 @@ class Backend:
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
         """Warps per scheduler (AMD: waves per SIMD) when only this kernel runs."""
         raise NotImplementedError
+
+
+def allocated(count: int, granule: int) -> int:
+    """What hardware gives for a count: a multiple of the granule, and not 0."""
+    return max(granule, -(-count // granule) * granule)
 
 
 def setting_options(backend: Backend, setting: Setting) -> tuple[tuple[str, Scalar], ...]:

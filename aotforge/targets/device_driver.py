@@ -26,6 +26,8 @@ class Driver:
 
     names: ClassVar[Mapping[Call, str]]
     vendor: ClassVar[Vendor]
+    advice: ClassVar[str]
+    """What shows more about an error."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
@@ -37,7 +39,7 @@ class Driver:
             raise ExecutionError(
                 f"{name}: {self.describe(code)}",
                 cause="the device stopped the kernel, or the image does not fit it",
-                hint=self.advice(),
+                hint=self.advice,
             )
 
     def integer(self, name: str, *arguments: object) -> int:
@@ -51,14 +53,14 @@ class Driver:
         try:
             self.call(self.names["start"], 0)
             version = self.version()
-            found = tuple(self._device(n, version) for n in range(self.integer(self.names["count"])))
+            found = tuple(
+                Device(vendor=self.vendor, number=n, name=name, arch=arch, version=version, driver=self)
+                for n in range(self.integer(self.names["count"]))
+                for name, arch in [self.name_and_arch(n)]
+            )
         except (ExecutionError, AttributeError) as error:
             return (), str(error)
         return found, "" if found else "the driver lists no device"
-
-    def _device(self, number: int, version: str) -> Device:
-        name, arch = self.name_and_arch(number)
-        return Device(vendor=self.vendor, number=number, name=name, arch=arch, version=version, driver=self)
 
     def version(self) -> str:
         """The library's version, such as CUDA 13.0. Raises ExecutionError."""
@@ -72,10 +74,6 @@ class Driver:
         """Name and text of an error."""
         raise NotImplementedError
 
-    def advice(self) -> str:
-        """What shows more about an error."""
-        raise NotImplementedError
-
     def make_current(self, number: int) -> None:
         """The device's primary context becomes this thread's."""
         raise NotImplementedError
@@ -85,7 +83,7 @@ class Driver:
         return ""
 
     def allow_shared(self, function: c_void_p, number: int) -> None:
-        """Let a kernel use all the shared memory that a workgroup may have."""
+        """Let a kernel use all the shared memory that a workgroup may have, where its launch does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +167,10 @@ class DeviceContext:
             self._queue(call)
             self._call("record", event, None)
         self._call("wait event", events[-1])
-        return tuple(self._elapsed(*pair) for pair in pairwise(events))
-
-    def _elapsed(self, begin: c_void_p, end: c_void_p) -> float:
-        found = c_float()
-        self._call("elapsed", byref(found), begin, end)
-        return found.value
+        times = [c_float() for _ in range(repeat)]
+        for time, pair in zip(times, pairwise(events), strict=True):
+            self._call("elapsed", byref(time), *pair)
+        return tuple(time.value for time in times)
 
     def _queue(self, call: KernelCall) -> None:
         places = (c_void_p * len(call.arguments))(*map(ctypes.addressof, call.arguments))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vgpu.emulator.decoded import Line, Operand
-from vgpu.emulator.launch import Step
+from vgpu.emulator.program import Step
 
 Register = tuple[str, int, int]
 """Space, number, half."""

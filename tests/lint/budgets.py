@@ -29,7 +29,8 @@ class Row:
 
     def text(self) -> str:
         """A line of the table."""
-        return f"{self.name:<28} {self.now:>7} {self.limit:>7}{'  above its limit' if self.now > self.limit else ''}"
+        above = "  above its limit" if self.now > self.limit else ""
+        return f"{self.name:<28} {self.now:>7} {self.limit:>7}{above}"
 
 
 def _lines(paths: Iterable[Path]) -> int:
@@ -43,7 +44,7 @@ def _kinds(base: type[AotforgeError]) -> Iterator[type[AotforgeError]]:
 
 
 def _surfaces() -> dict[str, int]:
-    from aotforge.cli.variables import VARIABLES
+    from aotforge.cli.settings import VARIABLES
     from tasks import namespace
 
     return {

@@ -24,8 +24,7 @@ _SLOT = 19 << 32
 """No distance of two slots is a power of two: one wrong bit of an address does not lead to another buffer."""
 _LINE = 64
 _ALIGNED = 16
-"""The host aligns buffers to this many bytes; addresses keep what a view in the middle of a buffer has
-beyond."""
+"""The host aligns buffers to this many bytes; addresses keep what a view has beyond."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +54,7 @@ class Region:
 
 
 class AddressSpace:
-    """The buffers of a launch at fixed addresses, in the order in which `Memory` has them.
-
-    Buffers that share bytes on the host share them here. Raises UnsupportedError for too many buffers.
-    """
+    """The buffers at fixed addresses, in the order of `Memory`. Raises UnsupportedError for too many."""
 
     def __init__(self, memory: Memory) -> None:
         spans = memory.spans()
@@ -75,8 +71,8 @@ class AddressSpace:
         )  # fmt: skip
 
     def address(self, pointer: int) -> int:
-        """Where the kernel finds the host's byte at `pointer`; a pointer outside of every buffer is left as
-        it is."""
+        """The kernel's address of the host's byte at `pointer`; one outside of every buffer stays as it
+        is."""
         for block in self._blocks:
             if block.host <= pointer < block.host + block.size:
                 return block.low + pointer - block.host
@@ -99,8 +95,7 @@ class AddressSpace:
 
 
 def _blocks(spans: Sequence[BufferSpan]) -> list[Region]:
-    """The host's bytes without overlaps, each at its place: numbered in the order of the first buffer
-    inside."""
+    """The host's bytes without overlaps, numbered in the order of the first buffer inside."""
     merged: list[tuple[int, int]] = []
     for _, low, high, _ in sorted(spans, key=lambda span: span[1]):
         if merged and low < merged[-1][1]:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vgpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG, kernarg_segment
+from vgpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG
 from vgpu.errors import ExecutionError
 
 _GRID_DIMENSIONS = 3
@@ -30,10 +30,9 @@ HIDDEN = (
     "hidden_none",
     HOST_BUFFER,
 )
-"""Hidden arguments with a value, in the order of `hidden_values` and of ServeLaunch's in the virtual HIP."""
+"""Hidden arguments with a value, in the order of `segment` and of ServeLaunch's in the virtual HIP."""
 EXPLICIT, ABSENT = 0, len(HIDDEN) + 1
-"""`KernelParameter.source` of explicit arguments, and of hidden ones that the virtual GPU does not
-provide."""
+"""`KernelParameter.source` of explicit arguments, and of hidden ones without a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,31 +53,13 @@ class KernelParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """A launch's shape: workgroups by axis, threads of a workgroup, all along x, its dynamic LDS in bytes.
-
-    `host_buffer` is the address of the buffer of host calls.
-    """
+    """Workgroups by axis, threads of one (along x), dynamic LDS in bytes, address of the buffer of host
+    calls."""
 
     grid: tuple[int, int, int]
     threads: int
     lds_bytes: int
     host_buffer: int = 0
-
-
-def hidden_values(geometry: Geometry) -> tuple[int, ...]:
-    """The values of HIDDEN. Every workgroup is full, and grids start at 0."""
-    remainder = offset = (0, 0, 0)
-    group = (geometry.threads, 1, 1)
-    return (
-        *geometry.grid,
-        *group,
-        *remainder,
-        *offset,
-        _GRID_DIMENSIONS,
-        geometry.lds_bytes,
-        0,
-        geometry.host_buffer,
-    )
 
 
 def segment(
@@ -89,10 +70,7 @@ def segment(
     geometry: Geometry,
     address: Callable[[int], int] = int,
 ) -> bytes:
-    """The argument segment of a launch. Triton's two scratch pointers may be left out. Raises ExecutionError.
-
-    `address` is where the kernel finds what a pointer of the host refers to.
-    """
+    """The argument segment. Triton's two scratch pointers may be left out; `address` translates pointers."""
     explicit = [p for p in parameters if p.source == EXPLICIT]
     own = explicit[:-2] if all(p.kind == _POINTER for p in explicit[-2:]) else explicit
     missing = len(explicit) - len(arguments)
@@ -102,23 +80,23 @@ def segment(
             cause=f"they are {', '.join(f'{n}: {_described(p)}' for n, p in enumerate(own, 1))}",
             hint="pass the kernel's own arguments in its order; Triton's two scratch pointers may be omitted",
         )
-    values = zip([*arguments, *[0] * missing], explicit, strict=True)
-    packed = [
-        (
-            p.offset,
-            p.size,
-            _pack(address(value) if p.kind == _POINTER and isinstance(value, int) else value, p),
-        )
-        for value, p in values
-    ]
-    known = (0, *hidden_values(geometry))
-    for parameter in parameters:
-        if parameter.source == ABSENT:
-            packed.append((parameter.offset, parameter.size, _absent(parameter)))
-        elif parameter.source != EXPLICIT:
-            value = known[parameter.source]
-            packed.append((parameter.offset, parameter.size, value.to_bytes(parameter.size, "little")))
-    return kernarg_segment(packed, size)
+    data = bytearray(size)
+    given = dict(zip((p.offset for p in explicit), [*arguments, *[0] * missing], strict=True))
+    grid, threads, lds = geometry.grid, geometry.threads, geometry.lds_bytes
+    # workgroups, their sizes, remainders (every one is full) and offsets of the grid, as in HIDDEN
+    known = (0, *grid, threads, 1, 1, *[0] * 6, _GRID_DIMENSIONS, lds, 0, geometry.host_buffer)
+    for p in parameters:
+        if p.source == ABSENT:
+            packed = _absent(p)
+        elif p.source == EXPLICIT:
+            value = given[p.offset]
+            packed = _pack(address(value) if p.kind == _POINTER and isinstance(value, int) else value, p)
+        else:
+            packed = known[p.source].to_bytes(p.size, "little")
+        if p.offset + p.size > size:
+            raise ExecutionError(f"{kernel}: the argument at byte {p.offset} is behind the segment's end")
+        data[p.offset : p.offset + p.size] = packed
+    return bytes(data)
 
 
 def _counted(parameters: Sequence[KernelParameter]) -> str:
@@ -130,15 +108,13 @@ def _described(parameter: KernelParameter) -> str:
 
 
 def _absent(parameter: KernelParameter) -> bytes:
-    """A value that faults when it is used as an address; its name is the argument's offset. 4 bytes are the
-    high half of one."""
+    """A value that faults as an address and names the argument's offset; 4 bytes are the high half of one."""
     high = ABSENT_TAG << 16 | parameter.offset
     return (high << 32 if parameter.size == 8 else high).to_bytes(parameter.size, "little")
 
 
 def absent_arguments(parameters: Sequence[KernelParameter]) -> Mapping[int, str]:
-    """What the virtual GPU does not provide by bits 32 to 47 of its value: hidden arguments by their offset,
-    and user SGPRs."""
+    """Hidden arguments and user SGPRs that have no value, by bits 32 to 47 of the value that they get."""
     return {p.offset: p.kind for p in parameters if p.source == ABSENT} | ABSENT_POINTERS
 
 

@@ -2,18 +2,20 @@
 
 A copy of the text gets labels around each instruction and a section that lists their addresses and those of
 the text's own labels; labels add no code. One run of the assembler (Triton's own LLVM) thus gives both the
-check and every address.
+check and every address. A kernel may call functions of its image, in any order of text and image.
 """
 
+import itertools
 import re
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vgpu.code_object import CodeObjectError
 from vgpu.elf import read_elf
+from vgpu.emulator.decoded import Line, Listing
 from vgpu.emulator.listing import LABEL, functions, instruction_lines
 from vgpu.errors import DecodeError, ToolchainError
 
@@ -34,15 +36,19 @@ _INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: [^=]*)?")
 """With `=` it would be an assignment."""
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
 _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
+_NOP = b"\x00\x00\x80\xbf"
+"""s_nop 0, with which assemblers fill to an alignment."""
+_LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
+"""Instructions that what is behind them does not follow."""
+_RETURNED_TO = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
+_RELATIVE = {"s_add_u32", "s_addc_u32", "s_add_co_u32", "s_add_co_ci_u32"}
+"""Behind s_getpc_b64, with constants of the linker in the word after their encoding."""
+_LITERAL = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Bytes from the kernel's first one on: where each instruction of a text begins and ends, in the text's
-    order, and each label is.
-
-    `memory` is the loaded image, `kernel` the kernel's place in it.
-    """
+    """Where instructions begin and end and labels are, from the kernel's first byte, `kernel` of `memory`."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -56,11 +62,7 @@ class Places:
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
-    """Check that a text is the image's, in machine code, constants and descriptor. Returns the places of its
-    code.
-
-    Raises DecodeError when the code differs, ToolchainError without Triton.
-    """
+    """The places of a text's code. Raises DecodeError unless it is the image's, ToolchainError."""
     assembled = _placed(text, kernel, arch)
     try:
         made, shipped = (
@@ -82,11 +84,7 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
-    """Addresses, from the kernel's first byte, of a text's instructions in order, then of the first byte
-    after them.
-
-    The text is not compared with any image. Raises DecodeError, ToolchainError.
-    """
+    """Addresses of a text's instructions in order, then the end. Raises DecodeError, ToolchainError."""
     places = _places(_placed(text, kernel, arch), text, kernel)
     return (*places.starts, places.ends[-1])
 
@@ -109,22 +107,72 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
         name: value + elf.symbol(owner).value - start
         for (name, owner), value in zip(names, struct.unpack(f"<{len(names)}I", section), strict=True)
     }
-    count = sum(not mark.label for mark in marks)
+    count = sum(not label for *_, label in marks)
     return Places(
         starts=tuple(values[_BEGIN.format(i)] for i in range(count)),
         ends=tuple(values[_END.format(i)] for i in range(count)),
-        labels={mark.label: values[mark.label] for mark in marks if mark.label},
+        labels={label: values[label] for *_, label in marks if label},
         memory=elf.memory,
         kernel=start,
     )
 
 
-def check_text(text: str) -> None:
-    """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat.
+def place(listing: Listing, places: Places) -> Listing:
+    """Instructions by address, and labels where one begins. Raises DecodeError for code between them."""
+    starts, ends = places.starts, places.ends
+    order = sorted(range(len(listing.lines)), key=starts.__getitem__)
+    position = {old: new for new, old in enumerate(order)} | {len(order): len(order)}
+    for old, after in itertools.pairwise(order):
+        _check_gap(listing.lines[old], places.between(ends[old], starts[after]), starts[after] - ends[old])
+    following = [*(starts[old] for old in order[1:]), ends[order[-1]]]
+    lines = tuple(
+        replace(listing.lines[old], address=starts[old], next_address=after)
+        for old, after in zip(order, following, strict=True)
+    )
+    at_end = len(starts)  # a branch there is refused when it is bound
+    labels = {
+        name: position[at]
+        for name, at in listing.labels.items()
+        if at == at_end or places.labels[name] == starts[at]
+    }
+    return replace(listing, lines=lines, labels=labels)
 
-    LLVM's assembler would include any file of this user. Every line is checked as if a statement began there,
-    so no comment or string of several lines can hide one.
-    """
+
+def _check_gap(line: Line, gap: bytes, size: int) -> None:
+    """Between an instruction and the next one. Raises DecodeError."""
+    filled = gap == _NOP * (size // len(_NOP)) and line.name not in _RETURNED_TO
+    if size < 0 or (size and line.name not in _LAST and not filled):
+        raise DecodeError(
+            f"{line.location}: {size} bytes behind it are no instruction of the text: {gap[:8].hex()}"
+        )
+
+
+def resolve(listing: Listing, memory: bytes, kernel: int) -> Listing:
+    """Constants of the linker, from the loaded image; `kernel`: its place there. Raises DecodeError."""
+    if not any(operand.symbol for line in listing.lines for operand in line.operands):
+        return listing
+    return replace(listing, lines=tuple(_resolved(line, memory, kernel) for line in listing.lines))
+
+
+def _resolved(line: Line, memory: bytes, kernel: int) -> Line:
+    at = kernel + line.address + _LITERAL
+    if not any(operand.symbol for operand in line.operands):
+        return line
+    if line.name not in _RELATIVE:
+        raise DecodeError(
+            f"{line.location}: only {', '.join(sorted(_RELATIVE))} have constants of the linker"
+        )
+    if not 0 <= at <= len(memory) - 4:
+        raise DecodeError(f"{line.location}: a constant of the linker outside of the image")
+    (value,) = struct.unpack_from("<I", memory, at)
+    return replace(
+        line, operands=tuple(replace(one, integer=value) if one.symbol else one for one in line.operands)
+    )
+
+
+def check_text(text: str) -> None:
+    """Raises DecodeError for lines that no compiler writes, such as directives that read files or repeat.
+    Every line counts as the begin of a statement: no comment or string of several lines hides one."""
     metadata = False
     for line in text.splitlines():
         content = line.split(";")[0].split("//")[0].replace("\t", " ").strip()
@@ -151,8 +199,7 @@ def _is_written(content: str) -> bool:
 
 
 def assemble(text: str, arch: str) -> bytes:
-    """An object file, by Triton's assembler. Raises DecodeError when the text is refused, ToolchainError
-    without Triton."""
+    """An object file, by Triton's assembler. Raises DecodeError, ToolchainError."""
     check_text(text)
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here
@@ -181,39 +228,31 @@ def link(objects: bytes) -> bytes:
         return target.read_bytes()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mark:
-    """The line of an instruction, or of a label, and the function that it belongs to."""
-
-    number: int
-    owner: str
-    label: str = ""
-
-
-def _marks(text: str, kernel: str) -> Iterator[_Mark]:
+def _marks(text: str, kernel: str) -> Iterator[tuple[int, str, str]]:
+    """Numbers of the lines of instructions and labels, their functions, and names of labels."""
     known, owner = functions(text), kernel
     for number, content in instruction_lines(text, kernel):
         label = content[:-1] if content.endswith(":") else ""
         owner = label if label in known else owner
-        yield _Mark(number=number, owner=owner, label=label)
+        yield number, owner, label
 
 
-def _listed(marks: Iterable[_Mark]) -> Iterator[tuple[str, str]]:
+def _listed(marks: Iterable[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
     """Names of the section of addresses in order, each with its function."""
     count = 0
-    for mark in marks:
-        if mark.label:
-            yield mark.label, mark.owner
+    for _, owner, label in marks:
+        if label:
+            yield label, owner
             continue
-        yield _BEGIN.format(count), mark.owner
-        yield _END.format(count), mark.owner
+        yield _BEGIN.format(count), owner
+        yield _END.format(count), owner
         count += 1
 
 
 def _instrumented(text: str, kernel: str) -> str:
     marks = list(_marks(text, kernel))
     lines = text.splitlines()
-    for count, mark in enumerate(mark for mark in marks if not mark.label):
-        lines[mark.number - 1] = f"{_BEGIN.format(count)}:\n{lines[mark.number - 1]}\n{_END.format(count)}:"
+    for count, number in enumerate(number for number, _, label in marks if not label):
+        lines[number - 1] = f"{_BEGIN.format(count)}:\n{lines[number - 1]}\n{_END.format(count)}:"
     table = "\n".join(f"\t.long {name}-{owner}" for name, owner in _listed(marks))
     return "\n".join(lines) + f'\n\t.section {_SECTION},"",@progbits\n{table}\n'

@@ -14,12 +14,9 @@ ModifierValue = int | tuple[int, ...] | str
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """One operand. `index` of the first register, `words` registers.
-
-    Constants: `integer`, or `real` for 1.0 and the like; `hexadecimal` when spelled so (a literal's bits,
-    whatever the type). `half`: .l (0) or .h (1), None: no suffix. `symbol`: a constant that the linker sets,
-    its bits are in the instruction's literal.
-    """
+    """`words` registers from `index` on, or a constant: `integer` or `real`; `hexadecimal` as it is spelled
+    (a literal's bits, whatever the type). `half`: .l (0), .h (1). `symbol`: the linker sets its bits in the
+    instruction's literal."""
 
     text: str
     space: Space
@@ -37,11 +34,9 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """An instruction as written. `name` has no encoding suffix.
-
-    `encoding` is the suffix: e32, e64, sdwa, dpp, e64_dpp, or dual or empty. `partner` is the second
-    instruction of a dual-issue pair. Addresses are bytes from the kernel's first instruction.
-    """
+    """An instruction as written; `name` without suffix, `encoding`: e32, e64, sdwa, dpp, e64_dpp, dual or
+    empty. `partner`: the second of a dual-issue pair. Addresses are bytes from the kernel's first
+    instruction."""
 
     number: int
     text: str
@@ -61,8 +56,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """A kernel's instructions in order. `labels` to the index of the next instruction; `fields`: `.amdhsa_`
-    directives."""
+    """A kernel's instructions. `labels`: index of the next instruction; `fields`: `.amdhsa_` directives."""
 
     kernel: str
     arch: str
@@ -80,13 +74,10 @@ class SourceMap(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """Faults that a launch looks for besides accesses out of bounds.
-
-    `waits`: registers touched before a load into them was waited for; `races`: LDS bytes that two waves touch
-    between the same barriers; `barriers`: waves of a workgroup at different ones; `uninitialised`: garbage
-    that reaches global memory, an address, a branch or EXEC. `unwritten` names buffers of the launch's memory
-    whose bytes have no value until the kernel stores them.
-    """
+    """Faults to look for besides accesses out of bounds: `waits`: registers touched before a load into them
+    was waited for; `races`: LDS bytes that two waves touch between the same barriers; `barriers`: waves at
+    different ones; `uninitialised`: garbage that reaches global memory, an address, a branch or EXEC. Bytes
+    of the buffers `unwritten` have no value until they are stored."""
 
     waits: bool = True
     races: bool = True

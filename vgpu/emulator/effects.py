@@ -86,8 +86,7 @@ def _operand(operand: native.Operand) -> Spans:
 
 
 def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
-    """Data of a store or atomic, and which half of a register it uses. Permutes are counted as LDS operations
-    but touch none."""
+    """Data of a store or atomic, and which half of a register it uses; permutes touch no memory."""
     name = line.name
     if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
         return
@@ -109,8 +108,7 @@ def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:
 
 
 def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, int]:
-    """Halves of registers that these operands mean. Not for gfx9: with ECC its 16-bit loads write all of a
-    register."""
+    """Halves of registers that operands mean; not on gfx9, whose 16-bit loads write all of one with ECC."""
     found: dict[int, int] = {}
     for operand in operands if target.keeps_high_half else ():
         if operand.space == "vector":

@@ -58,8 +58,7 @@ _SPACES = ("global memory", "LDS", "scratch")
 
 @dataclass(frozen=True, kw_only=True)
 class KernelNames:
-    """A kernel's name, its hidden arguments that the virtual GPU does not provide by their offset, and its
-    last printed text."""
+    """A kernel's name, its hidden arguments without a value by their offset, its last printed text."""
 
     kernel: str
     absent: Mapping[int, str]
@@ -73,12 +72,7 @@ def explain(
     buffers: Sequence[BufferSpan],
     source: SourceMap | None,
 ) -> ExecutionError | UnsupportedError:
-    """The error for a fault report. `lines` are the program's instructions, `buffers` have the kernel's
-    addresses.
-
-    It names instruction, workgroup, wave, lane, the other party, the nearest buffer, and source lines if
-    known.
-    """
+    """The error for a fault report: instruction, lane, the other party, the nearest of `buffers`."""
     kernel = names.kernel
     code = int(fault.code)
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"

@@ -20,8 +20,7 @@ _MEMORY = ("moves.h", "memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks", "measure"]
-"""What the interpreter checks or measures while it executes; each has headers in `native/` with the hooks
-that `plain.h` describes."""
+"""What the interpreter does besides executing; its headers have the hooks that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
     "checks": tuple(
@@ -37,8 +36,7 @@ OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in 
 
 @dataclass(frozen=True, kw_only=True)
 class _Type:
-    """How C handles a type. `load`: the value from raw bits {x}; `store`: raw bits from D; `sign`: the sign
-    bit that neg changes."""
+    """A type in C: value from raw bits {x}, raw bits from D, the sign bit that neg changes."""
 
     c: str
     load: str = "{x}"
@@ -116,8 +114,7 @@ def handler(name: str) -> str:
 
 
 def touches_memory(name: str) -> bool:
-    """Whether an instruction's handler calls the variant's hooks; all others are the same in every
-    variant."""
+    """Whether an instruction's handler calls the variant's hooks; others are the same in every variant."""
     return name.startswith(_MEMORY_NAMES)
 
 

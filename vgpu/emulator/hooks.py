@@ -18,11 +18,7 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 @dataclass(frozen=True, kw_only=True)
 class HookEvent:
-    """A wave is about to execute the instruction at `index` of `Program.lines`.
-
-    `wave` is native.WAVES's structure, whose registers may be read and changed; `waves` are all of its
-    workgroup, `group` is the workgroup's (x, y, z).
-    """
+    """A wave, which may be changed, is about to execute `Program.lines[index]`; `waves` of its workgroup."""
 
     index: int
     wave: Any
@@ -31,8 +27,7 @@ class HookEvent:
 
 
 class InstructionHooks:
-    """Hooks of one launch, which then runs on one thread. `on_event` is called with every event; its
-    exceptions end the launch."""
+    """Hooks of one launch, which then runs on one thread; exceptions of `on_event` end it."""
 
     def __init__(self, on_event: Callable[[HookEvent], None]) -> None:
         self._on_event = on_event

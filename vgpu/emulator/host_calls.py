@@ -20,8 +20,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedText:
-    """What a lane of a program has printed; `error`: to the standard error stream, as failed assertions
-    do."""
+    """What a lane has printed; `error`: to the standard error stream, as failed assertions do."""
 
     group: tuple[int, int, int]
     wave: int
@@ -34,8 +33,7 @@ OnPrint = Callable[[PrintedText], None]
 
 
 class HostCalls:
-    """The buffer and the texts of one launch. `texts` are in the order in which lanes printed them, the first
-    64 MiB."""
+    """The buffer of one launch, and its first 64 MiB of texts, in the order in which lanes printed them."""
 
     def __init__(self, library: ctypes.CDLL, on_print: OnPrint | None) -> None:
         library.host_buffer_bytes.restype = ctypes.c_uint64

@@ -1,139 +1,66 @@
-"""Source lines of instructions: the DWARF line table of a build whose machine code equals the image's.
+"""Source lines of an image's instructions, from another build of its kernel.
 
 Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte:
-a probable line would mislead.
-Format: DWARF 4 (dwarfstd.org), line number program and DW_TAG_inlined_subroutine.
+a probable line would mislead. The lines are those of its assembly text.
 """
 
-import bisect
-import io
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
-
-from elftools.common.exceptions import DWARFError, ELFError
-from elftools.elf.elffile import ELFFile
+from pathlib import PurePosixPath
 
 from vgpu.code_object import CodeObjectError
 from vgpu.elf import read_elf
+from vgpu.emulator.assembly import instruction_addresses
+from vgpu.emulator.debugger.locations import source_files, source_lines
+from vgpu.emulator.listing import parse_listing
 from vgpu.errors import DecodeError
-
-_BROKEN = (CodeObjectError, ELFError, DWARFError, KeyError, IndexError, ValueError, TypeError)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inlined:
-    """A function's code inside another's: byte ranges from the kernel's first instruction, and the call's
-    location."""
-
-    ranges: tuple[tuple[int, int], ...]
-    called: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineMap:
-    """`places` begin at the byte of the same index in `starts` and hold until the next; empty where the
-    compiler names no line.
+    """Locations by the address of an instruction, without those for which the compiler names no line."""
 
-    `inlined` has outer functions before inner ones.
-    """
-
-    starts: tuple[int, ...]
-    places: tuple[str, ...]
-    inlined: tuple[Inlined, ...]
+    places: Mapping[int, str]
 
     def at(self, address: int) -> str | None:
-        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte; None when the
-        compiler names no line."""
-        index = bisect.bisect_right(self.starts, address) - 1
-        if index < 0:
-            return None
-        calls = [i.called for i in self.inlined if any(low <= address < high for low, high in i.ranges)]
-        places = [place for place in (self.places[index], *reversed(calls)) if place]
-        return ", called from ".join(places) if places else None
+        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte, or None."""
+        return self.places.get(address)
 
 
-def read_lines(with_lines: bytes, hsaco: bytes, kernel: str, *, root: Path) -> LineMap:
-    """The map of an image from a build of the same kernel with line info; files below `root` are named
-    relative to it.
-
-    Raises DecodeError when the two have different machine code, or when there is no readable line info.
-    """
+def read_lines(text: str, with_lines: bytes, hsaco: bytes) -> LineMap:
+    """The map of an image from a build with line info. Raises DecodeError unless both have one machine
+    code."""
+    listing = parse_listing(text)
     try:
-        elf = read_elf(with_lines)
-        if elf.section(".text").data != read_elf(hsaco).section(".text").data:
-            raise DecodeError(
-                f"source lines of {kernel} are not known: its build with line info has other machine code",
-                cause="kernel sources or compiler are not those that the image was made with",
-                hint="compile from the sources and with the toolchain that the release names",
-            )
-        start = elf.symbol(kernel).value
-        dwarf = ELFFile(io.BytesIO(with_lines)).get_dwarf_info()
-        if not dwarf.has_debug_info:
-            raise DecodeError(f"the build of {kernel} has no line info")
-        return _line_map(dwarf, start, root.resolve())
-    except _BROKEN as error:
-        raise DecodeError(f"line info of {kernel} cannot be read: {error}") from error
+        same = read_elf(with_lines).section(".text").data == read_elf(hsaco).section(".text").data
+    except CodeObjectError as error:
+        raise DecodeError(f"line info of {listing.kernel} cannot be read: {error}") from error
+    if not same:
+        raise DecodeError(
+            f"source lines of {listing.kernel} are unknown: its build with line info has other machine code",
+            cause="kernel sources or compiler are not those that the image was made with",
+            hint="compile from the sources and with the toolchain that the release names",
+        )
+    source = source_lines(text, listing)
+    if not source:
+        raise DecodeError(f"the build of {listing.kernel} has no line info")
+    names: dict[str, str] = {}
+    for folder, file in source_files(text).values():
+        if names.setdefault(file, _shown(folder, file)) != _shown(folder, file):
+            names[file] = file  # comments name callers without their folder
+    places = {}
+    for line, address in zip(
+        listing.lines, instruction_addresses(text, listing.kernel, listing.arch), strict=False
+    ):
+        if here := source.get(line.number):
+            calls = [f"{names.get(file, file)}:{number}" for file, number in here.callers]
+            places[address] = ", called from ".join([f"{_shown(here.folder, here.file)}:{here.line}", *calls])
+    return LineMap(places=places)
 
 
-def _line_map(dwarf: Any, start: int, root: Path) -> LineMap:
-    found: dict[int, str] = {}
-    inlined: list[Inlined] = []
-    for unit in dwarf.iter_CUs():
-        program = dwarf.line_program_for_CU(unit)
-        names = _file_names(program, root)
-        for entry in program.get_entries():
-            state = entry.state
-            if state is None:
-                continue
-            at = state.address - start
-            place = "" if state.end_sequence or not state.line else f"{names[state.file - 1]}:{state.line}"
-            if place or at not in found:
-                found[at] = place
-        inlined += _inlined(dwarf, unit, names, start)
-    starts = sorted(found)
-    return LineMap(starts=tuple(starts), places=tuple(found[at] for at in starts), inlined=tuple(inlined))
-
-
-def _file_names(program: Any, root: Path) -> list[str]:
-    """Names of the table's files in order; DWARF 4 counts files and directories from 1."""
-    folders = ["", *(folder.decode() for folder in program["include_directory"])]
-    files = program["file_entry"]
-    return [_shown(PurePosixPath(folders[f.dir_index]) / f.name.decode(), root) for f in files]
-
-
-def _shown(path: PurePosixPath, root: Path) -> str:
-    if not path.is_absolute():  # of kernels: the compiler's workers name them so
-        return str(path)
-    if path.is_relative_to(root):
-        return str(path.relative_to(root))
-    parts = path.parts  # a library's file by its module's path, on any machine
+def _shown(folder: str, file: str) -> str:
+    """Files of kernels have relative names already, a library's is named by its module's path."""
+    path = PurePosixPath(folder) / file
+    parts = path.parts
     known = parts.index("site-packages") + 1 if "site-packages" in parts else len(parts) - 1
-    return "/".join(parts[known:])
-
-
-def _inlined(dwarf: Any, unit: Any, names: list[str], start: int) -> Iterator[Inlined]:
-    """In the tree's order, so that callers come before functions that are inlined into them."""
-    base = unit.get_top_DIE().attributes["DW_AT_low_pc"].value
-    for entry in unit.iter_DIEs():
-        if entry.tag != "DW_TAG_inlined_subroutine":
-            continue
-        ranges = tuple((low - start, high - start) for low, high in _ranges(dwarf, entry.attributes, base))
-        line = entry.attributes.get("DW_AT_call_line")
-        if line is not None and line.value:
-            called = f"{names[entry.attributes['DW_AT_call_file'].value - 1]}:{line.value}"
-            yield Inlined(ranges=ranges, called=called)
-
-
-def _ranges(dwarf: Any, attributes: Any, base: int) -> Iterator[tuple[int, int]]:
-    if "DW_AT_ranges" not in attributes:
-        low, high = attributes["DW_AT_low_pc"].value, attributes["DW_AT_high_pc"]
-        yield low, high.value + (0 if high.form == "DW_FORM_addr" else low)
-        return
-    for entry in dwarf.range_lists().get_range_list_at_offset(attributes["DW_AT_ranges"].value):
-        if hasattr(entry, "base_address"):
-            base = entry.base_address
-        else:
-            offset = 0 if entry.is_absolute else base
-            yield entry.begin_offset + offset, entry.end_offset + offset
+    return "/".join(parts[known:]) if path.is_absolute() else str(path)

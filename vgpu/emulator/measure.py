@@ -30,8 +30,7 @@ class _Measure(ctypes.Structure):
 
 @dataclass(frozen=True, kw_only=True)
 class Banks:
-    """LDS of a target: how many banks of 4 bytes, and whether reads of 16 bytes have CDNA's order of
-    lanes."""
+    """LDS: its banks of 4 bytes, and whether reads of 16 bytes have CDNA's order of lanes."""
 
     count: int = 32
     swizzled: bool = False
@@ -39,12 +38,9 @@ class Banks:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLine:
-    """One instruction over a complete launch. `count` executions by waves, `lanes` summed over them; `bytes`
-    as lanes request them.
-
-    `segments` of 64 bytes of global memory, distinct within an execution; `lds_cycles` of the banks, of which
-    `lds_phases` would remain without conflicts.
-    """
+    """An instruction over a launch: `count` executions by waves, `lanes` and requested `bytes` summed over
+    them; `segments` of 64 bytes, distinct in an execution; cycles of LDS banks, of which `lds_phases` would
+    remain without conflicts."""
 
     line: Line
     count: int
@@ -57,8 +53,7 @@ class MeasuredLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """`lines` as in `Program.lines`; `loaded` and `stored` are bytes of global memory that a launch touches
-    at all, in segments."""
+    """`lines` as in `Program.lines`; bytes of global memory that are touched at all, in segments."""
 
     lines: tuple[MeasuredLine, ...]
     loaded: int

@@ -41,8 +41,7 @@ _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     "dst_unused": _UNUSED.__getitem__,
     **dict.fromkeys(("scope", "th"), str),
 }
-"""From the text behind the colon; DecodeError, ValueError or KeyError when it is not a value of the
-modifier."""
+"""From the text behind the colon. DecodeError, ValueError or KeyError for another value."""
 _PIECE = re.compile(r"(\w+)(?::(\[[^\]]*\]|\S+))?$")
 
 
@@ -116,8 +115,7 @@ _PATTERNS: Mapping[str, Callable[[int, int, int], int]] = {
 
 
 def source_lanes(modifiers: Mapping[str, ModifierValue], lanes: int) -> list[int]:
-    """The lane that each lane reads, -1 for none. Raises DecodeError unless the modifiers have exactly one
-    known pattern."""
+    """The lane that each lane reads, -1 for none. Raises DecodeError unless there is one known pattern."""
     named = [name for name in (*_PATTERNS, "quad_perm") if name in modifiers]
     if len(named) != 1:
         raise DecodeError("not exactly one DPP pattern")

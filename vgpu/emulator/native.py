@@ -56,8 +56,7 @@ class Range(ctypes.Structure):
 
 
 class Span(ctypes.Structure):
-    """Neighbouring registers in the numbering of effects.py; `halves` that are meant: 1 low, 2 high, 3
-    both."""
+    """Neighbouring registers in effects.py's numbering; `halves` that are meant: 1 low, 2 high, 3 both."""
 
     _fields_ = [("first", c_uint16), *_fields(c_uint8, "count halves")]
 
@@ -124,8 +123,7 @@ class Launch(ctypes.Structure):
 
 def _wave(lanes: int) -> type[ctypes.Structure]:
     class Wave(ctypes.Structure):
-        """A wave of machine.h for one wavefront width. `v` is aligned to 64 bytes there: 512 bytes of `s`
-        come before it."""
+        """A wave of machine.h; `v` is aligned to 64 bytes there: 512 bytes of `s` come before it."""
 
         _fields_ = [
             ("s", c_uint32 * SCALARS),
@@ -150,6 +148,11 @@ def _wave(lanes: int) -> type[ctypes.Structure]:
 WAVES: dict[int, Any] = {lanes: _wave(lanes) for lanes in (32, 64)}
 PRINT = ctypes.CFUNCTYPE(None, POINTER(Printed))
 TRACE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
+
+
+def sizes(lanes: int) -> tuple[int, int, int, int]:
+    """What an interpreter must agree on: sizes of its structures, and its lanes."""
+    return ctypes.sizeof(Instruction), wave_bytes(lanes), ctypes.sizeof(Launch), lanes
 
 
 def wave_bytes(lanes: int) -> int:

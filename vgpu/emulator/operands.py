@@ -41,8 +41,7 @@ _BASE: dict[str, tuple[Space, int, int]] = {
 
 
 def integer(text: str) -> int:
-    """A number as LLVM prints it. Raises DecodeError for another: in others, such as 010, an assembler may
-    see an octal number."""
+    """A number as LLVM prints it. Raises DecodeError for others: an assembler may read 010 as octal."""
     if not _INTEGER.match(text):
         raise DecodeError(f"{text!r} is not a number as the compiler writes them")
     return int(text, 0)
@@ -116,8 +115,7 @@ def _hardware_register(text: str, name: str, offset: str | None, size: str | Non
 
 
 def constant_bits(operand: Operand, kind: str) -> int:
-    """The operand's bits as the instruction sees them: all 64 bits of 64-bit types, others in the low 32
-    bits. Raises DecodeError."""
+    """The bits that the instruction sees: 64 of 64-bit types, else the low 32. Raises DecodeError."""
     if operand.real is not None:
         return _real_bits(operand, operand.real, kind)
     value = operand.integer

@@ -1,50 +1,143 @@
-"""Programs: decoded, verified and bound kernels that can be launched."""
+"""Programs (decoded, verified and bound kernels), their launches and reports."""
 
 from __future__ import annotations
 
 import ctypes
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vgpu.code_object import CodeObjectError, kernel_metadata
 from vgpu.elf import read_elf
 from vgpu.emulator import native
-from vgpu.emulator.address_space import CODE_BASE, HOST_CALLS_BASE, KERNARG_BASE, AddressSpace
-from vgpu.emulator.arguments import Geometry, KernelParameter, segment
-from vgpu.emulator.assembly import verify_assembly
+from vgpu.emulator.address_space import CODE_BASE, HOST_CALLS_BASE, KERNARG_BASE, AddressSpace, Region
+from vgpu.emulator.arguments import HOST_BUFFER, Geometry, KernelParameter, absent_arguments, segment
+from vgpu.emulator.assembly import place, resolve, verify_assembly
 from vgpu.emulator.binding import Binder, bind_lines
-from vgpu.emulator.decoded import Listing
+from vgpu.emulator.decoded import Checks, Line, Listing, SourceMap
 from vgpu.emulator.descriptor import SCRATCH_TAG, Descriptor, read_descriptor
 from vgpu.emulator.effects import effects_of
+from vgpu.emulator.faults import KernelNames, explain
 from vgpu.emulator.generate import Variant
+from vgpu.emulator.hooks import InstructionHooks
+from vgpu.emulator.host_calls import HostCalls, OnPrint, PrintedText
 from vgpu.emulator.interpreter_library import load_library
-from vgpu.emulator.launch import Code, LaunchReport, LaunchRequest, execute
 from vgpu.emulator.listing import parse_listing
-from vgpu.emulator.placement import place, resolve
+from vgpu.emulator.measure import Meter
 from vgpu.emulator.targets import EmulatedTarget, emulated_target
 from vgpu.errors import DecodeError, ExecutionError, UnsupportedError
+from vgpu.memory import Memory
 
 _PRELOAD_ENTRY = 256
 _THREADS = 1024
 _SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
+DEFAULT_LIMIT = 200_000_000
+"""Wave-instructions that a workgroup may execute."""
+_UNSET = 2  # GARBAGE of state.h: a byte that no instruction has stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Instructions with a variant's handlers, and their effects unless it is the plain one."""
+
+    library: ctypes.CDLL
+    instructions: Any
+    effects: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchReport:
+    """Statistics. `counts`: wave-instructions by mnemonic; `printed`: texts of `tl.device_print`."""
+
+    instructions: int
+    counts: Counter[str]
+    workgroups: int
+    seconds: float
+    threads: int
+    printed: tuple[PrintedText, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One entry of a trace: `wave`, whose registers can be read, has just executed `line`."""
+
+    wave: Any
+    line: Line
+
+
+Bytes = npt.NDArray[np.uint8]
+Trace = Callable[[Step], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """A launch on the buffers of `memory`, whose addresses pointer arguments hold; Triton's two scratch
+    pointers may be left out. `lds_bytes`: dynamic LDS of a workgroup; `schedule`: seed of a random wave
+    schedule (None: waves in turn between barriers); `seed` fills registers, LDS and scratch; `limit`:
+    wave-instructions per workgroup; `jobs`: threads (default: one per CPU, 1 with `trace` or `hooks`);
+    `checks` besides bounds (True: all); `source` for reports; `meter`: without `checks`."""
+
+    grid: tuple[int, int, int]
+    arguments: Sequence[int | float]
+    memory: Memory
+    lds_bytes: int = 0
+    schedule: int | None = None
+    seed: int = 1
+    limit: int = DEFAULT_LIMIT
+    jobs: int | None = None
+    checks: bool | Checks = False
+    trace: Trace | None = None
+    source: SourceMap | None = None
+    hooks: InstructionHooks | None = None
+    meter: Meter | None = None
+    on_print: OnPrint | None = None
+
+    @property
+    def wanted_checks(self) -> Checks | None:
+        """The checks, or None for none."""
+        return Checks() if self.checks is True else self.checks or None
+
+    @property
+    def variant(self) -> Variant:
+        """The interpreter that the launch needs."""
+        return "checks" if self.checks else "measure" if self.meter else "plain"
+
+    @property
+    def workers(self) -> int:
+        """How many threads execute it."""
+        alone = self.trace or self.hooks
+        return 1 if alone else min(self.jobs or len(os.sched_getaffinity(0)), math.prod(self.grid))
+
+
+class _Worker:
+    """One thread's copy of a launch, with counters of its own."""
+
+    def __init__(self, launch: native.Launch, length: int) -> None:
+        self.launch = native.Launch.from_buffer_copy(launch)
+        self.shared = launch  # keeps the arrays that its pointers refer to
+        self.counts = np.zeros(length, dtype=np.uint64)
+        self.launch.counts = self.counts.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
 
 
 class Emulator:
-    """Virtual GPUs of one architecture. `cache`: folder for the compiled interpreter. Raises
-    UnknownNameError."""
+    """Virtual GPUs of one arch. `cache`: folder for the interpreter. Raises UnknownNameError."""
 
     def __init__(self, arch: str, *, cache: Path | None = None) -> None:
         self.target = emulated_target(arch)
         self._cache = cache
 
     def load(self, hsaco: bytes, asm: str) -> Program:
-        """Decode a kernel's text, verify that it is the image's, bind it.
-
-        Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are
-        not modelled; ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
-        """
+        """Decode a kernel's text, verify that it is the image's, bind it. Raises DecodeError,
+        UnsupportedError for modes that are not modelled, ToolchainError."""
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
@@ -53,13 +146,10 @@ class Emulator:
 
 
 class Program:
-    """A kernel ready to launch. Made by `Emulator.load`.
-
-    `lines`: instructions as they are executed, in the text's order (a dual-issue pair is two or three with
-    one address); `instructions` the interpreter's structures for them, without handlers; `threads` of a
-    workgroup; `registers`: VGPRs and AGPRs per lane that the kernel may name; `image` is the loaded image,
-    with the kernel at byte `kernel_at`, when the kernel computes addresses in it.
-    """
+    """A kernel ready to launch, by `Emulator.load`. `lines`: instructions in the order of execution (a
+    dual-issue pair is two or three at one address), `instructions` the structures for them, without handlers;
+    `threads` of a workgroup; `registers`: VGPRs and AGPRs; `image`, with the kernel at `kernel_at`, when the
+    kernel computes addresses in it."""
 
     def __init__(self, target: EmulatedTarget, listing: Listing, hsaco: bytes, cache: Path | None) -> None:
         try:
@@ -97,15 +187,65 @@ class Program:
         self._codes: dict[Variant, Code] = {}
 
     def launch(self, request: LaunchRequest) -> LaunchReport:
-        """Execute a launch.
-
-        Raises ExecutionError for a fault of the kernel, after which results are undefined; DecodeError for an
-        instruction whose effects are unknown; ToolchainError without a C compiler.
-        """
-        return execute(self, request)
+        """Execute a launch. Raises ExecutionError for a fault of the kernel; DecodeError, ToolchainError."""
+        if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
+            raise ExecutionError(f"a grid of {request.grid} has no workgroups")
+        if request.checks and request.meter:
+            raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
+        code = self.code(request.variant)
+        began = time.perf_counter()  # compiling the interpreter is no part of the launch
+        # all of these must outlive the launch: its structures have pointers to them
+        calls = any(p.kind == HOST_BUFFER for p in self.parameters)
+        host = HostCalls(code.library, request.on_print) if calls else None
+        space = AddressSpace(request.memory)
+        kernarg = np.frombuffer(bytearray(self.kernarg(request, space)), dtype=np.uint8)
+        unset = _unset(request)
+        system = [Region.of(kernarg, KERNARG_BASE), Region.of(self.image, CODE_BASE)]
+        if host:
+            system.append(Region.of(host.memory, HOST_CALLS_BASE, writable=True))
+        ranges = _ranges(space, system, unset)
+        callback = _callback(self, request.trace)
+        launch = _launch(self, request, kernarg, code)
+        launch.ranges, launch.range_count = ranges, len(ranges)
+        launch.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
+        if host:
+            host.attach(launch)
+        workers = [_Worker(launch, len(self.lines)) for _ in range(1 if host else request.workers)]
+        if request.meter:
+            request.meter.prepare(ranges)
+            for worker in workers:
+                worker.launch.observer = request.meter.observer(len(self.lines))
+        results = _run(code.library, workers)
+        if request.hooks and request.hooks.error:
+            raise request.hooks.error
+        if -1 in results:
+            raise ExecutionError("not enough memory for the waves of a workgroup")
+        if stopped := [
+            worker.launch.fault for worker, result in zip(workers, results, strict=True) if result
+        ]:
+            names = KernelNames(
+                kernel=self.listing.kernel,
+                absent=absent_arguments(self.parameters),
+                message=host.texts[-1].text if host and host.texts else "",
+            )
+            raise explain(stopped[0], self.lines, names, space.spans(), request.source)
+        totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
+        if request.meter:
+            request.meter.finish(self.lines, totals)
+        counts: Counter[str] = Counter()
+        for line, total in zip(self.lines, totals.tolist(), strict=True):
+            counts[line.name] += total
+        return LaunchReport(
+            instructions=int(totals.sum()),
+            counts=+counts,
+            workgroups=math.prod(request.grid),
+            seconds=time.perf_counter() - began,
+            threads=len(workers),
+            printed=tuple(host.texts) if host else (),
+        )
 
     def code(self, variant: Variant) -> Code:
-        """The instructions for a variant of the interpreter, which is compiled at its first use. Raises
+        """The instructions for a variant of the interpreter, which may be compiled now. Raises
         DecodeError."""
         if variant not in self._codes:
             library = load_library(
@@ -133,8 +273,7 @@ class Program:
         return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry, space.address)
 
     def template(self, grid: tuple[int, int, int], kernarg: Any, lds_bytes: int) -> native.Launch:
-        """A launch without memory, options and pointers. `kernarg`: an array of bytes. Raises
-        ExecutionError."""
+        """A launch without memory, options and pointers. Raises ExecutionError."""
         descriptor, target = self.descriptor, self.target
         total_lds = descriptor.lds_bytes + lds_bytes
         if total_lds > target.lds_bytes:
@@ -169,6 +308,62 @@ class Program:
             if line.address == address:
                 return index
         raise DecodeError(f"no instruction at the kernel's entry, byte {address}")
+
+
+def _launch(program: Program, request: LaunchRequest, kernarg: Any, code: Code) -> native.Launch:
+    """The structure that all threads share, without memory and trace."""
+    launch = program.template(request.grid, kernarg, request.lds_bytes)
+    launch.next, launch.stop = ctypes.pointer(ctypes.c_uint64()), ctypes.pointer(ctypes.c_uint32())
+    launch.program, launch.effects = code.instructions, code.effects
+    launch.limit, launch.seed = request.limit, request.seed
+    if checks := request.wanted_checks:
+        launch.checks = checks.bits
+    if request.schedule is not None:
+        launch.schedule, launch.seed = 1, (request.seed << 32) ^ request.schedule
+    if request.hooks:
+        launch.program = request.hooks.attach(code.instructions, lanes=program.target.lanes, launch=launch)
+    return launch
+
+
+def _unset(request: LaunchRequest) -> dict[str, Bytes]:
+    """State per byte of the unwritten buffers. Raises ExecutionError for an unknown buffer."""
+    checks, spans = request.wanted_checks, request.memory.spans()
+    wanted = checks.unwritten if checks and checks.uninitialised else frozenset()
+    if unknown := sorted(wanted - {name for name, *_ in spans}):
+        raise ExecutionError(f"the launch's memory has no buffer {unknown[0]}")
+    return {
+        name: np.full(high - low, _UNSET, dtype=np.uint8) for name, low, high, _ in spans if name in wanted
+    }
+
+
+def _ranges(space: AddressSpace, system: Sequence[Region], unset: Mapping[str, Bytes]) -> Any:
+    """All that the kernel may touch; the host's addresses last, as tensors may hold pointers of the host."""
+    spaces = [*space.regions, *(one for one in system if one.size), *space.host_regions()]
+    states = {name: state.ctypes.data for name, state in unset.items()}
+    return (native.Range * len(spaces))(*[one.native_range(states.get(one.name)) for one in spaces])
+
+
+def _callback(program: Program, trace: Trace | None) -> Any:
+    if trace is None:
+        return None
+    kind = native.WAVES[program.target.lanes]
+
+    def call(address: int, index: int) -> None:
+        trace(Step(wave=kind.from_address(address), line=program.lines[index]))
+
+    return native.TRACE(call)
+
+
+def _run(library: ctypes.CDLL, workers: Sequence[_Worker]) -> list[int]:
+    """Results per worker. A single one runs in the caller's thread, where a debugger's prompt belongs."""
+
+    def run(worker: _Worker) -> int:
+        return int(library.run(ctypes.byref(worker.launch)))
+
+    if len(workers) == 1:
+        return [run(workers[0])]
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return list(pool.map(run, workers))
 
 
 def _register_counts(descriptor: Descriptor, target: EmulatedTarget) -> tuple[int, int]:

@@ -12,8 +12,7 @@ from vgpu.errors import UnknownNameError, suggest
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedTarget:
-    """One arch. Fields have the manifest's names and meanings; `lanes` is its `wavefront`, `lds_bytes` per
-    workgroup."""
+    """An arch: fields of its row in the manifest; `lanes` is `wavefront`, `lds_bytes` per workgroup."""
 
     arch: str
     lanes: int
@@ -32,8 +31,7 @@ class EmulatedTarget:
 
     @property
     def resource_rules(self) -> int:
-        """How word 3 of a buffer resource is read (memory.h): as gfx9's (0), gfx10's (1), or that of gfx11
-        and later (2)."""
+        """How word 3 of a buffer resource is read (memory.h): as gfx9's (0), gfx10's (1), gfx11's (2)."""
         return min(self.generation, 11) - 9
 
 
@@ -77,8 +75,7 @@ def simplified(product: str) -> str:
 
 
 def find_arch(text: str) -> str:
-    """The arch that a user means: `gfx908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct MI100`. Raises
-    UnknownNameError."""
+    """The arch of `gfx908`, `gfx908:xnack-`, `MI100`, `AMD Instinct MI100`. Raises UnknownNameError."""
     name = text.strip().lower().partition(":")[0]
     rows = amd_archs()
     for arch, row in rows.items():

@@ -32,8 +32,7 @@ _CACHES = {"buffer_wbl2", "global_wb", "global_wbinv", "global_inv"}
 
 
 def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
-    """The kind of operation that an instruction adds to a counter. `returns`: an atomic that returns the old
-    value."""
+    """The kind of operation that is counted. `returns`: an atomic that returns the old value."""
     stores = STORES if target.generation >= 10 else LOADS
     if name.startswith("ds_"):
         return LOCAL
@@ -49,10 +48,8 @@ def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
 
 
 def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
-    """How many operations of each kind may be outstanding after a wait; empty for other instructions.
-
-    Raises DecodeError for a wait with unknown operands.
-    """
+    """How many operations of each kind may be outstanding after a wait; empty for others. Raises
+    DecodeError."""
     tail = line.text[len(line.text.split()[0]) :].strip()
     if line.name == "s_wait_idle":
         return dict.fromkeys((LOADS, STORES, LOCAL, SCALAR), 0)

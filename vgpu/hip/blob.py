@@ -6,24 +6,17 @@ the sizes of all structures, so that no other interpreter opens it.
 """
 
 import ctypes
-from collections.abc import Sequence
 from ctypes import c_char, c_uint32, c_uint64
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
 from vgpu.emulator import native
 from vgpu.emulator.descriptor import Descriptor
 from vgpu.emulator.program import Program
-from vgpu.errors import UnsupportedError
 
 _MAGIC = b"AOTSERV1"
 _NONE = 0xFFFFFFFF
-_ROW_POINTERS = {"row"}
-_LAUNCH_POINTERS = {"program", "counts", "ranges", "next", "stop", "trace", "observer", "effects"} | {
-    "host_buffer", "print", "print_user", "host",
-}  # fmt: skip
 _KERNARG = 0x1234_5678_0000
 _MARK = 0x7E570000
 _PRELOADABLE = 64
@@ -47,22 +40,20 @@ class ServeFile(ctypes.Structure):
 
 
 def program_file(program: Program, digest: str) -> bytes:
-    """The file of a loaded program. Raises UnsupportedError for structures with an unknown pointer."""
+    """The file of a loaded program."""
     instructions, rows = _relocatable(program)
     registers = _user_registers(program.descriptor)
     launch = _template(program, registers["kernarg_sgpr"])
     parameters = np.array([(p.offset, p.size, p.source) for p in program.parameters], dtype="<u4").tobytes()
     effects = program.effects()
-    _check_pointers(native.Effects, set())
     image = program.image.tobytes()
     parts = [bytes(launch), instructions, bytes(effects), rows, parameters, image]
     sizes_of_parts = [_aligned(size) for size in (ctypes.sizeof(ServeFile), *map(len, parts))]
     offsets = list(accumulate(sizes_of_parts))
     lanes = program.target.lanes
-    sizes = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch), lanes)
     head = ServeFile(
         magic=_MAGIC,
-        sizes=(c_uint64 * 4)(*sizes),
+        sizes=(c_uint64 * 4)(*native.sizes(lanes)),
         bytes=offsets[-1],
         row_count=len(rows) // (8 * lanes),
         parameter_count=len(program.parameters),
@@ -83,8 +74,6 @@ def program_file(program: Program, digest: str) -> bytes:
 
 def _relocatable(program: Program) -> tuple[bytes, bytes]:
     """Instructions whose row pointers are numbers from 1, and the rows."""
-    _check_pointers(native.Instruction, {"handler"})
-    _check_pointers(native.Operand, _ROW_POINTERS)
     lanes, numbers, rows = program.target.lanes, {0: 0}, []
     bound = program.instructions
     copied = type(bound).from_buffer_copy(bound)
@@ -100,9 +89,7 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
 
 
 def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
-    """The program's launch of one workgroup, without pointers and arguments: the same bytes in every
-    process."""
-    _check_pointers(native.Launch, _LAUNCH_POINTERS)
+    """A launch of one workgroup without pointers and arguments: the same bytes in every process."""
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
     launch = program.template((1, 1, 1), kernarg, 0)
     launch.code_base = 0 if program.image.nbytes else launch.code_base  # serve.h sets it
@@ -111,17 +98,8 @@ def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
     return launch
 
 
-def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
-    fields: Sequence[Any] = structure._fields_
-    pointers = (ctypes.c_void_p, ctypes._Pointer, *native.TRACE.__bases__)
-    if unknown := {name for name, kind, *_ in fields if issubclass(kind, pointers)} - known:
-        name = f"{structure.__name__}.{min(unknown)}"
-        raise UnsupportedError(f"{name} is a pointer that program files do not carry")
-
-
 def _user_registers(descriptor: Descriptor) -> dict[str, int]:
-    """Registers of the segment's address and preloaded dwords, found by calling the descriptor with
-    distinctive values."""
+    """Registers of the segment's address and preloaded dwords, found by distinctive values."""
     marks = np.arange(_MARK, _MARK + _PRELOADABLE, dtype="<u4").tobytes()
     values = descriptor.user_sgprs(_KERNARG, marks)
     address = [_KERNARG & 0xFFFFFFFF, _KERNARG >> 32]

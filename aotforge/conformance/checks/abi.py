@@ -1,8 +1,4 @@
-"""Checks of exported symbols and struct layout against `compat/api_levels.yaml`.
-
-The programs are generated from that file. They do not depend on our own headers, so that a release can be
-compared with them.
-"""
+"""Checks of exported symbols and struct layout against `compat/api_levels.yaml`, not our own headers."""
 
 import re
 import shutil
@@ -51,8 +47,7 @@ def references(data: Interface, level: str) -> str:
 
 
 def layout(data: Interface, level: str, include: str) -> str:
-    """A program that prints size and field offsets of every struct, and the constants, as declared by
-    `include`."""
+    """A program that prints sizes, field offsets and constants as declared by `include`."""
     return render("interface_layout.cpp.jinja", data=data, rules=data.levels[level], include=include)
 
 
@@ -80,8 +75,7 @@ def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsy
 
 
 def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
-    """Every symbol of the API level, from a program that is generated from the facts. Raises
-    ToolchainError."""
+    """Every symbol of the API level, from a generated program. Raises ToolchainError."""
     source = references(context.compat.interface, context.compat.level)
     program = _compile_facts(context, compiler, source, "-c", "-O0")
     symbols = dynamic_symbols(program, undefined=True, table=".symtab")
@@ -107,8 +101,7 @@ def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flag
 
 
 def check_symbols(context: CheckContext) -> list[Finding]:
-    """The library exports the API level's symbols, and the operator library its header's functions: all of
-    them and nothing else."""
+    """The libraries export exactly the API level's symbols, and the functions of the operator header."""
     operators = [_operator_symbols(path) for path in [context.libraries.get(OPERATOR_LIBRARY)] if path]
     what = f"exactly the symbols of API level {context.compat.level}"
     if not context.compilers:

@@ -23,11 +23,9 @@ from aotforge.run.release_programs import ReleasePrograms
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """One run of the checks. `hip`: headers for PyTorch's calls; `programs` runs what loads the release's
-    library.
+    """One run of the checks. `hip`: headers for PyTorch's calls; `programs` runs what loads the library.
 
-    `development`: a library below its promised platform is reported, not refused. `cache` None keeps
-    compilations for this run only.
+    `development`: a library below its promised platform is reported, not refused. `cache` keeps compilations.
     """
 
     candidate: Candidate
@@ -53,8 +51,7 @@ class CheckContext:
 
     @property
     def libraries(self) -> dict[str, Path]:
-        """By SONAME: the library, and the operator library where the release has it, its headers or its CMake
-        package."""
+        """By SONAME: the library, and the operator library where the release has any part of it."""
         files, headers = self.prefix / "lib" / OPERATOR_LIBRARY, self.prefix / "include" / "aotforge"
         parts = (files, files.with_suffix(".a"), headers / "ops.h", files.parent / "cmake" / "aotforge_ops")
         found = {self.compat.names[0]: self.library}
@@ -84,8 +81,7 @@ class CheckContext:
         hip: Hip | None = None,
         link: bool = True,
     ) -> Compilation:
-        """`source` with the headers of the release and of `hip` (default: the stand-in), and the release's
-        library."""
+        """`source` with the headers of the release and of `hip` (default: the stand-in), and the library."""
         hip = hip or self.standin
         return self.compilations.compile(
             compiler,

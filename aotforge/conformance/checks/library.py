@@ -177,8 +177,7 @@ _HOST_LENGTH = 6
 
 
 def check_paths(context: CheckContext) -> list[Finding]:
-    """No file contains a path or the name of the machine that built it. `check_pack` reads compressed
-    images."""
+    """No file contains a path or the name of the machine that built it; `check_pack` reads images."""
     roots = {archive.root for archive in context.candidate.archives}
     files = {path: root for root in sorted(roots) for path in files_below(root / TOP)}
     violations = (

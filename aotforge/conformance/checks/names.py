@@ -1,8 +1,4 @@
-"""Check of the headers' public C++ names against their release's list (`compat/api_names/`).
-
-A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::TensorView::data_ptr`, `void
-*() const`.
-"""
+"""Check of the headers' public C++ names against their release's list, `compat/api_names/`."""
 
 import json
 import re
@@ -45,8 +41,7 @@ class PublicName(NamedTuple):
 
 
 def check_names(context: CheckContext) -> list[Finding]:
-    """Every name of the release's headers exists, in its scope, with its type and constness. Additions are
-    allowed."""
+    """Every name of the release's headers exists, in its scope, with its type and constness."""
     release = context.compat.release.api_level
     what = f"every public name of AOTriton {release}"
     clang = next((one for one in reversed(context.compilers) if one.family == "clang"), None)
@@ -86,10 +81,7 @@ def names_of_dump(dump: str) -> frozenset[PublicName]:
 
 
 def differences(wanted: frozenset[PublicName], found: frozenset[PublicName]) -> list[str]:
-    """One line per name of `wanted` that is missing, has another type or is in another scope; sorted.
-
-    Names that only `found` has are additions and no difference.
-    """
+    """A line per name of `wanted` that is missing or has another type or scope; additions are none."""
     by_name: dict[tuple[str, str], list[str]] = {}
     by_last: dict[tuple[str, str], list[str]] = {}
     for entry in sorted(found):
@@ -144,8 +136,7 @@ def _type(node: Mapping[str, Any]) -> str:
 
 
 def _normal(kind: str, name: str, type_: str) -> PublicName:
-    """Without what compilers spell differently: qualification inside types, template parameters of
-    constructors' names."""
+    """Without what compilers spell differently: qualification in types, parameters of constructors' names."""
     if kind in {"CXXConstructor", "FunctionTemplate"}:
         name = re.sub(r"<\w+>$", "", name)
     type_ = (

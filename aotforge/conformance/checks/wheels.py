@@ -12,7 +12,8 @@ from aotforge.errors import AotforgeError
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import CONSOLE, parse_wheel_name, read_wheel, write_wheel
 from aotforge.pack.reader import open_pack
-from aotforge.release.wheels import build_package, read_windows, wheel_contents
+from aotforge.release.release import read_windows
+from aotforge.release.wheels import build_package, wheel_contents
 
 
 def check_wheels(context: CheckContext) -> list[Finding]:
@@ -33,20 +34,18 @@ def check_wheels(context: CheckContext) -> list[Finding]:
         return [failed("wheels", "the archives have what wheels are made of", str(error))]
     faults = [f"{name} is missing" for name in sorted(made.keys() - found.keys())]
     faults += [f"{name} is not a wheel of this release" for name in sorted(found.keys() - made.keys())]
+    bills: list[str] = []
     for name in sorted(made.keys() & found.keys()):
         faults += _differences(name, found[name], made[name])
-    bills = [
-        f"{name}: {text}" for name in made.keys() & found.keys() for text in _bill_faults(name, found[name])
-    ]
+        bills += [f"{name}: {text}" for text in _bill_faults(name, found[name])]
     return [
         finding_from("wheels", "every file as this checkout makes it", faults, f"{len(made)} wheels"),
-        finding_from("wheels", "the SBOM of each lists its files", sorted(bills)),
+        finding_from("wheels", "the SBOM of each lists its files", bills),
     ]
 
 
 def _made(context: CheckContext, found: Mapping[str, Mapping[str, bytes]], folder: Path) -> Iterator[Path]:
-    """The wheels that the release's archives and this checkout make, each with the SBOM of the wheel
-    found."""
+    """The wheels that this checkout makes of the archives, with the SBOMs of the wheels found."""
     candidate = context.candidate
     packs = {name: open_pack(path).signature.archs for name, path in candidate.packs().items()}
     images = ((name, _files(path)) for name, path in candidate.packs().items())
@@ -81,6 +80,7 @@ def _bill_faults(file: str, members: Mapping[str, bytes]) -> Iterator[str]:
     name = parse_wheel_name(file)
     if name is None or name.name == CONSOLE:
         return
+    own = {one: data for one, data in members.items() if not one.startswith(f"{name.info}/")}
     try:
         bill = parse_json(members[f"{name.info}/sboms/{name.name}.cdx.json"])
         files = [one for one in bill["components"] if one["type"] == "file"]
@@ -88,9 +88,5 @@ def _bill_faults(file: str, members: Mapping[str, bytes]) -> Iterator[str]:
     except (LookupError, ValueError, TypeError):
         yield "it has no SBOM"
         return
-    if listed != {
-        one: hashlib.sha256(data).hexdigest()
-        for one, data in members.items()
-        if not one.startswith(f"{name.info}/")
-    }:
+    if listed != {one: hashlib.sha256(data).hexdigest() for one, data in own.items()}:
         yield "its SBOM lists other files"

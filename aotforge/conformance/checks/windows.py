@@ -13,7 +13,7 @@ from aotforge.errors import RuntimeBuildError
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
 from aotforge.formats.zip_archive import zip_members
-from aotforge.release.layout import TOP, entry_violation
+from aotforge.release.layout import TOP
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
 """Imports that every Windows has, besides `_API_SET`. HIP is loaded at run time, never imported."""
@@ -44,7 +44,7 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
         return
     members, contents = [info for info, _ in found], {info.filename: data for info, data in found}
     what = "layout that PyTorch expects, one top folder"
-    yield finding_from("windows", what, _layout_violations(path.name, members), path.name)
+    yield finding_from("windows", what, _layout_violations(members), path.name)
     yield _naming(context, path.name, contents)
     traces = (
         f"{name}: {text}"
@@ -64,14 +64,12 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
             yield _exports(context, module)
 
 
-def _layout_violations(file: str, members: list[zipfile.ZipInfo]) -> Iterator[str]:
+def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
     names = [info.filename for info in members]
     tops = sorted({name.split("/", 1)[0] for name in names})
     if tops != [TOP]:
         yield f"top entries {', '.join(tops)}; on Windows it must be {TOP}"
     yield from (f"{name} is missing" for name in _MUST_EXIST if f"{TOP}/{name}" not in names)
-    if archive := parse_artifact_name(file):
-        yield from filter(None, (entry_violation(archive, name) for name in sorted(names)))
     if len({info.date_time for info in members}) > 1:
         yield "its members have several times"
 
@@ -90,8 +88,8 @@ def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Findi
     """Packs in the archive are the Linux archives' packs, file for file."""
     found: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
-        if name.startswith(_IMAGES) and name.count("/") == _IMAGES.count("/") + 1 and not name.endswith("/"):
-            pack, _, file = name.removeprefix(_IMAGES).partition("/")
+        pack, _, file = name.removeprefix(_IMAGES).partition("/")
+        if name.startswith(_IMAGES) and file and "/" not in file:
             found.setdefault(pack, {})[file] = data
     packs = context.candidate.packs()
     for pack, files in found.items():

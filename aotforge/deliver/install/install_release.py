@@ -29,12 +29,12 @@ from aotforge.deliver.install.prefix import (
 from aotforge.errors import InstallError, TrustError
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS
-from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError
+from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError, read_archive
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import Reader, StoreError
-from aotforge.release.layout import read_release_archive
+from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST
 
 DropIn = Callable[[Path, str, Path], object]
@@ -188,7 +188,7 @@ def unpack(
         what = f"the index does not describe the contents of {file.name}"
         raise TrustError(what, hint="report this to the publisher")
     try:
-        facts = read_release_archive(file.name, path, sink, bounds=file.tar, on_bytes=on_bytes)
+        facts = read_archive(path, sink, top=TOP, bounds=file.tar, on_bytes=on_bytes)
         if (facts.size, facts.sha256, facts.tar) != (file.size, file.sha256, file.tar):
             raise UnsafeArchiveError("it does not match the index")
     except FileNotFoundError:

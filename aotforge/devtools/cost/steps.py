@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
-from aotforge.devtools.cost.work import is_permute, traffic_kind
+from aotforge.devtools.cost.work import Traffic, is_permute, traffic_kind
 from vgpu.emulator import waits
 from vgpu.emulator.classes import InstructionClass, instruction_class
 from vgpu.emulator.decoded import Line
-from vgpu.emulator.measure import SEGMENT, MeasuredLine
+from vgpu.emulator.measure import MeasuredLine
 
 VECTOR, MATRIX, SCALAR, LOCAL, MEMORY, NONE = range(6)
 """Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each
@@ -64,14 +64,12 @@ def steps_of(
     for index, one in enumerate(measured):
         if index and lines[index - 1].address == one.line.address:
             found.append(None)
-        else:
-            last = index
-            while last + 1 < len(lines) and lines[last + 1].address == one.line.address:
-                last += 1
-            pair = range(index, last + 1)
-            reads = [span for at in pair for span in spans[at][0]]
-            writes = [span for at in pair for span in spans[at][1]]
-            found.append(_step(one, effects[index], (reads, writes), slow, model, wavefront))
+            continue
+        both = (index, index + 1)
+        pair = [at for at in both if at < len(lines) and lines[at].address == one.line.address]
+        reads = [span for at in pair for span in spans[at][0]]
+        writes = [span for at in pair for span in spans[at][1]]
+        found.append(_step(one, effects[index], (reads, writes), slow, model, wavefront))
     return tuple(found)
 
 
@@ -99,90 +97,49 @@ def _step(
     kind = instruction_class(line.name)
     needs = _numbers([*reads, *writes], slow)
     if shape := matrix_shape(line.name):
-        cycles = float(matrix_cycles(shape, model))
+        results = tuple(slow.index(span) for span in writes)
         sums = tuple(slow.index(span) for span in writes if span in reads[-1:])
         return Step(
-            unit=MATRIX if model.matrix_apart else VECTOR,
-            issue=model.issue,
-            busy=cycles,
-            latency=model.matrix_latency,
-            results=tuple(slow.index(span) for span in writes),
-            needs=tuple(number for number in needs if number not in sums),
-            sums=sums,
-        )
+            unit=MATRIX if model.matrix_apart else VECTOR, issue=model.issue,
+            busy=float(matrix_cycles(shape, model)), latency=model.matrix_latency, results=results,
+            needs=tuple(number for number in needs if number not in sums), sums=sums,
+        )  # fmt: skip
     if kind is InstructionClass.VALU:
-        cycles = float(vector_cycles(line.name, model))
-        results = tuple(slow.index(span) for span in writes) if model.vector_latency else ()
-        issue = float(model.issue) if model.vector_latency else cycles
-        return Step(
-            unit=VECTOR,
-            issue=issue,
-            busy=cycles,
-            latency=model.vector_latency,
-            results=results,
-            needs=needs,
-        )
+        cycles, latency = float(vector_cycles(line.name, model)), model.vector_latency
+        results = tuple(slow.index(span) for span in writes) if latency else ()
+        issue = float(model.issue) if latency else cycles
+        return Step(unit=VECTOR, issue=issue, busy=cycles, latency=latency, results=results, needs=needs)
     if effects.kind:
         return _memory_step(one, effects.kind, needs, model, wavefront)
-    return _control_step(line, effects, needs, model)
-
-
-def _control_step(line: Line, effects: Any, needs: tuple[int, ...], model: IssueModel) -> Step:
-    if line.name == "s_nop":
-        return Step(unit=NONE, issue=model.issue * (1 + int(line.text.split()[1], 0)), needs=needs)
     if effects.waits or line.name in _BARRIERS:
         every = enumerate(effects.wait)
         left = tuple((counter, int(most)) for counter, most in every if counter and most != waits.NO_WAIT)
         return Step(unit=NONE, issue=model.issue, waits=left, barrier=line.name in _BARRIERS)
-    scalar = instruction_class(line.name) in {InstructionClass.SALU, InstructionClass.CONTROL}
+    if line.name == "s_nop" or kind not in {InstructionClass.SALU, InstructionClass.CONTROL}:
+        turns = 1 + int(line.text.split()[1], 0) if line.name == "s_nop" else 1
+        return Step(unit=NONE, issue=model.issue * turns, needs=needs)
     taken = float(model.branch - model.issue) if "branch" in line.name else 0.0
-    return Step(
-        unit=SCALAR if scalar else NONE,
-        issue=model.issue,
-        busy=model.issue if scalar else 0.0,
-        needs=needs,
-        taken=taken,
-    )
+    return Step(unit=SCALAR, issue=model.issue, busy=model.issue, needs=needs, taken=taken)
 
 
 def _memory_step(
     one: MeasuredLine, counter: int, needs: tuple[int, ...], model: IssueModel, wavefront: int
 ) -> Step:
-    name, count = one.line.name, max(one.count, 1)
+    count, kind = max(one.count, 1), traffic_kind(one.line.name) or ""
+    step = Step(unit=NONE, issue=model.issue, latency=model.lds_latency, counter=counter, needs=needs)
     if counter == waits.SCALAR:
-        return Step(unit=NONE, issue=model.issue, latency=model.lds_latency, counter=counter, needs=needs)
+        return step
+    traffic = Traffic().plus(one)
     if counter == waits.LOCAL:
-        if is_permute(name):
+        if is_permute(one.line.name):
             banks, moved = 4 * wavefront / (4 * model.lds_banks), 2.0 * 4 * wavefront
         else:
-            banks, moved = one.lds_cycles / count, _port_bytes(one, wavefront) / count
+            banks, moved = one.lds_cycles / count, traffic.port_bytes(kind, wavefront) / count
         port = moved / model.lds_port / 2 if model.lds_port else 0.0
-        shared = max(banks / model.lds_pipes, port)
-        return Step(
-            unit=LOCAL,
-            issue=model.issue,
-            shared=shared,
-            latency=model.lds_latency,
-            counter=counter,
-            needs=needs,
-        )
-    scratch = traffic_kind(name) == "scratch"
-    data = (one.bytes if scratch else SEGMENT * one.segments) / count
-    addresses = wavefront / model.address_lanes / model.cus_per_unit
-    return Step(
-        unit=MEMORY,
-        issue=model.issue,
-        shared=max(addresses, data / model.l1),
-        latency=model.scratch_latency if scratch else model.memory_latency,
-        counter=counter,
-        needs=needs,
-    )
-
-
-def _port_bytes(one: MeasuredLine, wavefront: int) -> float:
-    """Bytes on the busier way between LDS and SIMDs: addresses and stored data share one."""
-    addresses = one.count * 4 * wavefront
-    return max(addresses, one.bytes) if traffic_kind(one.line.name) == "LDS loads" else addresses + one.bytes
+        return replace(step, unit=LOCAL, shared=max(banks / model.lds_pipes, port))
+    latency = model.scratch_latency if kind == "scratch" else model.memory_latency
+    shared = traffic.cache_cycles(kind, wavefront, model) / count
+    return replace(step, unit=MEMORY, shared=shared, latency=latency)
 
 
 def _numbers(spans: Sequence[Span], slow: Sequence[Span]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
 from aotforge.run.release_programs import ReleasePrograms
-from aotforge.verify.compare import Bounded, largest_error
+from aotforge.verify.compare import largest_error
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from aotforge.verify.tensors import Float
 from kernels.flash.bounds import bounds
@@ -123,16 +123,15 @@ def _compared(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tup
         shape = problem.shape("Q")[:3] if like == "L" else problem.shape(like)
         dtype: DType = "fp32" if like == "L" else problem.dtype
         stored = np.frombuffer(data, dtype=STORAGE[dtype], count=int(np.prod(shape)), offset=at)
-        results.append(_result(name, decode(stored, dtype).reshape(shape), expected[name]))
+        actual, bounded = decode(stored, dtype).reshape(shape), expected[name]
+        finite = np.where(np.isfinite(bounded.value), np.abs(bounded.value), 0.0)
+        results.append(
+            OutputResult(
+                name=name,
+                largest_error=largest_error(actual, bounded.value),
+                largest_value=float(finite.max(initial=0.0)),
+                of_bound=float(bounded.misses(actual).max(initial=0.0)),
+            )
+        )
         at += stored.nbytes
     return tuple(results)
-
-
-def _result(name: str, actual: Float, expected: Bounded) -> OutputResult:
-    finite = np.where(np.isfinite(expected.value), np.abs(expected.value), 0.0)
-    return OutputResult(
-        name=name,
-        largest_error=largest_error(actual, expected.value),
-        largest_value=float(finite.max(initial=0.0)),
-        of_bound=float(expected.misses(actual).max(initial=0.0)),
-    )

@@ -58,16 +58,14 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         problems = problems_of([open_pack(images / plan.pack).dispatch.kernels for plan in plans])
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
-        # what a release of others makes in the cache would be used by later runs
-        kept = cache
-        make_folders(kept)
+        make_folders(cache)
         runner = ClientRunner(
             client=client,
             folder=folder,
             programs=programs,
-            settings=environment(virtual, devices=archs, texts=extracted.texts, cache=kept),
+            settings=environment(virtual, devices=archs, texts=extracted.texts, cache=cache),
             readable=(folder, *python_folders(request.build.root), virtual.folder.parent, *extracted.texts),
-            cache=kept,
+            cache=cache,
         )
         results = tuple(
             runner.run(problem, device, arch) for device, arch in enumerate(archs) for problem in problems

@@ -10,7 +10,7 @@ from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
-from aotforge.devtools.tune.search import EstimateStore, TunedCost, estimated, model_digest
+from aotforge.devtools.tune.search import Estimates, EstimateStore, TunedCost, estimated, model_digest
 from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster import Cluster
 from aotforge.pipeline.cluster_worker import TOOLS, check_sources
@@ -18,30 +18,24 @@ from vgpu.cache import default_cache
 
 
 @dataclass(kw_only=True)
-class ClusterEstimates:
-    """Fills a store with estimates that workers of `cluster` make, of `together` settings at a time."""
+class ClusterEstimates(Estimates):
+    """Estimates that workers of `cluster` make; that of the rules' choice is made here."""
 
     cluster: Cluster
     together: int = 64
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
         """Estimates of these candidates on these calls. Raises ClusterError, CacheError."""
-        kernel, shapes = calls[0].images[0], [dict(call.shape) for call in calls]
+        call, shapes = calls[0], [dict(call.shape) for call in calls]
         jobs = {
             one.job.key: (
-                model_digest(),
-                one.job.key,
-                kernel,
-                calls[0].arch,
-                calls[0].keys,
-                one.setting,
-                shapes,
+                model_digest(), one.job.key, call.images[0], call.arch, call.keys, one.setting, shapes,
             )
             for one in found
-        }
+        }  # fmt: skip
         for key, costs in self.cluster.map(estimate_setting, jobs, found[0].plan.toolchain):
-            for call, cost in zip(calls, costs, strict=True):
-                store.put(key, call, cost)
+            for each, cost in zip(calls, costs, strict=True):
+                store.put(key, [each], cost)
 
 
 def estimate_setting(

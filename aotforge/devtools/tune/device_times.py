@@ -3,25 +3,139 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.model import KernelImage
 from aotforge.deliver.hardware.device import lost
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compile_together
-from aotforge.devtools.tune.rounds import ReferenceEndedError, Rounds, Timing, interleaved
-from aotforge.devtools.tune.search import EstimateStore, TimedOn, TunedCost, all_images, built, reason
+from aotforge.devtools.tune.search import (
+    Estimates,
+    EstimateStore,
+    TimedOn,
+    TunedCost,
+    all_images,
+    built,
+    reason,
+)
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import CompileJob, JobKey
+from aotforge.targets.installed import driver_versions
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice, TimeImages
 from aotforge.verify.device.watchdog import DeviceSession, Limits
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.verify.verify_plan import image_tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """A turn is the median of `launches`. A round in which the reference's two times differ by more than the
+    share `drift` is repeated, as often as there are `rounds`; fewer than `least` good ones are no result.
+    Launches of less than `milliseconds` are timed together."""
+
+    rounds: int = 7
+    launches: int = 10
+    drift: float = 0.05
+    least: int = 3
+    milliseconds: float = 0.2
+
+
+class Turn(Protocol):
+    """An image, ready to be timed."""
+
+    def milliseconds(self, shape: int, launches: int) -> tuple[float, ...] | DeviceResult:
+        """Times of a call, or how its process ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Medians by shape: of the reference before and after all others, and of these."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    times: Mapping[str, tuple[float, ...]]
+
+    @property
+    def drift(self) -> float:
+        """The largest share by which the reference's later time differs from its earlier one."""
+        pairs = zip(self.before, self.after, strict=True)
+        return max(max(pair) / min(pair) - 1 if min(pair) > 0 else float("inf") for pair in pairs)
+
+    def reference(self, shape: int) -> float:
+        """The mean of both."""
+        return (self.before[shape] + self.after[shape]) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Good rounds, and how many others there were."""
+
+    good: tuple[Round, ...]
+    discarded: int
+
+    def milliseconds(self, key: str, shape: int) -> float:
+        """The median over all rounds of an image's medians."""
+        return statistics.median(one.times[key][shape] for one in self.good)
+
+    def ratio(self, key: str, shape: int) -> float:
+        """The same as a share of the reference's times, of each round by its own."""
+        return statistics.median(one.times[key][shape] / one.reference(shape) for one in self.good)
+
+    def reference(self, shape: int) -> float:
+        """The reference's median."""
+        return statistics.median(one.reference(shape) for one in self.good)
+
+
+class EndedError(Exception):
+    """The process of the image `key` ended with `result`; '' for the reference."""
+
+    def __init__(self, key: str, result: DeviceResult) -> None:
+        super().__init__(result.failure)
+        self.key, self.result = key, result
+
+
+def interleaved(reference: Turn, others: Mapping[str, Turn], shapes: int, timing: Timing) -> Rounds:
+    """Times of all, in rounds.
+
+    Raises EndedError for the first process that ends, and ExecutionError when the reference's times drift in
+    too many rounds.
+    """
+    good: list[Round] = []
+    discarded, worst = 0, 0.0
+    while len(good) < timing.rounds and discarded < timing.rounds:
+        before = _turn("", reference, shapes, timing)
+        times = {key: _turn(key, other, shapes, timing) for key, other in others.items()}
+        one = Round(before=before, after=_turn("", reference, shapes, timing), times=times)
+        if one.drift > timing.drift:
+            discarded, worst = discarded + 1, max(worst, one.drift)
+        else:
+            good.append(one)
+    if len(good) < timing.least:
+        raise ExecutionError(
+            f"the GPU's clock drifts: in {discarded} of {discarded + len(good)} rounds by up to {worst:.0%}",
+            cause="other work on the GPU, or a clock that follows load and temperature",
+            hint="fix the clock (rocm-smi --setperfdeterminism, nvidia-smi -lgc), or allow more with --drift",
+        )
+    return Rounds(good=tuple(good), discarded=discarded)
+
+
+def _turn(key: str, of: Turn, shapes: int, timing: Timing) -> tuple[float, ...]:
+    """Medians by shape."""
+    medians = []
+    for shape in range(shapes):
+        found = of.milliseconds(shape, timing.launches)
+        if isinstance(found, DeviceResult):
+            raise EndedError(key, found)
+        medians.append(statistics.median(found))
+    return tuple(medians)
+
 
 _RELEASE = "tune"
 
@@ -40,25 +154,36 @@ class _Built:
         return self.candidate.job.key
 
 
-@dataclass(kw_only=True)
-class DeviceTimes:
-    """Fills a store with times on `device`; a context, which ends its processes. `library` launches,
-    `scratch` takes image packs.
+@dataclass(frozen=True, kw_only=True)
+class OnDevice:
+    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver
+    than the installed one."""
 
-    `driver`: another library of it than the installed one; `on`: what the times are of.
-    """
-
-    device: ShownDevice
-    driver: str | None
-    library: Path
-    scratch: Path
-    on: TimedOn
+    number: int | None = None
+    driver: str | None = None
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(kw_only=True)
+class DeviceTimes(Estimates):
+    """Times on `device` in the place of estimates; a context, which ends its processes. `library` launches,
+    `scratch` takes image packs."""
+
+    device: ShownDevice
+    how: OnDevice
+    library: Path
+    scratch: Path
     note: Callable[[str], None] = lambda text: None
-    together: int = 8
     _rules: _Built | None = None
     _reference: DeviceSession | None = None
+
+    @property
+    def on(self) -> TimedOn:
+        """The device, and the versions of its driver's parts."""
+        shown = self.device
+        versions = (shown.version, *driver_versions(shown.vendor))
+        return TimedOn(name=shown.name, versions=versions, emulator=shown.emulator)
 
     def __enter__(self) -> DeviceTimes:
         return self
@@ -66,14 +191,14 @@ class DeviceTimes:
     def __exit__(self, *error: object) -> None:
         self._end_reference()
 
-    def identity(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
+    def made_by(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
         """What stored times hold for: the device and its driver, how it is measured, the cases, and the
         reference of each call."""
-        device, one = self.device, chosen[0]
+        device, timing = self.device, self.how.timing
         facts = [
             device.vendor, device.name, device.arch, device.emulator, self.on.versions,
-            self.timing.rounds, self.timing.launches, self.timing.drift, group_digest("device timing"),
-            family_verifier_digest(calls[0].kernels / one.folder, natively=False),
+            timing.rounds, timing.launches, timing.drift, group_digest("device timing"),
+            family_verifier_digest(calls[0].kernels / chosen[0].folder, natively=False),
             [each.job.key for each in chosen],
         ]  # fmt: skip
         return json.dumps(facts)
@@ -87,18 +212,17 @@ class DeviceTimes:
         ExecutionError.
         """
         self._end_reference()
-        images = all_images(chosen[0], calls[0])
+        own = chosen[0]
+        compile_together([replace(own, job=job) for job in own.plan.jobs], calls[0])
+        images = all_images(own, calls[0])
         jobs = tuple({one.job.key: one.job for one in chosen}.values())
-        self._rules = _Built(candidate=chosen[0], images=images, cost=built(chosen[0], images), jobs=jobs)
-        if all(store.has(one.job.key, call) for one, call in zip(chosen, calls, strict=True)):
-            return
-        rounds = self._rounds(calls, {})
-        for shape, (one, call) in enumerate(zip(chosen, calls, strict=True)):
-            store.put(
-                one.job.key,
-                call,
-                replace(built(one, images), milliseconds=rounds.reference(shape), ratio=1.0),
-            )
+        self._rules = _Built(candidate=own, images=images, cost=built(own, images), jobs=jobs)
+        pairs = list(zip(calls, chosen, strict=True))
+        if any(store.load(one.job.key, call) is None for call, one in pairs):
+            rounds = self._rounds(calls, {})
+            for shape, (call, one) in enumerate(pairs):
+                cost = replace(built(one, images), milliseconds=rounds.reference(shape), ratio=1.0)
+                store.put(one.job.key, [call], cost)
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
         """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device
@@ -106,65 +230,47 @@ class DeviceTimes:
         compile_together(found, calls[0])
         ready: list[_Built] = []
         for one in {one.job.key: one for one in found}.values():
-            cost, images = self._built(one, calls[0])
-            if not cost.usable:
-                _put(store, calls, one.job.key, cost)
-                continue
-            ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
+            try:
+                images = all_images(one, calls[0])
+                cost = built(one, images)
+            except (CompileError, ResourceError) as error:
+                cost = TunedCost(refused=reason(error))
+            if cost.usable:
+                ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
+            else:
+                store.put(one.job.key, calls, cost)
         while ready:
             ready = self._pass(calls, ready, store)
-
-    def _built(self, one: Candidate, call: CostRequest) -> tuple[TunedCost, Mapping[JobKey, KernelImage]]:
-        try:
-            images = all_images(one, call)
-        except (CompileError, ResourceError) as error:
-            return TunedCost(refused=reason(error)), {}
-        return built(one, images), images
 
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores what is found out about these candidates; returns those that are to be tried again, as
-        another's fault ended them."""
-        by_key, faulty = {one.key: one for one in ready}, False
+        """Stores the times of right candidates, and why the others have none. Returns those that start anew:
+        a fault of another one may have taken the device from them."""
+        left = {one.key: one for one in ready}
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
             for one in ready:
-                session = self._session(calls, one)
+                sessions[one.key] = session = self._session(calls, one)
                 stack.callback(session.close)
                 result = session.check()
-                if result.outcome == "passed":
-                    sessions[one.key] = session
-                else:
-                    faulty = self._refused(calls, one, result, session, store) or faulty
-            if not sessions:
+                if result.outcome != "passed":
+                    del left[one.key]
+                    if self._refused(calls, one, result, session, store):
+                        return list(left.values())
+            if not left:
                 return []
-            ended, again = self._timed(calls, {key: by_key[key] for key in sessions}, sessions, store)
-            if ended and not faulty:
-                # its fault may have taken the device from the others
-                key = next(iter(ended))
-                self._refused(calls, by_key[key], ended[key], sessions[key], store)
-                again.remove(key)
-        return [by_key[key] for key in again]
-
-    def _timed(
-        self,
-        calls: Sequence[CostRequest],
-        images: Mapping[JobKey, _Built],
-        sessions: Mapping[JobKey, DeviceSession],
-        store: EstimateStore,
-    ) -> tuple[Mapping[JobKey, DeviceResult], list[JobKey]]:
-        """Stores the times of these images; those whose process ended, and all without times."""
-        try:
-            rounds = self._rounds(calls, sessions)
-        except ReferenceEndedError as error:
-            self._end_reference()
-            return error.ended, list(images)
-        for key, one in images.items():
-            for shape, call in enumerate(calls) if key not in rounds.ended else ():
-                time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
-                store.put(key, call, replace(one.cost, milliseconds=time, ratio=ratio))
-        return rounds.ended, list(rounds.ended)
+            try:
+                rounds = self._rounds(calls, {key: sessions[key] for key in left})
+            except EndedError as error:
+                self._refused(calls, left.pop(error.key), error.result, sessions[error.key], store)
+                self._end_reference()
+                return list(left.values())
+            for key, one in left.items():
+                for shape, call in enumerate(calls):
+                    time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
+                    store.put(key, [call], replace(one.cost, milliseconds=time, ratio=ratio))
+        return []
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
         if self._reference is None:
@@ -174,12 +280,11 @@ class DeviceTimes:
             if result.outcome != "passed":
                 raise _wrong_reference(result)
         try:
-            rounds = interleaved(self._reference, sessions, len(calls), self.timing)
-        except ReferenceEndedError as error:
-            if error.ended:
+            return interleaved(self._reference, sessions, len(calls), self.how.timing)
+        except EndedError as error:
+            if error.key:
                 raise
             raise _wrong_reference(error.result) from error
-        return rounds
 
     def _refused(
         self,
@@ -189,14 +294,15 @@ class DeviceTimes:
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others. Raises
-        ExecutionError without the device."""
+        """Stores why a candidate has no times; True for one that may have disturbed others, the reference
+        among them. Raises ExecutionError without the device."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
-        _put(store, calls, one.key, replace(one.cost, refused=text[:1000]))
+        store.put(one.key, calls, replace(one.cost, refused=text[:1000]))
         if result.outcome not in {"fault", "hang"}:
             return False
-        reason = lost(self.driver, self.device) if session.free else "its process does not end"
+        self._end_reference()
+        reason = lost(self.how.driver, self.device) if session.free else "its process does not end"
         if reason:
             raise ExecutionError(
                 f"after {one.candidate.name}: {reason}",
@@ -210,27 +316,21 @@ class DeviceTimes:
         tasks = image_tasks(one.candidate.plan, one.images, request.kernels)
         checks = tuple(
             CheckImage(
-                task=task,
-                device=self.device,
-                library=self.driver,
-                kernels_root=request.kernels,
-                cache=request.cache,
-                compare=False,
-                shape={},
-                repeat=0,
+                task=task, device=self.device, library=self.how.driver, kernels_root=request.kernels,
+                cache=request.cache, compare=False, shape={}, repeat=0,
             )
             for task in tasks
             if task.key in wanted
-        )
+        )  # fmt: skip
         time = TimeImages(
             checks=checks,
             operator=one.candidate.plan.operators[0],
             library=self.library,
             images=self._packed(one),
             shapes=tuple({name: int(size) for name, size in call.shape.items()} for call in calls),
-            least=self.timing.milliseconds,
+            least=self.how.timing.milliseconds,
         )
-        return DeviceSession(time, self.limits)
+        return DeviceSession(time, self.how.limits)
 
     def _packed(self, one: _Built) -> Path:
         """The folder of an image pack with the candidate's images alone."""
@@ -245,11 +345,6 @@ class DeviceTimes:
         if self._reference is not None:
             self._reference.close()
         self._reference = None
-
-
-def _put(store: EstimateStore, calls: Sequence[CostRequest], key: JobKey, cost: TunedCost) -> None:
-    for call in calls:
-        store.put(key, call, cost)
 
 
 def _wrong_reference(result: DeviceResult) -> VerifyError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,31 +16,17 @@ from aotforge.base.progress import SILENT, Observer
 from aotforge.deliver.hardware.device import SHAPE, choose_device
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import find_kernel
-from aotforge.devtools.tune.device_times import DeviceTimes
-from aotforge.devtools.tune.rounds import Timing
-from aotforge.devtools.tune.search import Estimates, OnTried, TimedOn, search
+from aotforge.devtools.tune.device_times import DeviceTimes, OnDevice
+from aotforge.devtools.tune.search import Estimates, OnTried, search
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
-from aotforge.targets.installed import driver_versions
 from aotforge.toolchain.triton import pinned_triton
 from aotforge.verify.device.messages import ShownDevice
-from aotforge.verify.device.watchdog import Limits
 from aotforge.verify.invocation import load_shaped
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnDevice:
-    """How settings are timed: on GPU `number` of the arch (None: the first), by another library of the driver
-    than the installed one."""
-
-    number: int | None = None
-    driver: str | None = None
-    timing: Timing = field(default_factory=Timing)
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +46,7 @@ class TuneRequest:
     device: OnDevice | None = None
     write: bool = False
     shared: SharedObjects = NOT_SHARED
-    elsewhere: Estimates | None = None
+    elsewhere: Estimates = field(default_factory=Estimates)
 
     def of(self, kernel: str, keys: Mapping[str, str]) -> CostRequest:
         """The search of one functional."""
@@ -158,19 +144,21 @@ def _one(
 ) -> TuneReport:
     """The search of one functional."""
     shapes: Sequence[Mapping[str, str]] = request.shapes or ([_timed_shape(cost)] if shown else [])
-    common: dict[str, Any] = {"seconds": seconds, "on_tried": on_tried, "shared": request.shared}
-    if shown is None:
-        found = search(cost, shapes, elsewhere=request.elsewhere, **common)
-    else:
-        with _times(request, shown, observer) as times:
-            found = search(cost, shapes, times=times, **common)
+    with ExitStack() as stack:
+        place = request.elsewhere
+        if shown and request.device:
+            library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="aotforge-tune-")))
+            times = DeviceTimes(
+                device=shown, how=request.device, library=library, scratch=scratch, note=observer.note
+            )
+            place = stack.enter_context(times)
+        found = search(cost, shapes, place, seconds=seconds, on_tried=on_tried, shared=request.shared)
     report = TuneReport(search=found)
     if not request.write:
         return report
-    date, triton = (
-        datetime.now(UTC).date().isoformat(),
-        pinned_triton(request.root / "requirements" / "build.in"),
-    )
+    date = datetime.now(UTC).date().isoformat()
+    triton = pinned_triton(request.root / "requirements" / "build.in")
     path = write_found(report, request.root / "manifests" / "tuning", date=date, triton=triton)
     return replace(report, written=path)
 
@@ -184,30 +172,3 @@ def _timed_shape(cost: CostRequest) -> dict[str, str]:
             f"the family in kernels/{loaded.folder} offers no calls by shape, which are timed"
         )
     return {name: str(size) for name, size in SHAPE.items() if name in shaped[0]}
-
-
-@contextmanager
-def _times(request: TuneRequest, shown: ShownDevice, observer: Observer) -> Iterator[DeviceTimes]:
-    """Times on the device, with the library of this checkout."""
-    assert request.device is not None
-    device = request.device
-    library = build_runtime(LibraryRequest(root=request.root, cache=request.cache)).library
-    on = TimedOn(
-        name=shown.name,
-        versions=(shown.version, *driver_versions(shown.vendor)),
-        emulator=shown.emulator,
-    )
-    with (
-        TemporaryDirectory(prefix="aotforge-tune-") as scratch,
-        DeviceTimes(
-            device=shown,
-            driver=device.driver,
-            library=library,
-            scratch=Path(scratch),
-            on=on,
-            timing=device.timing,
-            limits=device.limits,
-            note=observer.note,
-        ) as times,
-    ):
-        yield times

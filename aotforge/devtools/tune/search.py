@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Protocol
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
@@ -29,12 +30,51 @@ from aotforge.devtools.cost.candidates import (
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.devtools.tune.space import Values, candidates, present, space
 from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
 from aotforge.plan.model import JobKey
-from aotforge.rules import Setting
+from aotforge.rules import Setting, Target
+from aotforge.targets.backends import backend_of
 
-_TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
+Values = Mapping[str, int]
+_LEAST = 16  # rows and columns of the smallest matrix instruction
+
+
+def space(setting: Setting, target: Target) -> dict[str, tuple[int, ...]]:
+    """The values of each name, the present one among them.
+
+    Block sizes (constants named BLOCK...) are from a quarter to the double; options are those that mean
+    something on the arch.
+    """
+    found = {
+        name: tuple(size for size in (now // 4, now // 2, now, now * 2) if size >= min(_LEAST, now))
+        for name, now in setting.constants.items()
+        if name.startswith("BLOCK") and isinstance(now, int) and not isinstance(now, bool) and now > 0
+    }
+    found |= {"num_warps": (2, 4, 8) if target.warp_size == 64 else (4, 8, 16), "num_stages": (1, 2)}
+    found |= backend_of(target.vendor).search_options(target)
+    now = present(setting, tuple(found))
+    return {name: tuple(sorted({*values, now[name]})) for name, values in found.items()}
+
+
+def present(setting: Setting, names: Sequence[str]) -> Values:
+    """The values that a setting has."""
+    options = {name: getattr(setting, name) for name in names if name not in setting.constants}
+    return {name: int(setting.constants.get(name, options.get(name, 0))) for name in names}
+
+
+def candidates(setting: Setting, target: Target) -> list[Values]:
+    """All other combinations, the nearest first: by the number of changed values, then by the ratio of block
+    sizes."""
+    offered = space(setting, target)
+    now = present(setting, tuple(offered))
+
+    def distance(one: Values) -> tuple[int, float, tuple[int, ...]]:
+        changed = sum(one[name] != now[name] for name in offered)
+        sizes = sum(abs(math.log2(one[name] / now[name])) for name in one if name.startswith("BLOCK"))
+        return changed, sizes, tuple(one.values())
+
+    every = [dict(zip(offered, chosen, strict=True)) for chosen in product(*offered.values())]
+    return sorted((one for one in every if one != now), key=distance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,51 +152,34 @@ OnTried = Callable[[Tried, int, int], None]
 
 
 class EstimateStore:
-    """Estimates by job, call, and the sources that make estimates: in the cache folder, and in shared places
-    behind it."""
+    """Estimates by job, call, and what makes them: in the cache folder, and in shared places behind it."""
 
-    def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED, *, made_by: str = "") -> None:
-        """`made_by`: what else than the cost model makes them."""
+    def __init__(self, cache: Path, shared: SharedObjects, *, made_by: str) -> None:
         self._objects = ObjectCache(
             cache=cache, kind="tune-2", parse=_parsed, write=write_atomic, shared=shared
         )
-        self._sources = made_by or model_digest()
-        self._made: set[str] = set()
-        self.known = 0
+        self._made_by = made_by
 
-    def estimate(
-        self, job: str, call: CostRequest, make: Callable[[], TunedCost], *, spilled: bool = False
-    ) -> TunedCost:
-        """The stored one, or the one that `make` makes. A damaged file is made again, and one that has no
-        cycles because it spills where `spilled` ones are needed."""
-        key = self._key(job, call)
-        found = self._load(key)
-        if found is None or (spilled and found.scratch_bytes and not found.measure):
-            found = make()
-            self.put(job, call, found)
-        elif key not in self._made:
-            self.known += 1
-        return found
-
-    def has(self, job: str, call: CostRequest) -> bool:
-        """Whether it is stored."""
-        return self._load(self._key(job, call)) is not None
-
-    def put(self, job: str, call: CostRequest, cost: TunedCost) -> None:
-        """Stores an estimate of this search."""
-        key = self._key(job, call)
-        self._made.add(key)
-        self._objects.store(key, json.dumps(asdict(cost)).encode())
-
-    def _load(self, key: str) -> TunedCost | None:
+    def load(self, job: str, call: CostRequest) -> TunedCost | None:
+        """The stored one; a damaged file has none."""
         try:
-            return self._objects.load(key)
+            return self._objects.load(self._key(job, call))
         except (OSError, DamagedObjectError):
             return None
 
+    def tried(self, values: Values, job: str, calls: Sequence[CostRequest]) -> Tried | None:
+        """A setting with its estimates on all calls, where they are stored."""
+        found = [one for call in calls if (one := self.load(job, call))]
+        return Tried(values=values, estimates=tuple(found)) if len(found) == len(calls) else None
+
+    def put(self, job: str, calls: Sequence[CostRequest], cost: TunedCost) -> None:
+        """Stores the estimate of an image on calls."""
+        for call in calls:
+            self._objects.store(self._key(job, call), json.dumps(asdict(cost)).encode())
+
     def _key(self, job: str, call: CostRequest) -> str:
         shape = json.dumps([sorted(call.shape.items()), call.case, sorted(call.keys.items())])
-        return hashlib.sha256(json.dumps([self._sources, job, shape]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self._made_by, job, shape]).encode()).hexdigest()
 
 
 def model_digest() -> str:
@@ -171,52 +194,59 @@ def _parsed(data: bytes, key: str) -> TunedCost:
         raise DamagedObjectError(str(error)) from error
 
 
-class Estimates(Protocol):
-    """Another place than this process where estimates are made, `together` settings at a time."""
+@dataclass(kw_only=True)
+class Estimates:
+    """Makes estimates on this machine, of `together` settings at a time."""
 
-    together: int
+    together: int = 8  # one per CPU of a workstation, and few where the time ends
 
-    def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
-        """Puts the estimates of candidates on calls into the store."""
+    @property
+    def on(self) -> TimedOn | None:
+        """The device, where they are times."""
+        return None
 
-
-class Times(Estimates, Protocol):
-    """A device on which settings are timed."""
-
-    on: TimedOn
-
-    def identity(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
-        """What times hold for, with the rules' choice of each call as the reference."""
+    def made_by(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
+        """What they hold for, with the rules' choice of each call. Raises UnsupportedError."""
+        model_of(calls[0].arch)
+        return model_digest()
 
     def reference(
         self, calls: Sequence[CostRequest], chosen: Sequence[Candidate], store: EstimateStore
     ) -> None:
-        """Puts the reference's times into the store. Raises AotforgeError when it cannot be timed."""
+        """Puts those of the rules' choice, by call, into the store: also where it spills, as all others are
+        compared with it."""
+        compile_together(chosen, calls[0])
+        for call, one in zip(calls, chosen, strict=True):
+            known = store.load(one.job.key, call)
+            if known is None or (known.scratch_bytes and not known.measure):
+                store.put(one.job.key, [call], estimated(call, one, spilled=True))
+
+    def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
+        """Puts those of candidates on calls into the store."""
+        compile_together(found, calls[0])
+        for one in found:
+            for call in calls:
+                if store.load(one.job.key, call) is None:
+                    store.put(one.job.key, [call], estimated(call, one))
 
 
 def search(
     request: CostRequest,
     shapes: Sequence[Mapping[str, str]],
+    place: Estimates,
     *,
     seconds: float,
     on_tried: OnTried,
     shared: SharedObjects = NOT_SHARED,
-    elsewhere: Estimates | None = None,
-    times: Times | None = None,
 ) -> Search:
     """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at
     least one batch.
 
-    `shared`: places that may have estimates. `elsewhere` makes those of other settings, None for this
-    machine. `times`: a device's times instead of estimates.
-
-    Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost`
-    raises.
+    `place` makes them, `shared` places may have them. Raises UnsupportedError for an arch without rates and
+    for an image instead of a kernel, else what `cost` raises.
     """
     began = time.monotonic()
-    if times is None:
-        model_of(request.arch)
-    request = replace(request, restricted=times is not None)
+    request = replace(request, restricted=place.on is not None)
     loaded, kernel = find_kernel(request.root, request.images[0])
     functional = choose(kernel, request.keys)
     target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
@@ -226,74 +256,47 @@ def search(
     calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
     (own,) = find_candidates(request)
     chosen = [dispatched(call, own) for call in calls]
-    store = EstimateStore(request.cache, shared, made_by=times.identity(calls, chosen) if times else "")
-    if times:
-        compile_together([replace(own, job=job) for job in own.plan.jobs], request)
-        times.reference(calls, chosen, store)
-    else:
-        compile_together(chosen, request)
-    rules = Tried(
-        values={}, estimates=tuple(_rules(store, *pair) for pair in zip(calls, chosen, strict=True))
-    )
+    store = EstimateStore(request.cache, shared, made_by=place.made_by(calls, chosen))
+    pairs = list(zip(calls, chosen, strict=True))
+    known = sum(store.load(one.job.key, call) is not None for call, one in pairs)
+    place.reference(calls, chosen, store)
+    rules = [cost for call, one in pairs if (cost := store.load(one.job.key, call))]
     last = changed_setting(offered)
     others = candidates(last, target)
-    tried = []
-    place = times or elsewhere
-    for one in _tried(request, calls, store, others, place, deadline=began + seconds):
-        tried.append(one)
-        on_tried(one, len(tried), len(others))
+    tried: list[Tried] = []
+    for begin in range(0, len(others), place.together):
+        if begin and time.monotonic() > began + seconds:
+            break
+        batch = others[begin : begin + place.together]
+        settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
+        found = find_candidates(replace(request, settings=settings))
+        missing = [one for one in found if store.tried({}, one.job.key, calls) is None]
+        known += len(calls) * (len(found) - len(missing))
+        if missing:
+            place.fill(calls, missing, store)
+        for values, one in zip(batch, found, strict=True):
+            setting = store.tried(values, one.job.key, calls)
+            assert setting is not None, one.name
+            tried.append(setting)
+            on_tried(setting, len(tried), len(others))
     return Search(
         kernel=f"{loaded.family.name}.{kernel.name}",
         arch=request.arch,
         functional={name: str(value) for name, value in functional.items()},
         shapes=tuple(", ".join(f"{n}={v}" for n, v in call.shape.items()) or "typical" for call in calls),
         present=present(last, tuple(space(last, target))),
-        rules=rules,
+        rules=Tried(values={}, estimates=tuple(rules)),
         tried=tuple(tried),
         offered=len(others),
-        known=store.known,
+        known=known,
         seconds=time.monotonic() - began,
-        timed=times.on if times else None,
+        timed=place.on,
     )
 
 
 def changed_setting(offered: Sequence[Setting]) -> Setting:
     """The setting of the rules whose values a search changes: the last one with hints."""
     return next((one for one in reversed(offered) if one.hinted), offered[-1])
-
-
-def _tried(
-    request: CostRequest,
-    calls: Sequence[CostRequest],
-    store: EstimateStore,
-    others: Sequence[Values],
-    elsewhere: Estimates | None,
-    *,
-    deadline: float,
-) -> Iterator[Tried]:
-    together = elsewhere.together if elsewhere else _TOGETHER
-    for begin in range(0, len(others), together):
-        if begin and time.monotonic() > deadline:
-            return
-        batch = others[begin : begin + together]
-        settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = find_candidates(replace(request, settings=settings))
-        missing = [one for one in found if not all(store.has(one.job.key, call) for call in calls)]
-        if missing and elsewhere:
-            elsewhere.fill(calls, missing, store)
-        elif missing:
-            compile_together(missing, request)
-        for values, one in zip(batch, found, strict=True):
-            yield Tried(values=values, estimates=tuple(_estimate(store, call, one) for call in calls))
-
-
-def _estimate(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedCost:
-    return store.estimate(one.job.key, call, lambda: estimated(call, one))
-
-
-def _rules(store: EstimateStore, call: CostRequest, one: Candidate) -> TunedCost:
-    """Of the rules' choice: also where it spills, as all others are compared with it."""
-    return store.estimate(one.job.key, call, lambda: estimated(call, one, spilled=True), spilled=True)
 
 
 def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> TunedCost:

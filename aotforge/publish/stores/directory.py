@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import make_folders, new_partial, remove_partial, sync, waiting_lock, write_atomic
+from aotforge.base.files import make_folders, new_partial, sync, waiting_lock, write_atomic
 from aotforge.errors import OutputError
 from aotforge.publish.stores.reading import read_all
 from aotforge.publish.stores.store import CHUNK, Content, ErrorKind, StoreError
@@ -78,7 +78,6 @@ class DirectoryStore:
     def put_if_absent(self, name: str, content: Content) -> None:
         """Writes a partial file to the disk, then links it; EXISTS when the name is taken."""
         with self._object(name, make=True) as path:
-            remove_partial(path)  # of killed publishers
             handle, partial = new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:

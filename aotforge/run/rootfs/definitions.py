@@ -14,9 +14,6 @@ from pydantic import Field, ValidationError
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 
-SOURCES = "AOTFORGE_SOURCES"
-"""Environment variable: folders and URLs, separated by spaces, searched for a file by its SHA-256 first."""
-
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

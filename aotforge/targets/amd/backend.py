@@ -11,7 +11,7 @@ from aotforge.rules import Target, ValueType
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.amd.occupancy import occupancy
-from aotforge.targets.backend import Backend, CodeObject, CodeObjectStats
+from aotforge.targets.backend import NOT_CODE, Backend, CodeObject, CodeObjectStats
 from aotforge.toolchain.backend_options import BackendOptions
 from vgpu.code_object import kernel_metadata
 
@@ -23,19 +23,7 @@ OPTIONS = BackendOptions(
     source="backends/amd/compiler.py",
     options_class="HIPOptions",
     fields=("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
-    not_code={
-        "arch": "the target has it",
-        "backend_name": "it is a name",
-        "supported_fp8_dtypes": "it is a property of the arch",
-        "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
-        "allowed_dot_input_precisions": "it is a property of the arch",
-        "extern_libs": "it is a path of this machine",
-        "instrumentation_mode": "instrumented images need memory that the library does not pass",
-        "fpsan_homomorphic_casts": "it is part of the instrumentation",
-        "launch_cooperative_grid": "it changes the launch, not the image",
-        "num_ctas": "no arch here launches clusters",
-        "sanitize_overflow": "it adds assertions to debug builds only",
-    },
+    not_code={**NOT_CODE, "num_ctas": "no arch here launches clusters"},
 )
 
 
@@ -49,10 +37,6 @@ class AmdBackend(Backend):
     text_stage = "amdgcn"
     options = OPTIONS
     framework = "rocm"
-
-    def triton_target(self, target: Target) -> tuple[str, str | int, int]:
-        """Arguments of Triton's GPUTarget."""
-        return self.triton_name, target.arch, target.warp_size
 
     def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
         """Conversion passes to LLVM's IR have aliases."""

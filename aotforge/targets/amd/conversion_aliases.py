@@ -3,7 +3,7 @@
 Imported in worker processes only: it loads Triton.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,11 +19,15 @@ _ARCH = 1
 def conversion_aliases(aliases: tuple[tuple[str, str], ...]) -> Iterator[None]:
     """Gives each pass (`to_llvmir`) its alias (`gfx1100`) while it lasts. Raises ToolchainError for a pass
     that Triton lacks."""
-    if not aliases:
-        yield
-        return
-    passes = amd.passes.ttgpuir
-    before: Mapping[str, Callable[..., Any]] = {f"add_{name}": _found(passes, name) for name, _ in aliases}
+    passes, before = amd.passes.ttgpuir, dict[str, Callable[..., Any]]()
+    for name, _ in aliases:
+        if not hasattr(passes, f"add_{name}"):
+            raise ToolchainError(
+                f"the installed Triton has no pass {name}",
+                cause="`compile_aliases` of manifests/architectures.yaml belong to another version of Triton",
+                hint="compare its `passes` with make_llir of triton/backends/amd/compiler.py",
+            )
+        before[f"add_{name}"] = getattr(passes, f"add_{name}")
     try:
         for name, arch in aliases:
             setattr(passes, f"add_{name}", _given(before[f"add_{name}"], arch))
@@ -33,19 +37,5 @@ def conversion_aliases(aliases: tuple[tuple[str, str], ...]) -> Iterator[None]:
             setattr(passes, name, function)
 
 
-def _found(passes: Any, name: str) -> Callable[..., Any]:
-    function: Callable[..., Any] | None = getattr(passes, f"add_{name}", None)
-    if function is None:
-        raise ToolchainError(
-            f"the installed Triton has no pass {name}",
-            cause="`compile_aliases` of manifests/architectures.yaml belong to another version of Triton",
-            hint="compare its `passes` with make_llir of triton/backends/amd/compiler.py",
-        )
-    return function
-
-
 def _given(function: Callable[..., Any], arch: str) -> Callable[..., Any]:
-    def added(*arguments: Any) -> Any:
-        return function(*arguments[:_ARCH], arch, *arguments[_ARCH + 1 :])
-
-    return added
+    return lambda *arguments: function(*arguments[:_ARCH], arch, *arguments[_ARCH + 1 :])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator, Mapping
-from ctypes import c_void_p
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +24,7 @@ class HipDriver(Driver):
     """libamdhip64."""
 
     vendor = "amd"
+    advice = "dmesg has the messages of amdgpu, with the address of a page fault"
     names: ClassVar[Mapping[Call, str]] = {
         "start": "hipInit",
         "count": "hipGetDeviceCount",
@@ -68,17 +68,10 @@ class HipDriver(Driver):
         name, text = ((one or b"?").decode("utf-8", "replace") for one in texts)
         return f"{name} ({text})"
 
-    def advice(self) -> str:
-        """The kernel module's messages."""
-        return "dmesg has the messages of amdgpu, with the address of a page fault"
-
     def make_current(self, number: int) -> None:
         """Selects the device for this thread."""
         self.call("hipInit", 0)
         self.call("hipSetDevice", number)
-
-    def allow_shared(self, function: c_void_p, number: int) -> None:
-        """Nothing: every kernel may use what its launch names."""
 
     def emulator(self) -> str:
         """The virtual HIP is a library of its own; AMD's emulator plays the kernel's interface to the
@@ -102,18 +95,13 @@ def hip_libraries(environment: Mapping[str, str]) -> Iterator[str]:
         yield from (str(folder / name) for name in (*names, "libamdhip64.so") if (folder / name).is_file())
 
 
-def load_hip(environment: Mapping[str, str], library: str | None = None) -> tuple[HipDriver | None, str]:
-    """The library, by default the first one that loads, and why there is none."""
+def hip_devices(environment: Mapping[str, str], library: str | None = None) -> tuple[tuple[Device, ...], str]:
+    """The devices of this machine by the first library that loads, or by the named one, and why there is
+    none."""
     reasons = []
     for name in [library] if library else hip_libraries(environment):
         try:
-            return HipDriver(ctypes.CDLL(name)), ""
+            return HipDriver(ctypes.CDLL(name)).devices()
         except (OSError, AttributeError) as error:
             reasons.append(str(error))
-    return None, reasons[0]
-
-
-def hip_devices(environment: Mapping[str, str], library: str | None = None) -> tuple[tuple[Device, ...], str]:
-    """The devices of this machine, and why there is none."""
-    driver, reason = load_hip(environment, library)
-    return driver.devices() if driver else ((), reason)
+    return (), reasons[0]

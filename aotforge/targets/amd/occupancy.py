@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotforge.targets.backend import CodeObjectStats
+from aotforge.targets.backend import CodeObjectStats, allocated
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import AmdArchitecture
@@ -24,10 +24,10 @@ def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int
     )
     waves = [
         architecture.max_waves_per_simd,
-        architecture.vgprs // _allocated(vectors, architecture.vgpr_granule),
+        architecture.vgprs // allocated(vectors, architecture.vgpr_granule),
     ]
     if architecture.sgprs:
-        scalars = _allocated(stats.scalar_registers + architecture.sgprs_reserved, architecture.sgpr_granule)
+        scalars = allocated(stats.scalar_registers + architecture.sgprs_reserved, architecture.sgpr_granule)
         waves.append(architecture.sgprs // scalars)
     return min(waves)
 
@@ -47,11 +47,7 @@ def resident_workgroups(stats: CodeObjectStats, architecture: AmdArchitecture) -
     groups = slots // stats.num_warps
     lds = stats.static_shared_bytes + stats.dynamic_shared_bytes
     if lds:
-        groups = min(groups, architecture.lds_per_cu // _allocated(lds, architecture.lds_granule))
+        groups = min(groups, architecture.lds_per_cu // allocated(lds, architecture.lds_granule))
     if stats.num_warps > 1:
         groups = min(groups, architecture.max_workgroups_per_cu)
     return groups
-
-
-def _allocated(count: int, granule: int) -> int:
-    return max(granule, (count + granule - 1) // granule * granule)

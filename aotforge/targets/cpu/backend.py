@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from aotforge.base.source_groups import group_digest
 from aotforge.rules import Target, ValueType
-from aotforge.targets.backend import Backend, CodeObject, CodeObjectStats, kernarg_layout
-from aotforge.targets.cpu.image import imported, read_description
+from aotforge.targets.backend import NOT_CODE, Backend, CodeObject, CodeObjectStats, kernarg_layout
+from aotforge.targets.cpu.image import read_description
 from aotforge.toolchain.backend_options import BackendOptions
 from ttcpu import levels
 from ttcpu.levels import level_named
 from vgpu.code_object import CodeObjectError
+from vgpu.elf import read_elf
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture
@@ -33,37 +34,20 @@ _MATHEMATICS = re.compile(
 )
 """Functions of libm, for float64 and float32."""
 
+_OF_GPUS = (
+    *("num_warps", "num_stages", "num_ctas", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "maxnreg"),
+    "max_num_imprecise_acc_default",
+)
 OPTIONS = BackendOptions(
     maker="CPU",
     source=str(Path(levels.__file__).with_name("compiler.py")),
     options_class="CPUOptions",
     fields=(),
     not_code={
-        "arch": "the target has it",
+        **NOT_CODE,
         "warp_size": "the target has it",
-        "backend_name": "it is a name",
-        "allowed_dot_input_precisions": "it is a property of the arch",
-        "supported_fp8_dtypes": "it is a property of the arch",
-        "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
-        "extern_libs": "it is a path of this machine",
         "ir_override": "it is a path of this machine",
-        "instrumentation_mode": "instrumented images need memory that the library does not pass",
-        "fpsan_homomorphic_casts": "it is part of the instrumentation",
-        "launch_cooperative_grid": "it changes the launch, not the image",
-        "sanitize_overflow": "it adds assertions to debug builds only",
-        **dict.fromkeys(
-            (
-                "num_warps",
-                "num_stages",
-                "num_ctas",
-                "waves_per_eu",
-                "matrix_instr_nonkdim",
-                "kpack",
-                "maxnreg",
-            ),
-            "it describes a GPU; images for CPUs do not depend on it",
-        ),
-        "max_num_imprecise_acc_default": "it describes a GPU; images for CPUs do not depend on it",
+        **dict.fromkeys(_OF_GPUS, "it describes a GPU; images for CPUs do not depend on it"),
     },
 )
 
@@ -113,29 +97,20 @@ class CpuBackend(Backend):
             raise CodeObjectError(f"is for {PREFIX}{found.level}, the target is {target.arch}")
         if found.symbol != metadata["name"]:
             raise CodeObjectError(f"exports {found.symbol}, the compiler named {metadata['name']}")
-        unknown = [name for name in imported(binary) if not _is_known(name)]
+        unknown = [name for name in read_elf(binary).undefined if not _is_known(name)]
         if unknown:
             raise CodeObjectError(f"needs the functions {', '.join(unknown)}, which images must not call")
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """The memory of a thread is in `static_shared_bytes`; registers are not counted."""
-        return CodeObjectStats(
-            registers=0,
-            accumulation_registers=0,
-            scalar_registers=0,
-            spilled_registers=0,
-            spilled_scalar_registers=0,
-            scratch_bytes=0,
-            static_shared_bytes=read_description(binary).scratch,
-            dynamic_shared_bytes=0,
-            warp_size=1,
-            num_warps=1,
-        )
+        return CodeObjectStats(static_shared_bytes=read_description(binary).scratch, warp_size=1, num_warps=1)
 
     def makes_host_calls(self, binary: bytes) -> bool:
         """Whether the image calls printf or can fail an assertion."""
         try:
-            return bool(read_description(binary).messages) or not _PRINTS.isdisjoint(imported(binary))
+            return bool(read_description(binary).messages) or not _PRINTS.isdisjoint(
+                read_elf(binary).undefined
+            )
         except CodeObjectError:
             return False  # another vendor's
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from aotforge.errors import ToolchainError
 from aotforge.rules import Target, ValueType
 from aotforge.targets.backend import (
+    NOT_CODE,
     Backend,
     CodeObject,
     CodeObjectStats,
+    allocated,
     argument_text,
     check_no_scratch,
     expected_arguments,
@@ -36,24 +38,15 @@ OPTIONS = BackendOptions(
     options_class="CUDAOptions",
     fields=("num_warps", "num_stages"),
     not_code={
-        "arch": "the target has it",
+        **NOT_CODE,
         "warp_size": "the target has it",
-        "backend_name": "it is a name",
-        "supported_fp8_dtypes": "it is a property of the arch",
-        "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
-        "allowed_dot_input_precisions": "it is a property of the arch",
         "ptx_version": "it follows from the pinned ptxas",
         "ptx_options": "flags of ptxas can name files",
         "ir_override": "it is a path of this machine",
-        "extern_libs": "it is a path of this machine",
-        "instrumentation_mode": "instrumented images need memory that the library does not pass",
-        "fpsan_homomorphic_casts": "it is part of the instrumentation",
         "min_shared_mem": "it is part of the instrumentation",
-        "launch_cooperative_grid": "it changes the launch, not the image",
         "launch_pdl": "the library launches without programmatic dependencies",
         "clc": "the library launches no clusters",
         "num_ctas": "the library launches no clusters",
-        "sanitize_overflow": "it adds assertions to debug builds only",
     },
 )
 
@@ -121,10 +114,6 @@ class NvidiaBackend(Backend):
         found = read_cubin(binary)
         return CodeObjectStats(
             registers=found.registers,
-            accumulation_registers=0,
-            scalar_registers=0,
-            spilled_registers=0,
-            spilled_scalar_registers=0,
             scratch_bytes=found.frame_bytes,
             static_shared_bytes=found.static_shared_bytes,
             dynamic_shared_bytes=metadata["shared"],
@@ -162,16 +151,12 @@ def _capability(arch: str) -> int:
 
 def _occupancy(stats: CodeObjectStats, arch: NvidiaArchitecture) -> int:
     """After NVIDIA's occupancy calculator: a warp's registers come in units and stay with one scheduler."""
-    each = _rounded(stats.registers * stats.warp_size, arch.register_granule)
+    each = allocated(stats.registers * stats.warp_size, arch.register_granule)
     per_scheduler = arch.registers // arch.schedulers // each
     blocks = min(per_scheduler * arch.schedulers, arch.max_warps) // stats.num_warps
     shared = stats.static_shared_bytes + stats.dynamic_shared_bytes + arch.shared_reserved
-    blocks = min(blocks, arch.shared_per_sm // _rounded(shared, arch.shared_granule), arch.max_blocks)
+    blocks = min(blocks, arch.shared_per_sm // allocated(shared, arch.shared_granule), arch.max_blocks)
     return 0 if blocks == 0 else max(1, blocks * stats.num_warps // arch.schedulers)
-
-
-def _rounded(count: int, granule: int) -> int:
-    return max(granule, -(-count // granule) * granule)
 
 
 NVIDIA = NvidiaBackend()

@@ -5,8 +5,8 @@ cubins of CUDA 12.9 and 13.4: a byte for the form of the value, a byte for the a
 or of the value's size.
 """
 
+import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aotforge.targets.backend import KernelArgument
@@ -57,16 +57,17 @@ def read_cubin(data: bytes) -> Cubin:
         raise CodeObjectError(f"{len(kernels)} kernels in the cubin")
     symbol = kernels[0].removeprefix(_TEXT)
     own, every = _attributes(elf, f".nv.info.{symbol}"), _attributes(elf, ".nv.info")
+    strings = elf.section(".strtab").data
     try:
         return Cubin(
             symbol=symbol,
             capability=_capability(data),
             arguments=_arguments(own.get(_PARAMETER, [])),
-            threads=_threads(own),
+            threads=math.prod(struct.unpack("<III", own[_THREADS][0])),
             registers=_largest(every, _REGISTERS),
             frame_bytes=_largest(every, _FRAME_SIZE),
             static_shared_bytes=sum(s.size for s in elf.sections if s.name == f".nv.shared.{symbol}"),
-            names=_names(elf),
+            names=frozenset(name.decode("latin-1") for name in strings.split(b"\0") if name),
         )
     except (struct.error, KeyError, IndexError) as error:
         raise CodeObjectError(f"truncated or damaged: {error}") from error
@@ -80,21 +81,16 @@ def _capability(data: bytes) -> int:
 def _attributes(elf: ElfFile, name: str) -> dict[int, list[bytes]]:
     """Values of sized attributes by number. Raises CodeObjectError."""
     found: dict[int, list[bytes]] = {}
-    for number, value in _entries(elf.section(name).data):
-        found.setdefault(number, []).append(value)
-    return found
-
-
-def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
+    data, at = elf.section(name).data, 0
     while at + 4 <= len(data):
         form, number, size = struct.unpack_from("<BBH", data, at)
         at += 4
         if form == _SIZED:
             if at + size > len(data):
                 raise CodeObjectError("truncated or damaged: an attribute ends behind its section")
-            yield number, data[at : at + size]
+            found.setdefault(number, []).append(data[at : at + size])
             at += size
+    return found
 
 
 def _arguments(entries: list[bytes]) -> tuple[KernelArgument, ...]:
@@ -113,16 +109,6 @@ def _arguments(entries: list[bytes]) -> tuple[KernelArgument, ...]:
     )
 
 
-def _threads(own: dict[int, list[bytes]]) -> int:
-    x, y, z = struct.unpack("<III", own[_THREADS][0])
-    return int(x * y * z)
-
-
 def _largest(every: dict[int, list[bytes]], number: int) -> int:
     """The largest value of an attribute that functions have: u32 symbol, u32 value."""
     return int(max((struct.unpack("<II", entry)[1] for entry in every.get(number, [])), default=0))
-
-
-def _names(elf: ElfFile) -> frozenset[str]:
-    table = elf.section(".strtab").data
-    return frozenset(part.decode("latin-1") for part in table.split(b"\0") if part)

@@ -19,6 +19,7 @@ class CudaDriver(Driver):
     """libcuda."""
 
     vendor = "nvidia"
+    advice = "compute-sanitizer on the same call names the access"
     names: ClassVar[Mapping[Call, str]] = {
         "start": "cuInit",
         "count": "cuDeviceGetCount",
@@ -54,10 +55,6 @@ class CudaDriver(Driver):
         self.library.cuGetErrorName(code, byref(name))
         self.library.cuGetErrorString(code, byref(text))
         return f"{(name.value or b'?').decode()} ({(text.value or b'?').decode()})"
-
-    def advice(self) -> str:
-        """NVIDIA's checker."""
-        return "compute-sanitizer on the same call names the access"
 
     def make_current(self, number: int) -> None:
         """Retains the primary context for the rest of the process."""

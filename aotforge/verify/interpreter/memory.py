@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.errors import AccessError
+from aotforge.errors import ExecutionError
 from vgpu.memory import Memory
 
 
@@ -17,12 +17,11 @@ class AccessCheck:
         self._ends = np.array([end for _, end, _ in spans], dtype=np.uint64)
 
     def __call__(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
-        """Raises AccessError when an element of `size` bytes is not inside one buffer; `access`: "read" or
-        "write"."""
+        """Raises ExecutionError for elements of `size` bytes in no buffer; `access`: "read" or "write"."""
         if not addresses.size:
             return
         if not self._names:
-            raise AccessError(f"the kernel tried to {access} memory, and has no buffers")
+            raise ExecutionError(f"the kernel tried to {access} memory, and has no buffers")
         slot = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
         outside = (slot < 0) | (addresses + np.uint64(size) > self._ends[np.maximum(slot, 0)])
         if outside.any():
@@ -30,7 +29,7 @@ class AccessCheck:
             near = int(np.argmin(np.abs(self._starts.astype(np.int64) - np.int64(first))))
             size_near = int(self._ends[near]) - int(self._starts[near])
             offset = int(first) - int(self._starts[near])
-            raise AccessError(
+            raise ExecutionError(
                 f"the kernel tried to {access} {size} bytes outside its buffers, "
                 f"{int(outside.sum())} of {addresses.size} lanes",
                 cause=f"the first address is {offset:+d} bytes from the start of {self._names[near]}, "

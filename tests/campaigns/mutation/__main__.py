@@ -16,7 +16,7 @@ from tests.campaigns.mutation.campaign import (
     worse,
     write,
 )
-from tests.campaigns.mutation.run_isa import run_isa
+from tests.campaigns.mutation.isa import run_isa
 
 RUNS = {"cpp": run_cpp, "python": run_python, "isa": run_isa}
 

@@ -15,9 +15,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from tests.campaigns.mutation.schemata import HEADER, Schemata, mutate
+from tests.campaigns.mutation.schemata import HEADER, mutate
 from tests.campaigns.mutation.syntax import changes
 from tests.e2e.checkouts import copy_checkout
 
@@ -29,14 +28,12 @@ AIMS: Mapping[str, float] = {"cpp": 0.85, "python": 0.9, "isa": 0.9}
 SLOWER = 10
 """A mutant is killed by time when its tests take this many times as long as without it, and a minute more."""
 _PLACE = Path(__file__).parent
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """Mutants of a module: how many there are, were run, were noticed; names of those unnoticed and not
-    equivalent; `sources`: the digest of the module's file at the time of the run.
-    """
+    equivalent; `sources`: the digest of the module's file at the time of the run."""
 
     module: str
     mutants: int
@@ -66,20 +63,17 @@ def sources_of(name: str) -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
-def equivalents() -> dict[str, str]:
+def known_equivalent() -> dict[str, str]:
     """Name of a mutant to the reason why no test can notice it."""
     return dict(json.loads((_PLACE / "equivalent.json").read_text()))
 
 
-def sample(mutants: Sequence[T], most: int, name: Callable[[T], str]) -> list[T]:
+def sample(names: Sequence[str], most: int) -> list[str]:
     """At most `most`, chosen by name: a changed line of a module leaves the others of the sample as they
     are."""
-
-    def order(mutant: T) -> str:
-        return hashlib.sha256(f"{SEED}/{name(mutant)}".encode()).hexdigest()
-
-    chosen = {name(mutant) for mutant in sorted(mutants, key=order)[:most]}
-    return [mutant for mutant in mutants if name(mutant) in chosen]
+    order = sorted(names, key=lambda name: hashlib.sha256(f"{SEED}/{name}".encode()).digest())
+    chosen = set(order[:most])
+    return [name for name in names if name in chosen]
 
 
 def run_tests(tree: Path, tests: Sequence[str], environment: Mapping[str, str], seconds: float | None) -> str:
@@ -104,17 +98,19 @@ def run_tests(tree: Path, tests: Sequence[str], environment: Mapping[str, str], 
     return (found[1] if found else f"pytest ended with {done.returncode}") if done.returncode else ""
 
 
+Plant = Callable[[str], Mapping[str, str]]
+"""Puts a mutant into the tree, or gives the environment that selects it."""
+
+
 def measured(
-    tree: Path, module: str, tests: Sequence[str], names: Sequence[str], plant: Callable[[str], Mapping[str,
-    str]], most: int
-) -> Result:  # fmt: skip
-    """Runs a sample of a module's mutants. `plant` puts one into the tree, or gives the environment that
-    selects it."""
+    tree: Path, module: str, tests: Sequence[str], names: Sequence[str], plant: Plant, most: int
+) -> Result:
+    """Runs a sample of a module's mutants."""
     began = time.monotonic()
     first = run_tests(tree, tests, {}, None)
     assert not first, f"{module}: fails without a mutant: {first}"
     limit = SLOWER * (time.monotonic() - began) + 60
-    known, chosen = equivalents(), sample(names, most, str)
+    known, chosen = known_equivalent(), sample(names, most)
     real = [name for name in chosen if name not in known]
     survivors = []
     for name in real:
@@ -122,29 +118,24 @@ def measured(
         survivors += [] if by else [name]
         print(f"killed: {name}: {by}" if by else f"survives: {name}", flush=True)  # noqa: T201 - progress of hours
     return Result(
-        module=module,
-        mutants=len(names),
-        run=len(chosen),
-        killed=len(real) - len(survivors),
-        equivalent=len(chosen) - len(real),
-        survivors=survivors,
-        sources=sources_of(module),
-    )
+        module=module, mutants=len(names), run=len(chosen), killed=len(real) - len(survivors),
+        equivalent=len(chosen) - len(real), survivors=survivors, sources=sources_of(module),
+    )  # fmt: skip
 
 
 def run_cpp(names: Iterable[str], most: int) -> Iterator[Result]:
     """One build holds all mutants of the library; a variable selects one."""
     with tempfile.TemporaryDirectory(prefix="aotforge-mutants-") as folder:
-        tree, found = copy_checkout(Path(folder) / "tree"), Schemata()
+        tree, found = copy_checkout(Path(folder) / "tree"), list[str]()
         for name in modules("cpp"):
             file = tree / "runtime" / "src" / name
             file.write_text(mutate(name, file.read_text(), found))
         (tree / "runtime" / "src" / "mutants.h").write_text(HEADER)
         settings = tree / "runtime" / "CMakeLists.txt"
         settings.write_text(settings.read_text().replace("-Werror", "-w"))
-        numbers = {mutant.name: str(mutant.number) for mutant in found.mutants}
+        numbers = {mutant: str(number) for number, mutant in enumerate(found, 1)}
         for name in names:
-            own = [mutant.name for mutant in found.mutants if mutant.file == name]
+            own = [mutant for mutant in found if mutant.startswith(f"{name}: ")]
             tests = modules("cpp")[name]
             yield measured(tree, name, tests, own, lambda mutant: {"AOTFORGE_MUTANT": numbers[mutant]}, most)
 
@@ -156,7 +147,7 @@ def run_python(names: Iterable[str], most: int) -> Iterator[Result]:
         for name in names:
             file = tree / name
             source = file.read_text()
-            texts = {f"{name}: {change.name}": change.text for change in changes(source)}
+            texts = {f"{name}: {change}": text for change, text in changes(source).items()}
 
             def plant(mutant: str, file: Path = file, texts: Mapping[str, str] = texts) -> Mapping[str, str]:
                 file.write_text(texts[mutant])

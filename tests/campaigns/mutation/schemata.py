@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 HEADER = """#pragma once
 #include <cstdlib>
@@ -38,45 +37,27 @@ _CALL = re.compile(
 )
 _ASSIGNMENT = re.compile(r"^(\s+)([A-Za-z_][\w.>\-\[\]]* (?:\||\+|-)?= [^{}]*;)$")
 
+_OTHER = re.compile(r"aotforge_mutants|<<|\?|\{|^\s*(?:const|bool) ")
+_COMPARED = re.compile(r" (?:==|!=|<|<=|>|>=|&&|\|\|) ")
 _LEFT_ALONE = ("//", "#", "template", "static_assert", "log(")
 """Lines that no test has to notice: declarations, and texts of the log."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
-    """One change of one file. `name` is stable: the text that is changed, what becomes of it, the
-    occurrence."""
+def mutate(file: str, text: str, names: list[str]) -> str:
+    """The source with all of its mutants in it. Their names are appended: mutant n is the n-th name.
 
-    number: int
-    file: str
-    line: int
-    name: str
+    A name is stable: the text that is changed, what becomes of it, the occurrence.
+    """
 
-
-@dataclass(kw_only=True)
-class Schemata:
-    """Mutants so far; numbers begin at 1."""
-
-    mutants: list[Mutant] = field(default_factory=list)
-    _seen: dict[str, int] = field(default_factory=dict)
-
-    def add(self, file: str, line: int, *names: str) -> int:
-        """Number of the first of these mutants, which are added."""
-        first = len(self.mutants) + 1
-        for name in names:
-            key = f"{file}: {name}"
-            count = self._seen[key] = self._seen.get(key, 0) + 1
-            full = f"{key} #{count}" if count > 1 else key
-            self.mutants.append(Mutant(number=len(self.mutants) + 1, file=file, line=line, name=full))
+    def add(*changes: str) -> int:
+        first = len(names) + 1
+        for key in (f"{file}: {change}" for change in changes):
+            count = sum(name.rpartition(" #")[0] == key or name == key for name in names)
+            names.append(f"{key} #{count + 1}" if count else key)
         return first
 
-
-def mutate(file: str, text: str, found: Schemata) -> str:
-    """The source with all of its mutants in it."""
-    lines, out = text.split("\n"), []
-    for number, line in enumerate(lines, 1):
-        out.append(_mutated_line(line, lambda *names, at=number: found.add(file, at, *names)))
-    return '#include "mutants.h"\n#line 1\n' + "\n".join(out)
+    lines = [_mutated_line(line, add) for line in text.split("\n")]
+    return '#include "mutants.h"\n#line 1\n' + "\n".join(lines)
 
 
 def _mutated_line(line: str, add: Callable[..., int]) -> str:
@@ -98,12 +79,9 @@ def _counts(line: str, add: Callable[..., int]) -> str:
     """The bounds in `count(value, low, high, least, reason)`."""
 
     def bounds(match: re.Match[str]) -> str:
-        numbers = [
-            add(f"{which} of {match[4]} + 1", f"{which} of {match[4]} - 1") for which in ("low", "high")
-        ]
         low, high = (
-            f"aotforge_mutants::bound<uint32_t>({n}, {match[i]})"
-            for n, i in zip(numbers, (2, 3), strict=True)
+            f"aotforge_mutants::bound<uint32_t>({add(f'{one} + 1', f'{one} - 1')}, {match[at]})"
+            for at, one in ((2, f"low of {match[4]}"), (3, f"high of {match[4]}"))
         )
         return f"{match[1]}, {low}, {high}, {match[4]}"
 
@@ -113,26 +91,18 @@ def _counts(line: str, add: Callable[..., int]) -> str:
 def _conditions(line: str, word: str, add: Callable[..., int]) -> str:
     place = 0
     while (at := line.find(word, place)) >= 0:
-        start = at + len(word)
-        place = start
+        start = place = at + len(word)
         end = _end(line, start, ";" if word == "return " else ",)" if word == "require(" else ")")
         if end < 0:
             continue
+        if word in ("if (", "while "):
+            start += line[start:end].rfind(";") + 1
         condition = line[start:end]
-        if word in ("if (", "while ") and ";" in condition:
-            cut = condition.rindex(";") + 1
-            start, condition = start + cut, condition[cut:]
-        if word == "return " and not re.search(r" (?:==|!=|<|<=|>|>=|&&|\|\|) ", condition):
+        if _OTHER.search(condition) or (word == "return " and not _COMPARED.search(condition)):
             continue
-        if (
-            "aotforge_mutants" in condition
-            or "<<" in condition
-            or "?" in condition
-            or "{" in condition
-            or re.match(r"\s*(?:const|bool) ", condition)
-        ):
-            continue
-        new = _clauses(condition, add)
+        parts = _split(condition, ("&&", "||"))
+        parts[::2] = [_clause(part, add) for part in parts[::2]]
+        new = " ".join(parts)
         line = line[:start] + new + line[end:]
         place = start + len(new)
     return line
@@ -144,8 +114,7 @@ def _end(line: str, start: int, stops: str) -> int:
     depth, quoted = 0, False
     for at in range(start, len(line)):
         letter = line[at]
-        if letter == '"':
-            quoted = not quoted
+        quoted ^= letter == '"'
         if quoted:
             continue
         if depth == 0 and letter in stops:
@@ -171,12 +140,6 @@ def _split(text: str, operators: tuple[str, ...]) -> list[str]:
                 break
         at += 1
     return [*parts, text[last:]]
-
-
-def _clauses(condition: str, add: Callable[..., int]) -> str:
-    parts = _split(condition, ("&&", "||"))
-    parts[::2] = [_clause(part, add) for part in parts[::2]]
-    return " ".join(parts)
 
 
 def _clause(text: str, add: Callable[..., int]) -> str:

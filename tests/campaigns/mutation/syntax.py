@@ -4,8 +4,8 @@ text."""
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 _BOUNDARIES: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt,
@@ -19,34 +19,20 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A mutant: the changed text, and a name that stays the same while the changed code does."""
-
-    name: str
-    line: int
-    text: str
-
-
-def changes(source: str) -> list[Change]:
-    """Every mutant of a module, in the order of the text. Docstrings, annotations and messages are left as
-    they are."""
+def changes(source: str) -> dict[str, str]:
+    """Every mutant of a module by name, which stays the same while the changed code does. Docstrings,
+    annotations and messages are left as they are."""
     tree = ast.parse(source)
     left_alone = set(_left_alone(tree))
-    found: list[Change] = []
-    seen: dict[str, int] = {}
+    found: dict[str, str] = {}
+    seen: Counter[str] = Counter()
     for node in ast.walk(tree):
-        if id(node) in left_alone:
-            continue
-        for new in _mutations(node):
-            old = ast.get_source_segment(source, node)
-            if old is None or not hasattr(node, "lineno"):
-                continue
-            name = f"{_short(old)} -> {_short(new)}"
-            seen[name] = seen.get(name, 0) + 1
-            name += f" #{seen[name]}" if seen[name] > 1 else ""
-            found.append(Change(name=name, line=node.lineno, text=_replaced(source, node, new)))
-    return sorted(found, key=lambda change: (change.line, change.name))
+        old = ast.get_source_segment(source, node) if isinstance(node, ast.expr | ast.stmt) else None
+        for new in _mutations(node) if old and id(node) not in left_alone else ():
+            name = f"{_short(old or '')} -> {_short(new)}"
+            seen[name] += 1
+            found[name if seen[name] == 1 else f"{name} #{seen[name]}"] = _replaced(source, node, new)
+    return found
 
 
 def _short(text: str) -> str:
@@ -68,22 +54,18 @@ def _left_alone(tree: ast.AST) -> Iterator[int]:
     """Nodes that tests need not notice: texts of errors, annotations, exports, decorators, assertions."""
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            parts += [
-                node.returns,
-                *node.decorator_list,
-                *(each.annotation for each in (*node.args.args, *node.args.kwonlyargs)),
-            ]
-        elif isinstance(node, ast.AnnAssign):
-            parts.append(node.annotation)
-        elif isinstance(node, ast.ClassDef):
-            parts += node.decorator_list
-        elif isinstance(node, ast.Assert | ast.JoinedStr):
-            parts.append(node)
-        elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
-            parts.append(node.value)
+        match node:
+            case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
+                annotations = [each.annotation for each in (*args.args, *args.kwonlyargs)]
+                parts = [node.returns, *node.decorator_list, *annotations]
+            case ast.AnnAssign(annotation=text) | ast.keyword(arg="strict", value=text):
+                parts = [text]  # strict, of zip, is an assertion
+            case ast.ClassDef():
+                parts = [*node.decorator_list]
+            case ast.Assert() | ast.JoinedStr():
+                parts = [node]
         for part in filter(None, parts):
-            yield from (id(inner) for inner in ast.walk(part))
+            yield from map(id, ast.walk(part))
 
 
 def _mutations(node: ast.AST) -> Iterator[str]:
@@ -107,9 +89,7 @@ def _mutations(node: ast.AST) -> Iterator[str]:
             yield repr(value + 1)
         case ast.If(test=test) | ast.While(test=test):
             yield from _forced(node, test)
-        case ast.Raise() | ast.AugAssign():
-            yield "pass"
-        case ast.Expr(value=ast.Call()):
+        case ast.Raise() | ast.AugAssign() | ast.Expr(value=ast.Call()):
             yield "pass"
         case ast.Return(value=value) if value is not None and not isinstance(value, ast.Constant):
             yield "return None"

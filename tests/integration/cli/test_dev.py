@@ -60,11 +60,6 @@ def calls(folder: Path, word: str) -> list[str]:
     return [line for line in (folder / "calls").read_text().splitlines() if word in line.split()]
 
 
-def test_the_script_is_short() -> None:
-    """It makes an environment, installs a list, and runs the task."""
-    assert len((PROJECT / "dev").read_text().splitlines()) <= 80
-
-
 def test_the_first_run_makes_the_environment_and_later_ones_do_not_call_pip(tmp_path: Path) -> None:
     python = new_python(tmp_path)
     first = run_dev(tmp_path / "home", "plan", "--arch", "x", AOTFORGE_PYTHON=str(python))
@@ -179,15 +174,3 @@ def test_a_home_that_cannot_be_written_and_one_that_need_not_be() -> None:
         (folder / "made" / "home").chmod(0o555)
 
     as_other_user(check, prepare=prepare)
-
-
-@pytest.mark.parametrize("home", ["-x", "./a b", "c/../d"])
-def test_a_home_that_is_named_from_the_current_folder(tmp_path: Path, home: str) -> None:
-    made_home(tmp_path, "tools", "build")
-    (tmp_path / "c").mkdir()
-    (tmp_path / "home").rename(tmp_path / home.rpartition("/")[2])
-    done = subprocess.run(
-        [str(PROJECT / "dev"), "plan"], env=os.environ | {"AOTFORGE_HOME": home}, cwd=tmp_path,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.startswith("ran "), done.stderr

@@ -17,9 +17,8 @@ from aotforge.targets.amd.conversion_aliases import conversion_aliases
 from tests.support.families import PROJECT, architectures, plan_of
 from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, link
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.listing import parse_listing
-from vgpu.emulator.program import Emulator
+from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler

@@ -226,10 +226,3 @@ def test_a_full_disk_is_reported_and_keeps_finished_images(tmp_path: Path, small
             build(root, small_disk / "cache")
     finally:
         subprocess.run(["umount", str(small_disk)], check=True)
-
-
-def test_a_cache_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
-    root = write_many(tmp_path / "k", 1)
-    (tmp_path / "cache").write_text("not a folder")
-    with pytest.raises(CacheError, match="Not a directory"):
-        build(root, tmp_path / "cache")

@@ -38,16 +38,3 @@ def test_place_jobs_hash_seed_locale_umask_and_compiler_variables_do_not_matter(
     assert entries(tmp_path / "one") == entries(tmp_path / "two")
     assert list((tmp_path / "home").iterdir()) == []
     assert list(tmp_path.rglob("*.pyc")) == []
-
-
-def test_umask_does_not_matter(tmp_path: Path) -> None:
-    import os
-
-    here = copy_tiny(tmp_path / "here")
-    build(here, tmp_path / "one")
-    before = os.umask(0o077)
-    try:
-        build(here, tmp_path / "two")
-    finally:
-        os.umask(before)
-    assert entries(tmp_path / "one") == entries(tmp_path / "two")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aotforge.errors import AccessError, UnsupportedError
+from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.verify.interpreter.machine import Opaque, execute
 from aotforge.verify.interpreter.number_formats import (
     EPSILON,
@@ -21,8 +21,7 @@ from aotforge.verify.interpreter.number_formats import (
 )
 from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels
-from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
-from tests.support.run_operator import run_operator
+from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908, run_operator
 from vgpu.memory import Memory
 
 
@@ -48,13 +47,13 @@ def test_a_masked_lane_touches_nothing() -> None:
 )
 def test_reading_outside_the_buffers_is_an_error(masked: bool, shift: int, verb: str) -> None:
     x, out = np.zeros(5, dtype=np.float32), np.zeros(8, dtype=np.float32)
-    with pytest.raises(AccessError, match=verb):
+    with pytest.raises(ExecutionError, match=verb):
         run(probe_kernels.copy, {"x": x, "out": out, "n": 5, "shift": shift}, COPY, BLOCK=8, MASKED=masked)
 
 
 def test_writing_outside_the_buffers_is_an_error_and_does_not_happen() -> None:
     x, backing = np.ones(8, dtype=np.float32), np.zeros(8, dtype=np.float32)
-    with pytest.raises(AccessError, match="write"):
+    with pytest.raises(ExecutionError, match="write"):
         run(probe_kernels.copy, {"x": x, "out": backing[:5], "n": 8, "shift": 0}, COPY, BLOCK=8, MASKED=False)
     assert not backing.any()
 
@@ -110,7 +109,7 @@ def test_triton_is_as_before_after_a_run_and_after_an_error() -> None:
     out = np.zeros(8, dtype=np.float32)
     good = {"x": out, "out": out, "n": 5, "shift": 0}
     run(probe_kernels.copy, good, COPY, BLOCK=8, MASKED=True)
-    with pytest.raises(AccessError):
+    with pytest.raises(ExecutionError):
         run(probe_kernels.copy, {**good, "shift": 9}, COPY, BLOCK=8, MASKED=False)
     assert state() == before
 

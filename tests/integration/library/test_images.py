@@ -6,8 +6,6 @@ import hashlib
 import os
 import shutil
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +19,7 @@ from aotforge.pack.dispatch import decode_dispatch
 from tests.integration.library.test_named_launch import family
 from tests.support.attention import Problem, spy_pack
 from tests.support.runtime import Driver, Objects
-from tests.support.small_pack import SmallPack, files, seal, write
+from tests.support.small_pack import SmallPack, files, write
 
 INVALID_IMAGE, NO_BINARY, OTHER_FORMAT, OTHER_INTERFACE, NOT_FOUND, SYSTEM, NOT_SUPPORTED = (
     200,
@@ -316,50 +314,6 @@ def test_too_few_descriptors_is_a_passing_failure(objects: Objects, tmp_path: Pa
     assert "Too many open files" in driver.log.splitlines()[0]
 
 
-def grid_pack(terms: list[list[tuple[str, int]]], threads: int = 256) -> SmallPack:
-    pack = spy_pack()
-    kernels = []
-    for kernel in pack.kernels:
-        wide = {
-            key: [replace(c, grid=terms, threads=threads) for c in choices]
-            for key, choices in kernel.functionals.items()
-        }
-        kernels.append(replace(kernel, functionals=wide))
-    return replace(pack, kernels=kernels)
-
-
-@pytest.mark.parametrize(
-    ("terms", "code"),
-    [
-        ([[("seqlen_q", 1), ("seqlen_k", 1)], [], []], 0),
-        ([[("Q", 1)], [], []], INVALID_IMAGE),  # a pointer is not a size
-        ([[("stride_qz", 1), ("stride_qz", 1)], [], []], NOT_SUPPORTED),
-        ([[("stride_qz", 1)] * 4, [], [("dropout", 1)]], 0),  # too large times nothing is nothing
-        ([[], [("stride_qz", 1)], [("stride_kz", 4)]], 0),
-        ([[], [("stride_qz", 1), ("seqlen_q", 1)], []], NOT_SUPPORTED),
-        ([[("window_right", 1)], [], []], NOT_SUPPORTED),  # negative
-        (
-            [[("window_right", 1)], [], [("dropout", 1)]],
-            NOT_SUPPORTED,
-        ),  # also where no size would be too large
-    ],
-)
-def test_grids(objects: Objects, tmp_path: Path, terms: list[list[tuple[str, int]]], code: int) -> None:
-    write(grid_pack(terms), tmp_path / "amd-gfx908")
-    extra = {"causal_type": 3, "window_left": 48, "window_right": -3}
-    with Driver(objects, tmp_path) as driver:
-        assert driver.rc(Problem(extra=extra).line("fwd")) == code
-
-
-def test_a_sealed_but_senseless_body(objects: Objects, tmp_path: Path) -> None:
-    (tmp_path / "amd-gfx908").mkdir()
-    (tmp_path / "amd-gfx908" / "dispatch.aotd").write_bytes(
-        seal(struct.pack("<H", 1) + b"\x06gfx908" + b"\xff\xff")
-    )
-    with Driver(objects, tmp_path) as driver:
-        assert driver.rc("check") == INVALID_IMAGE
-
-
 def test_descriptors_that_the_program_has_taken_over(objects: Objects, tmp_path: Path) -> None:
     """A daemon closes all descriptors and opens its own: they are neither read nor closed, and the call is
     served."""
@@ -408,38 +362,6 @@ def test_a_library_of_a_relative_path_keeps_its_folder(objects: Objects, tmp_pat
         driver.send(f"chdir {tmp_path / 'b'}")
         assert driver.rc(FORWARD) == 0
     assert f"served by {tmp_path}/a/aotriton.images/amd-gfx908" in driver.log
-
-
-_MOVED = """
-import ctypes, os, sys
-os.chdir(sys.argv[1])
-library = ctypes.CDLL("./libaotriton_v2.so")
-os.chdir(sys.argv[2])
-print(library.aotforge_launch(b"attn_fwd", None, ctypes.c_size_t(0), 10, None))
-"""
-
-
-def test_a_library_of_an_unknown_folder_has_no_images(objects: Objects, tmp_path: Path) -> None:
-    """The loader knows it by a relative name, and the folder's own is too long for the system: never the
-    current folder's images."""
-    folder = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(20):
-        os.mkdir("d" * 250, dir_fd=folder)
-        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    deep = Path(f"/proc/{os.getpid()}/fd/{folder}")
-    for file in objects.library.parent.glob("libaotriton_v2.so*"):
-        shutil.copy(file, deep / file.name)
-    write(spy_pack(), tmp_path / "here/aotriton.images/amd-gfx908")
-    done = subprocess.run(
-        [sys.executable, "-c", _MOVED, str(deep), str(tmp_path / "here")],
-        env={"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_LOG": "info"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    os.close(folder)
-    assert done.stdout == "301\n", done.stderr  # hipErrorFileNotFound
-    assert "served by" not in done.stderr
 
 
 def test_log_lines_are_printable(objects: Objects, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -139,49 +138,6 @@ def test_hidden_folders_and_plain_files_are_not_packs(objects: Objects, tmp_path
         (tmp_path / ".amd-gfx908").rename(tmp_path / "amd-gfx908")
         assert driver.rc(CALL) == 0
     assert driver.log.count("\n") == 1
-
-
-_SWAP = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-// Opening a pack's folder comes after its archs have been looked at: then another pack takes its place.
-int open(const char* path, int flags, ...) {
-  va_list rest;
-  va_start(rest, flags);
-  const int mode = va_arg(rest, int);
-  va_end(rest);
-  const char* end = strrchr(path, '/');
-  static int done;
-  if ((flags & O_PATH) && end && strcmp(end, "/swapped") == 0 && !done++) {
-    char new_path[4096], old[4096];
-    snprintf(new_path, sizeof new_path, "%s.new", path);
-    snprintf(old, sizeof old, "%s.old", path);
-    if (rename(path, old) != 0 || rename(new_path, path) != 0) abort();
-  }
-  return ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
-}
-int open64(const char* path, int flags, ...) __attribute__((alias("open")));
-"""
-
-
-@pytest.mark.parametrize("served", [True, False])
-def test_a_pack_replaced_between_look_and_load(objects: Objects, tmp_path: Path, served: bool) -> None:
-    """The new pack lacks the arch: the next one by name serves, or none does."""
-    (tmp_path / "shim.c").write_text(_SWAP)
-    subprocess.run(["gcc", "-shared", "-fPIC", "shim.c", "-o", "shim.so"], cwd=tmp_path, check=True)
-    images = tmp_path / "images"
-    write(pack(symbols=["of_swapped"]), images / "swapped")
-    write(pack(["gfx90a"], symbols=["of_new"]), images / "swapped.new")
-    write(pack(["gfx908" if served else "gfx942"], symbols=["of_next"]), images / "zzz")
-    with Driver(objects, images, LD_PRELOAD=str(tmp_path / "shim.so")) as driver:
-        assert driver.rc(CALL) == (0 if served else NO_BINARY)
-        assert kernels(driver) == (["of_next"] if served else [])
-    assert (images / "swapped.old").is_dir()
 
 
 def with_image_number(body: bytes, old: int, new: int) -> bytes:

@@ -11,7 +11,6 @@ import pytest
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.build_tools import Tools, find_tools
-from aotforge.library.cmake_build import configure_and_build
 from aotforge.library.library_build import LibraryRequest, inputs_key
 from aotforge.library.sources import load_runtime_manifest
 
@@ -84,13 +83,6 @@ def test_a_tool_whose_interpreter_is_gone_is_named(folder: Path, name: str) -> N
     assert str(folder / name) in caught.value.what
     assert "interpreter is gone" in caught.value.cause
     assert "apt-get install" in caught.value.hint
-
-
-def test_a_tool_that_goes_away_during_the_build_is_named(folder: Path, tmp_path: Path) -> None:
-    found = tools(folder)
-    script(folder / "cmake", "#!/nowhere/bin/python\n")
-    with pytest.raises(ToolchainError, match="cmake does not run"):
-        configure_and_build(tmp_path, tmp_path / "objects", found, {}, environment={"PATH": str(folder)})
 
 
 def test_a_full_cache_is_the_caches_fault(

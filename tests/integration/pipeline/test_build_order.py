@@ -11,7 +11,7 @@ import pytest
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.errors import AotforgeError, InterfaceError, OutputError, VerifyError
+from aotforge.errors import AotforgeError, OutputError, RulesError, VerifyError
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.images import make_plans, pack_images, plans_verifier_digest, require_executors
@@ -61,7 +61,7 @@ def test_another_interface_is_seen_first(tmp_path: Path, monkeypatch: pytest.Mon
     shutil.copy(ROOT / "LICENSE", root)
     definition = root / "runtime" / "src" / "operators.def"
     definition.write_text(definition.read_text().replace("X(op, i32, group)", "X(op, i64, group)"))
-    error = refused(monkeypatch, tmp_path, InterfaceError, root)
+    error = refused(monkeypatch, tmp_path, RulesError, root)
     assert "operators.def" in error.what
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,21 +111,24 @@ def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path: Path, plac
     path = tmp_path / "f"
     write_atomic(path, b"old")
     killed_writer(path, place)
-    assert len(tree(tmp_path)) == 2 and path.read_bytes() == b"old"
-    (tmp_path / ".f.part-Backup01").write_bytes(b"of the user")
-    (tmp_path / ".f.part-old").write_bytes(b"of the user")
-    (tmp_path / ".g.part-abcdefg1").write_bytes(b"of another file")
-    running, partial = files.new_partial(path)
+    assert set(tree(tmp_path)) == {"f", ".f.part"} and path.read_bytes() == b"old"
     write_atomic(path, b"next")
-    assert set(tree(tmp_path)) == {
-        "f",
-        ".f.part-Backup01",
-        ".f.part-old",
-        ".g.part-abcdefg1",
-        partial.name,
-    }
-    os.close(running)
-    assert path.read_bytes() == b"next"
+    assert tree(tmp_path) == {"f": b"next"}
+
+
+def test_a_partial_file_that_was_linked_is_not_written_again(tmp_path: Path) -> None:
+    """A publisher that was killed has left it."""
+    write_atomic(tmp_path / "f", b"published")
+    os.link(tmp_path / "f", tmp_path / ".g.part")
+    write_atomic(tmp_path / "g", b"next")
+    assert tree(tmp_path) == {"f": b"published", "g": b"next"}
+
+
+def test_writers_of_one_file_wait_for_each_other(tmp_path: Path) -> None:
+    texts = [bytes([number]) * 100_000 for number in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: write_atomic(tmp_path / "f", text), texts))
+    assert list(tree(tmp_path)) == ["f"] and (tmp_path / "f").read_bytes() in texts
 
 
 def test_a_full_disk_names_the_file_that_is_written(tmp_path: Path) -> None:
@@ -168,7 +172,7 @@ def test_failed_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pyt
     rename = Path.rename
 
     def fail_second(self: Path, to: Path) -> Path:
-        if to == target and ".staged-" in self.name and not self.name.endswith("-old"):
+        if to == target and self.name.endswith(".staged"):
             raise OSError(errno.EIO, "Input/output error")
         return rename(self, to)
 
@@ -179,7 +183,7 @@ def test_failed_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pyt
 
 
 def test_folders_of_killed_runs_are_removed(tmp_path: Path) -> None:
-    write_atomic(tmp_path / ".out.staged-abcdefg0" / "half", b"0")
+    write_atomic(tmp_path / ".out.staged" / "half", b"0")
     with staged_folder(tmp_path / "out") as staged:
         (staged / "new").write_bytes(b"1")
     assert tree(tmp_path) == {"out/new": b"1"}

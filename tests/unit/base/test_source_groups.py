@@ -42,7 +42,7 @@ def test_the_stamp_of_a_release_covers_each_package_that_makes_its_bytes(package
     ("group", "seen", "unseen"),
     [
         ("verifier", "vgpu/emulator/native/run.h", "aotforge/verify/report.py"),
-        ("verifier", "vgpu/emulator/launch.py", "vgpu/emulator/debugger/shell.py"),
+        ("verifier", "vgpu/emulator/program.py", "vgpu/emulator/debugger/shell.py"),
         ("verifier", "vgpu/memory.py", "vgpu/hip/blob.py"),
         ("verifier", "aotforge/verify/interpreter/memory.py", "aotforge/verify/interpreter/breakpoints.py"),
         ("verifier", "aotforge/verify/compare.py", "aotforge/verify/report.py"),
@@ -54,7 +54,7 @@ def test_the_stamp_of_a_release_covers_each_package_that_makes_its_bytes(package
         ("release", "aotforge/release/licences/zstd.txt", "aotforge/verify/report.py"),
         ("cluster", "aotforge/pipeline/cluster_worker.py", "aotforge/pipeline/parts.py"),
         ("compile worker", "aotforge/toolchain/native/heap.c", "aotforge/cli/build.py"),
-        ("compile worker", "ttcpu/lowering.py", "vgpu/emulator/launch.py"),
+        ("compile worker", "ttcpu/lowering.py", "vgpu/emulator/program.py"),
     ],
 )
 def test_a_digest_changes_with_its_group_only(group: str, seen: str, unseen: str, tmp_path: Path) -> None:

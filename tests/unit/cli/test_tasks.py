@@ -15,10 +15,9 @@ import tasks
 from aotforge.cli import settings
 from aotforge.cli.flags import TASKS, make_request
 from aotforge.cli.program import run
-from aotforge.cli.settings import ROOT
+from aotforge.cli.settings import ROOT, VARIABLES
 from aotforge.cli.task_page import PAGE, task_page
 from aotforge.cli.values import pairs
-from aotforge.cli.variables import VARIABLES
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
 
@@ -124,13 +123,14 @@ def test_settings_are_shown_with_their_source_and_without_secrets(
     rows = {row["name"]: (row["value"], row["source"]) for row in json.loads(text)}
     assert "pa55" not in text and rows["AOTFORGE_CACHE"] == ("/srv/cache", "environment")
     assert rows["AOTFORGE_SIGNING_KEY"] == ("set, not shown", "environment")
-    assert rows["cache-from"][1] == "aotforge.toml" and rows["triton"][1] == "requirements/build.in"
+    assert rows["cache-from"][1] == "aotforge.toml" and rows["triton"][1] == "requirements/build.txt"
 
 
 def test_every_variable_that_a_program_reads_is_listed() -> None:
     """Ours, by what reads them: Python's and C's environments, the library's own functions, `dev`."""
     reads = re.compile(
-        r"""(?:environ(?:ment)?(?:\.get\(|\[)|getenv\(|(?:trusted|short)_variable\(|^[A-Z_]+ = )"((?:AOTFORGE|AOTRITON|TRITON_CPU)_[A-Z_]+)["]""",
+        r"(?:environ(?:ment)?(?:\.get\(|\[)|getenv\(|(?:trusted|short)_variable\(|^[A-Z_]+ = )"
+        r"['\"]((?:AOTFORGE|AOTRITON|TRITON_CPU)_[A-Z_]+)['\"]",
         re.MULTILINE,
     )
     paths = [path for top in ("aotforge", "vgpu", "ttcpu") for path in (ROOT / top).rglob("*.[ch]*")]

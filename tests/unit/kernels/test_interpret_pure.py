@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aotforge.errors import AccessError, RulesError, UnsupportedError
+from aotforge.errors import ExecutionError, RulesError, UnsupportedError
 from aotforge.rules import Kernel, Target
 from aotforge.verify.interpreter.dispatch import select
 from aotforge.verify.interpreter.memory import AccessCheck
@@ -155,18 +155,18 @@ def test_accesses_are_checked_to_the_byte() -> None:
         (inside, 4),
         (inside * 0, 1),
     ):
-        with pytest.raises(AccessError):
+        with pytest.raises(ExecutionError):
             check(addresses, size, "read")
 
 
 def test_an_outside_access_names_distance_and_buffer() -> None:
     buffer = np.zeros(8, np.uint16)
-    with pytest.raises(AccessError, match="write 2 bytes") as error:
+    with pytest.raises(ExecutionError, match="write 2 bytes") as error:
         AccessCheck(Memory({"Q": buffer}))(np.array([buffer.ctypes.data + 16], np.uint64), 2, "write")
     assert "+16 bytes from the start of Q, which has 16 bytes" in error.value.cause
 
 
 def test_no_memory_means_no_access() -> None:
-    with pytest.raises(AccessError):
+    with pytest.raises(ExecutionError):
         AccessCheck(Memory({"empty": np.zeros(0, np.uint16)}))(np.array([64], np.uint64), 1, "read")
     AccessCheck(Memory({}))(np.array([], np.uint64), 1, "read")

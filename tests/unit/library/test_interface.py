@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aotforge.errors import InterfaceError
+from aotforge.errors import RulesError
 from aotforge.library.interface import DEFINITION, check_interfaces, library_operators
 from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 from tests.support.families import plan_project
@@ -50,10 +51,10 @@ def test_a_difference_is_named(root: Path, old: str, new: str, cause: str) -> No
     assert old in text
     definition.write_text(text.replace(old, new, 1))
     served = library_operators(definition)["attn_fwd"]
-    with pytest.raises(InterfaceError) as caught:
+    with pytest.raises(RulesError) as caught:
         check_interfaces(root, [plan])
     assert caught.value.exit_code == 4
-    rules = root / "kernels" / "flash" / "operators.py"
+    rules = root / "kernels" / "flash"
     for part in ("attn_fwd", served.interface_hash(), ATTN_FWD.interface_hash(), str(definition), str(rules)):
         assert part in caught.value.what
     assert cause in caught.value.cause
@@ -76,7 +77,17 @@ def test_a_plan_needs_not_all_operators_and_may_have_others(root: Path) -> None:
 )
 def test_what_is_no_definition_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "operators.def").write_text(text)
-    with pytest.raises(InterfaceError, match=r"operators\.def"):
+    with pytest.raises(RulesError, match=r"operators\.def"):
         library_operators(tmp_path / "operators.def")
-    with pytest.raises(InterfaceError, match="cannot be read"):
+    with pytest.raises(RulesError, match="cannot be read"):
         library_operators(tmp_path / "nowhere.def")
+
+
+def test_strides_of_a_tensor_stand_together() -> None:
+    """The front ends fill them as runs: z, h and the row, then the column where there is one."""
+    for operator in (ATTN_FWD, ATTN_BWD, ATTN_DROPOUT_MASK):
+        names = [value.name for value in operator.values]
+        for at, first in enumerate(names):
+            stem = first.removesuffix("z")
+            if re.match(r"stride_\w+z$", first) and f"{stem}h" in names:
+                assert names[at + 1] == f"{stem}h" and names[at + 2] in (f"{stem}m", f"{stem}n")

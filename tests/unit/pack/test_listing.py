@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aotforge.pack.listing import grid_text, listing, listing_json, listing_text
+from aotforge.pack.listing import grid_text, listing, listing_fields, listing_lines
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.conditions import when_text
@@ -18,7 +18,7 @@ ROWS = listing(open_files(write_pack(PLAN, IMAGES, release="0.0-r1")))
 
 
 def test_table_has_a_line_per_call_and_a_sum() -> None:
-    lines = listing_text(ROWS).splitlines()
+    lines = listing_lines(ROWS)
     assert len(lines) == len(ROWS) + 3
     assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH TRY THREADS SHARED BYTES STORED CALL GRID WHEN"
     size = sum(len(image.binary) for image in IMAGES)
@@ -37,7 +37,7 @@ def test_table_has_a_line_per_call_and_a_sum() -> None:
 
 
 def test_json_has_every_field() -> None:
-    rows = json.loads(listing_json(ROWS))
+    rows = json.loads(json.dumps(listing_fields(ROWS)))
     assert len(rows) == len(ROWS)
     row = rows[0]
     assert row["key"] == {"dtype": -1, "mode": 0}

@@ -85,6 +85,7 @@ def test_pack_of_another_origin_is_refused(change: dict[str, object], reason: st
         ({"keys": ("mode", "dtype")}, r"keys of demo\.first"),
         ({"ladder": True}, r"ladder of demo\.first"),
         ({"parameters": PLAN.kernels[0].parameters[::-1]}, r"parameters of demo\.first"),
+        ({"parameters": PLAN.kernels[0].parameters[:-1]}, r"parameters of demo\.first"),
     ],
 )
 def test_kernel_that_differs_in_one_field_is_refused(change: dict[str, object], reason: str) -> None:
@@ -111,6 +112,8 @@ def test_step_that_is_missing_from_the_pack_is_refused() -> None:
     opened = open_files(write_pack(smaller, [one for one in IMAGES if one.key in kept], release="0.0-r1"))
     with pytest.raises(PackError, match="step 1 of blend is missing from the pack"):
         verify_pack(opened, PLAN)
+    with pytest.raises(PackError, match="step 1 of blend is in the pack and not planned"):
+        verify_pack(OPENED, smaller)
 
 
 def test_damaged_image_is_refused_also_without_images_to_compare() -> None:
@@ -120,18 +123,6 @@ def test_damaged_image_is_refused_also_without_images_to_compare() -> None:
     damaged = replace(OPENED, sources={**OPENED.sources, name: bytes_source(name, bytes(data))})
     with pytest.raises(PackError, match=name):
         verify_pack(damaged, PLAN)
-
-
-def test_kernel_with_other_predicates_or_parameters_is_refused() -> None:
-    kernel = PLAN.kernels[0]
-    swapped = tuple(replace(f, choices=f.choices[::-1]) for f in kernel.functionals)
-    with pytest.raises(PackError, match=r"choices of demo\.first"):
-        verify_pack(OPENED, replace(PLAN, kernels=(replace(kernel, functionals=swapped), *PLAN.kernels[1:])))
-    renamed = replace(kernel, parameters=kernel.parameters[:-1])
-    with pytest.raises(PackError, match=r"parameters of demo\.first"):
-        verify_pack(OPENED, replace(PLAN, kernels=(renamed, *PLAN.kernels[1:])))
-    with pytest.raises(PackError, match="step 1 of blend is in the pack and not planned"):
-        verify_pack(OPENED, replace(PLAN, kernels=(kernel, PLAN.kernels[2])))
 
 
 def test_choice_with_the_image_of_another_job_is_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,15 +13,11 @@ from typing import Any, cast
 import pytest
 
 from aotforge.compile.model import Resources
-from aotforge.conformance.candidate import unpack as unpack_candidate
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.windows import check_windows
-from aotforge.deliver.extract import unpack
 from aotforge.errors import ReleaseError
-from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import write_zip
-from aotforge.pipeline.build_windows import read_packs
 from aotforge.release.contents import PackContents, ReleaseContents, ReleasedImage
 from aotforge.release.release import Release, ReleasedPack
 from tests.support.hostile import member, tar_bytes, zipped
@@ -111,83 +106,12 @@ def test_every_pack_is_read_by_name(tmp_path: Path) -> None:
     assert first.listed == frozenset()  # the manifest does not list it
 
 
-IMAGES_ARCHIVE, TEXTS_ARCHIVE = names("amd-b")
-RUNTIME = "aotriton-0.11.2b-r1-linux_x86_64-rocm7.0-shared.tar.gz"
-
-
-@pytest.mark.parametrize(
-    ("name", "member_name"),
-    [
-        (IMAGES_ARCHIVE, "lib/aotriton.images/amd-gfx90a/dispatch.aotd"),
-        (IMAGES_ARCHIVE, "lib/aotriton.images/amd-b/more/dispatch.aotd"),
-        (IMAGES_ARCHIVE, "lib/libamdhip64.so.7"),
-        (IMAGES_ARCHIVE, "share/x/dispatch.aotd"),
-        (TEXTS_ARCHIVE, "lib/aotriton.images/amd-b/dispatch.aotd"),
-        (TEXTS_ARCHIVE, "share/aotriton/asm/amd-a/aa.s"),
-        (RUNTIME, "lib/aotriton.images/amd-gfx90a/dispatch.aotd"),
-        (RUNTIME, "lib/libamdhip64.so.7"),
-        (RUNTIME, "bin/ls"),
-    ],
-)
-def test_what_an_archive_of_its_kind_does_not_have_is_refused(
-    tmp_path: Path, name: str, member_name: str
-) -> None:
-    """It would be installed, and a pack among it served: nothing verifies or lists it."""
-    data = archive({member_name: b"data"})
-    (tmp_path / name).write_bytes(data)
-    expected = f"'aotriton/{member_name}' is not of an archive of kind"
-    with pytest.raises(ReleaseError, match=expected):
-        unpack([tmp_path / name], tmp_path / "unpacked")
-    parsed = parse_artifact_name(name)
-    assert parsed
-    _, violations = unpack_candidate(tmp_path / name, parsed, tmp_path / "candidate")
-    assert any(expected in violation for violation in violations)
-    with pytest.raises(ReleaseError, match=expected):
-        Release.open(release(tmp_path, complete(**{name: data}))).read(parsed)
-    with pytest.raises(ReleaseError, match=expected):
-        read_packs(tmp_path / name)
-
-
 WINDOWS = "aotriton-0.11.2b-r1-win_amd64-shared-amd-a+amd-b.zip"
 PACKED = {
     f"aotriton/lib/aotriton.images/{pack}/{name}": data
     for pack in ("amd-a", "amd-b")
     for name, data in {"dispatch.aotd": b"data", "f.k.aoti": b"images"}.items()
 }
-
-
-@pytest.mark.parametrize(
-    ("member_name", "holds"),
-    [
-        ("aotriton/lib/aotriton.images/amd-a/dispatch.aotd", True),
-        ("aotriton/lib/aotriton.images/amd-b/f.k.aoti", True),
-        ("aotriton/lib/dl.dll", True),
-        ("aotriton/lib/libaotriton_v2.dll.a", True),
-        ("aotriton/include/dlfcn.h", True),
-        ("aotriton/share/doc/aotriton/windows.txt", True),
-        ("aotriton/lib/aotriton.images/amd-c/dispatch.aotd", False),
-        ("aotriton/lib/aotriton.images/amd-a/more/dispatch.aotd", False),
-        ("aotriton/lib/amdhip64_7.dll", False),
-        ("aotriton/lib/aotriton_v2.so", False),
-        ("lib/dl.dll", False),
-    ],
-)
-def test_members_of_a_windows_archive(tmp_path: Path, member_name: str, holds: bool) -> None:
-    write_zip(tmp_path / WINDOWS, {member_name: b"data", **PACKED}, epoch=0)
-    folder = release(tmp_path, complete(**{WINDOWS: (tmp_path / WINDOWS).read_bytes()}))
-    with (
-        nullcontext() if holds else pytest.raises(ReleaseError, match=f"{member_name!r} is not of an archive")
-    ):
-        opened = Release.open(folder)
-        (archive,) = opened.of("windows")
-        assert len(opened.files(archive)) in {4, 5}
-    checked = SimpleNamespace(
-        candidate=SimpleNamespace(name="0.11.2b-r1", windows=(folder / WINDOWS,), packs=dict), checkout=ROOT
-    )
-    evidence = "".join(
-        one.evidence for one in check_windows(cast(CheckContext, checked)) if "layout" in one.what
-    )
-    assert (f"{member_name!r} is not of an archive" in evidence) == (not holds)
 
 
 def findings_about_names(folder: Path, file: str) -> str:
@@ -232,20 +156,6 @@ def test_a_file_that_has_the_name_of_a_pack_is_none(tmp_path: Path) -> None:
     held = {name: data for name, data in PACKED.items() if "/amd-b/" not in name}
     write_zip(tmp_path / WINDOWS, {**held, "aotriton/lib/aotriton.images/amd-b": b""}, epoch=0)
     assert "amd-b is not in it" in findings_about_names(tmp_path, WINDOWS)
-
-
-def test_a_runtime_has_its_libraries_headers_and_packages(tmp_path: Path) -> None:
-    files = (
-        "lib/libaotriton_v2.so.0.11.2",
-        "lib/libaotriton_v2.so",
-        "lib/libaotforge_ops.a",
-        "include/aotriton/v2/flash.h",
-        "lib/cmake/aotforge_ops/aotforge_opsConfig.cmake",
-        "share/licenses/aotriton/LICENSE.zstd",
-    )
-    (tmp_path / RUNTIME).write_bytes(archive(dict.fromkeys(files, b"data")))
-    top = unpack([tmp_path / RUNTIME], tmp_path / "unpacked")
-    assert {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()} == {*files}
 
 
 def without(name: str) -> Callable[[Path], Path]:

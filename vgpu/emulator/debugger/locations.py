@@ -1,21 +1,88 @@
-"""Locations of instructions as the user writes them.
+"""Source lines of instructions from `.file` and `.loc`, and locations as the user writes them.
+
+A text that was compiled without line numbers can be given another one that has them: the instructions must be
+the same.
 
 Forms: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label), `forward.py:61` (source).
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from vgpu.emulator.debugger.source import SourceLine
-from vgpu.emulator.decoded import Line
+from vgpu.emulator.decoded import Line, Listing
+from vgpu.emulator.listing import instruction_lines
 from vgpu.emulator.program import Program
-from vgpu.errors import UnknownNameError, UnsupportedError, suggest
+from vgpu.errors import DecodeError, UnknownNameError, UnsupportedError, suggest
 
 _SOURCE = re.compile(r"(.+):(\d+)")
+_CALL = re.compile(r"([^\s:]+):(\d+):\d+")
 _CONDITION = re.compile(r"wave\s+\d+|group\s+\d+(,\d+){0,2}|hit\s+\d+|count\s+\d+")
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceLine:
+    """A line of the source, its folder as the compiler saw it; `callers` of its function, inner first."""
+
+    folder: str
+    file: str
+    line: int
+    callers: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def source_lines(text: str, listing: Listing, *, lines_from: str | None = None) -> Mapping[int, SourceLine]:
+    """Source lines by a line's number in `text`; `lines_from`: a text of the same kernel that has them.
+    Raises DecodeError when its instructions are others."""
+    if lines_from is None:
+        return _locations(text, listing.kernel)
+    ours, theirs = _instructions(text, listing.kernel), _instructions(lines_from, listing.kernel)
+    for (number, own), (other, its) in zip(ours, theirs, strict=False):
+        if own != its:
+            raise DecodeError(
+                f"the text with line numbers is another kernel: its line {other} is {its}, line {number} "
+                f"here is {own}",
+                hint="compile both from the same source with the same options",
+            )
+    if len(ours) != len(theirs):
+        raise DecodeError(f"the text with line numbers has {len(theirs)} instructions instead of {len(ours)}")
+    found = _locations(lines_from, listing.kernel)
+    pairs = zip(ours, theirs, strict=True)
+    return {number: found[other] for (number, _), (other, _) in pairs if other in found}
+
+
+def _instructions(text: str, kernel: str) -> list[tuple[int, str]]:
+    lines = instruction_lines(text, kernel)
+    return [(number, " ".join(line.split())) for number, line in lines if not line.endswith(":")]
+
+
+def source_files(text: str) -> dict[str, tuple[str, str]]:
+    """Folder and name of files by their number."""
+    found = (m for line in text.splitlines() if (m := _FILE.match(line)))
+    return {m[1]: (m[2], m[3]) if m[3] else ("", m[2]) for m in found}
+
+
+def _locations(text: str, kernel: str) -> dict[int, SourceLine]:
+    """By line number; line 0 of a `.loc` means that an instruction belongs to no line."""
+    raw, files = text.splitlines(), source_files(text)
+    found: dict[int, SourceLine] = {}
+    current: SourceLine | None = None
+    inside = dict(instruction_lines(text, kernel))
+    for number, line in enumerate(raw, 1):
+        if m := _LOCATION.match(line):
+            folder, file = files.get(m[1], ("", f"file {m[1]}"))
+            callers = tuple(_CALL.findall(line.partition("@[")[2]))
+            found_line = SourceLine(folder=folder, file=file, line=int(m[2]), callers=callers)
+            current = found_line if found_line.line else None
+        elif number in inside and not inside[number].endswith(":") and current is not None:
+            found[number] = current
+    return found
 
 
 def is_debug_label(name: str) -> bool:
@@ -25,10 +92,7 @@ def is_debug_label(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Breakpoint:
-    """A location with conditions. `indices` of `Program.lines`; `wave` and `group` None: any.
-
-    It stops `count` times (0: always), from the `hit`-th time on that the conditions are true.
-    """
+    """Stops before `indices`, in `wave` and `group` (None: any), `count` times (0: always) from `hit` on."""
 
     text: str = ""
     indices: tuple[int, ...] = ()
@@ -77,11 +141,7 @@ class DebugInfo:
 
 
 def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = None) -> Breakpoint:
-    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`; `default` has conditions that the text does not name.
-
-    Raises UnknownNameError for a location that the kernel does not have, UnsupportedError for anything else
-    in the text.
-    """
+    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`. Raises UnknownNameError, UnsupportedError."""
     location, _, rest = text.strip().partition(" ")
     words = rest.split()
     fields: dict[str, Any] = {}
@@ -92,17 +152,17 @@ def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = No
                 hint="PLACE [wave N] [group X,Y,Z] [hit N] [count N]",
             )
         name, value = pair.split()
-        fields[name] = parse_group(value) if name == "group" else int(value)
+        fields[name] = parse_axes(value, "workgroup") if name == "group" else int(value)
     indices = tuple(resolve_location(location, info))
     return replace(default or Breakpoint(), text=location, indices=indices, **fields)
 
 
-def parse_group(text: str) -> tuple[int, int, int]:
-    """`X`, `X,Y` or `X,Y,Z`. Raises UnsupportedError."""
+def parse_axes(text: str, what: str, default: int = 0) -> tuple[int, int, int]:
+    """`X`, `X,Y` or `X,Y,Z`; axes that are missing have `default`. Raises UnsupportedError."""
     parts = text.split(",")
-    if len(parts) > 3 or not all(part.isdigit() for part in parts):
-        raise UnsupportedError(f"{text!r} is not a valid workgroup", hint="X, X,Y or X,Y,Z")
-    x, y, z = [*map(int, parts), 0, 0][:3]
+    if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
+        raise UnsupportedError(f"{text!r} is not a valid {what}", hint="X, X,Y or X,Y,Z")
+    x, y, z = [*map(int, parts), default, default][:3]
     return x, y, z
 
 

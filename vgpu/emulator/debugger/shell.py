@@ -42,8 +42,7 @@ def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str]
 
 
 class Shell(cmd.Cmd):
-    """Commands at stops; `on_stop` is the session's. `views` are shown at every stop; `session` is set by its
-    creator."""
+    """Commands at stops, or only `views` at each. `session` is set by its creator."""
 
     prompt = "(vgpu) "
 
@@ -52,6 +51,7 @@ class Shell(cmd.Cmd):
         context: ViewContext,
         *,
         views: str = "",
+        prompts: bool = True,
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class Shell(cmd.Cmd):
         if not self.use_rawinput:
             self.prompt = ""  # a pipe's transcript has answers only
         self.session: Session
-        self._context, self._views, self._format = context, views, "x"
+        self._context, self._views, self._format, self._prompts = context, views, "x", prompts
         self._stop: Stop
         self._wave: int | None = None
         self._resume: Resume | None = None
@@ -70,6 +70,9 @@ class Shell(cmd.Cmd):
         """Read commands until one resumes the launch. Raises Quit."""
         self._stop, self._wave, self._resume = stop, None, None
         self.print_line(stop_text(stop, self.session.info))
+        if not self._prompts:
+            self._print(self._views)
+            return Resume()
         if self._views:
             self.do_print(self._views)
         self.cmdloop()
@@ -150,6 +153,9 @@ class Shell(cmd.Cmd):
         NAME[0:64] (an argument's buffer), memory[0x..:0x..], each with :FORMAT behind it if wanted.
         Registers: both ends included. Bytes: end excluded. ~ marks inactive lanes. Short: p.
         """
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         context = replace(self._context, wave=self._stop.event.waves[self._shown_wave])
         for view in parse_views(text, self._format):
             for line in format_view(view, context):
@@ -160,24 +166,6 @@ class Shell(cmd.Cmd):
         """registers [WHAT,...]: like print; alone: exec, vcc, scc, m0 and the kernel's SGPRs."""
         last = max(0, min(105, self.session.info.program.listing.fields.get("next_free_sgpr", 32) - 1))
         self.do_print(text or f"{_DEFAULT_REGISTERS},s[0:{last}]")
-
-    @_guarded
-    def do_lds(self, text: str) -> None:
-        """lds FROM END [FORMAT]: bytes of LDS."""
-        self.do_print(_range("lds", text))
-
-    @_guarded
-    def do_scratch(self, text: str) -> None:
-        """scratch FROM END [FORMAT]: bytes of every shown lane's scratch."""
-        self.do_print(_range("scratch", text))
-
-    @_guarded
-    def do_memory(self, text: str) -> None:
-        """memory WHERE FROM END [FORMAT]: WHERE is an argument (arg0 or its name), or absent for
-        addresses."""
-        space, _, rest = text.partition(" ")
-        named = bool(text) and not text[0].isdigit()
-        self.do_print(_range(space, rest) if named else _range("memory", text))
 
     @_guarded
     def do_where(self, text: str) -> None:
@@ -267,10 +255,3 @@ def _count(text: str, default: int = 1) -> int:
     if count < 1:
         raise UnsupportedError(f"{count} is not a valid count")
     return count
-
-
-def _range(space: str, text: str) -> str:
-    words = text.split()
-    if len(words) not in {2, 3}:
-        raise UnsupportedError(f"two numbers of bytes are needed: {space} FROM END [FORMAT]")
-    return f"{space}[{words[0]}:{words[1]}]" + (f":{words[2]}" if len(words) == 3 else "")

@@ -53,10 +53,7 @@ FORMATS: Mapping[str, Callable[[Words], list[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Registers or bytes from `first` to before `end`.
-
-    `space`: vector, scalar, scc, lds, scratch, memory or the name of an argument.
-    """
+    """Registers or bytes of a space: vector, scalar, scc, lds, scratch, memory, or an argument's name."""
 
     text: str
     space: str
@@ -71,11 +68,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewContext:
-    """State that views show. `arguments` by name (`arg0` and the kernel's own names) to their values; `lanes`
-    are those shown.
-
-    `registers`: VGPRs and AGPRs that the kernel has; `width`: lanes of the wave.
-    """
+    """What views show; `registers`: the kernel's VGPRs and AGPRs, `width`: lanes of the wave."""
 
     lanes: Sequence[int]
     registers: tuple[int, int]

@@ -17,6 +17,5 @@ INSTRUCTIONS: Mapping[str, Entry] = MappingProxyType(
 
 
 def approximations(names: Iterable[str]) -> dict[str, str]:
-    """Instructions of these whose results may differ from hardware's in the last bits, sorted, with the
-    reason."""
+    """Instructions of these whose last bits may differ from hardware's, sorted, with the reason."""
     return {name: why for name in sorted(set(names)) if (why := INSTRUCTIONS[name].approximated)}

@@ -47,8 +47,7 @@ NO_OPS = wave(
 """Their operands are not parsed."""
 INTERRUPT = "sendmsg(MSG_INTERRUPT)"
 MESSAGES = frozenset({"sendmsg(MSG_DEALLOC_VGPRS)", INTERRUPT})
-"""Messages of s_sendmsg: giving registers back has no effect; an interrupt is a host call. Any other one is
-refused."""
+"""Of s_sendmsg: giving registers back has no effect; an interrupt is a host call."""
 MESSAGE = wave("s_sendmsg", "if (I->flags) host_call(w);", "")
 UNPARSED = NO_OPS.keys() | MESSAGE.keys()
 
@@ -95,11 +94,8 @@ _BITS = {"f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8":
 def _mfma(
     shape: _Shape, kind: str, names: str, *, second: str = "", archs: tuple[str, ...] = _CDNA
 ) -> dict[str, Entry]:
-    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and
-    later write it.
-
-    `kind` of A's elements, `second` of B's where it differs.
-    """
+    """`names`: endings behind `v_mfma_f32_MxMxK`, {b} is the number of blocks if several (gfx940 and later);
+    `kind` of A's elements, `second` of B's where it differs."""
     m, k, blocks = shape
     result = "i32" if kind == "i8" else "f32"
     stem, b = f"v_mfma_{result}_{m}x{m}x{k}", f"_{blocks}b" if blocks > 1 else ""
@@ -120,31 +116,18 @@ def _mfma(
 
 
 def _mfma_of_formats(m: int) -> dict[str, Entry]:
-    """The formats of A's and B's elements are modifiers. With scales: S3 and S4 have powers of two for blocks
-    of 32 along k.
-
-    Only vector registers hold scales: of constants and scalars hardware uses other bits (LLVM's
-    VOP3PInstructions.td, MAIInst).
-    """
+    """Modifiers have the formats of A and B. S3 and S4: powers of two for 32 elements along k, in vector
+    registers only, as hardware uses other bits of constants and scalars (LLVM's VOP3PInstructions.td,
+    MAIInst)."""
     registers = m * m // 64
     shape, slots = f"{m}x{m}x{2048 // m}", f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}"
     shared: dict[str, Any] = {"archs": ("gfx95",), "rules": ("formats",), "approximated": SUM_ORDER}
     formats, bytes_ = ("cbsz", "blgp"), ("op_sel", "op_sel_hi")
+    plain, scaled = f"v_mfma_f32_{shape}_f8f6f4", f"v_mfma_scale_f32_{shape}_f8f6f4"
+    with_scales = f"{slots} S3:v:1 S4:v:1"
     return merged(
-        wave(
-            f"v_mfma_f32_{shape}_f8f6f4",
-            f"mfma_of_formats(w, I, {m}, 0);",
-            slots,
-            modifiers=formats,
-            **shared,
-        ),
-        wave(
-            f"v_mfma_scale_f32_{shape}_f8f6f4",
-            f"mfma_of_formats(w, I, {m}, 1);",
-            f"{slots} S3:v:1 S4:v:1",
-            modifiers=(*formats, *bytes_),
-            **shared,
-        ),
+        wave(plain, f"mfma_of_formats(w, I, {m}, 0);", slots, modifiers=formats, **shared),
+        wave(scaled, f"mfma_of_formats(w, I, {m}, 1);", with_scales, modifiers=formats + bytes_, **shared),
     )
 
 

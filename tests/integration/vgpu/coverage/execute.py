@@ -27,8 +27,7 @@ from tests.integration.vgpu.coverage.feature import Feature
 from tests.integration.vgpu.coverage.formats import Array, decode, storage
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.interpreter_library import load_library
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchRequest, Program
 from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 

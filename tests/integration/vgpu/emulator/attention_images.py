@@ -19,8 +19,7 @@ from kernels.flash.call import tensor_of
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Outcome, values_of
 from tests.support.families import PROJECT, architectures, plan_project
-from vgpu.emulator.launch import LaunchReport, LaunchRequest
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.memory import Memory
 
 OPERATORS = ("attn_fwd", "attn_bwd")

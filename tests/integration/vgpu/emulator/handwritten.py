@@ -12,8 +12,7 @@ import pytest
 from aotforge.errors import ExecutionError
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.decoded import Checks
-from vgpu.emulator.launch import LaunchRequest
-from vgpu.emulator.program import Emulator, Program
+from vgpu.emulator.program import Emulator, LaunchRequest, Program
 from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 

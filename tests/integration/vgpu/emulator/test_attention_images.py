@@ -19,7 +19,7 @@ from tests.integration.vgpu.emulator.attention_images import (
     misses,
     tensors_of,
 )
-from vgpu.emulator.launch import LaunchRequest
+from vgpu.emulator.program import LaunchRequest
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler

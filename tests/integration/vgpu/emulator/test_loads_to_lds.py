@@ -10,8 +10,8 @@ from aotforge.errors import ExecutionError
 from tests.integration.vgpu.emulator.bench import FAULT, RUNNING, Bench
 from tests.integration.vgpu.emulator.handwritten import caught, kernel, run, without
 from vgpu.emulator.decoded import Checks
-from vgpu.emulator.launch import LaunchRequest
 from vgpu.emulator.measure import Banks, Meter
+from vgpu.emulator.program import LaunchRequest
 from vgpu.memory import Memory
 
 M0 = 125

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from aotforge.errors import DecodeError, UnknownNameError
 from vgpu.emulator.assembly import assemble, check_text
 from vgpu.emulator.binding import in_order
-from vgpu.emulator.descriptor import kernarg_segment
 from vgpu.emulator.generate import OPCODES, handler, machine
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import merged, table
@@ -220,13 +219,6 @@ def test_tables_refuse_contradictions() -> None:
     assert not table("scalar", {"s_y": "D.u32 = S0.u32; SCC = D.u32 != 0"})["s_y"].reads_d
 
 
-def test_kernel_arguments_do_not_overlap() -> None:
-    assert kernarg_segment([(4, 4, b"abcd"), (0, 2, b"xy")], 8) == b"xy\0\0abcd"
-    for wrong in ([(0, 4, b"abcd"), (2, 2, b"xy")], [(6, 4, b"abcd")], [(0, 4, b"abc")]):
-        with pytest.raises(ValueError, match="does not fit"):
-            kernarg_segment(wrong, 8)
-
-
 def test_targets() -> None:
     assert {(t.lanes, t.generation) for t in emulated_targets().values()} == {
         (64, 9),
@@ -338,9 +330,3 @@ def test_waits_for_other_numbers_are_refused(line: str) -> None:
 def test_constants_that_an_assembler_may_extend_otherwise_are_refused(kind: str, text: str) -> None:
     with pytest.raises(DecodeError, match=r"not as the compiler writes|as an integer"):
         constant_bits(operand(text), kind)
-
-
-def test_instructions_are_bounded_in_number() -> None:
-    text = TEXT.replace("\ts_endpgm", "\ts_nop 0\n" * 100_001 + "\ts_endpgm")
-    with pytest.raises(DecodeError, match="too many instructions"):
-        parse_listing(text)
