@@ -59,7 +59,8 @@ def main(only: str | None) -> None:
     data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     if (now := model_digest()) != data["model"]:
         print(
-            f"Not comparable: AOTriton's kernels are by model {data['model']}, ours by {now}; measure them again.\n"
+            f"Not comparable: AOTriton's kernels are by model {data['model']}, ours by {now}; measure them "
+            "again.\n"
         )
     print("| arch, kernel | estimate | longest pipe | FLOPs / needed: ours, theirs | scratch: ours, theirs |")
     print("|---|---|---|---|---|")

@@ -17,7 +17,7 @@ from aotforge.deliver.page import read_page
 from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
 from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
-from aotforge.publish.release_dir import read_release_folder
+from aotforge.publish.upload import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.release import Release
