@@ -60,7 +60,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "device timing": (
         "aotforge/verify/device/*.py",
         "aotforge/devtools/tune/device_times.py",
-        "aotforge/devtools/tune/rounds.py",
     ),
     # in addition, where this machine's processor executes images
     "native verifier": (
@@ -81,6 +80,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/formats/*.py",
         "aotforge/pack/*.py",
         "aotforge/release/**/*",
+        "aotforge/base/templates/coverage.md.jinja",
         "aotforge/pipeline/build_release.py",
         "aotforge/pipeline/images.py",
     ),

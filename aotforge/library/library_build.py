@@ -110,8 +110,7 @@ class LibraryRequest:
         return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
 
     def build(self, staged: Path, build: CMakeBuild) -> str:
-        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the
-        compiler's description."""
+        """Completes `build` and installs it to `staged`/prefix; returns the compiler's description."""
         zstd = unpack_zstd(
             self.manifest.zstd,
             cache=self.cache,

@@ -34,8 +34,8 @@ from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.gates import pytorch_use
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
-from aotforge.release.assemble import assemble_release
-from aotforge.release.existing_release import (
+from aotforge.release.assemble import (
+    assemble_release,
     check_not_verified,
     check_replaceable,
     find_release,

@@ -35,7 +35,7 @@ from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load
 from aotforge.run.step import ExecutionTarget
 from aotforge.targets.backends import BACKENDS, is_native, unexecutable
 from aotforge.toolchain.triton import Toolchain, read_toolchain
-from aotforge.verify.verdict import Verdict
+from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verifier_digest import verifier_digest
 
 if TYPE_CHECKING:
@@ -199,12 +199,13 @@ def is_executed(plan: Plan) -> bool:
     return not any(map(unexecutable, plan.archs))
 
 
-def check_no_host_calls(images: Iterable[KernelImage]) -> None:
-    """Raises PackError for a kernel that prints or asserts, which only `verify` executes."""
+def check_no_host_calls(images: Iterable[KernelImage | ImageTask]) -> None:
+    """Raises PackError for an image that prints or asserts, which only `verify` executes."""
     for image in images:
         if any(backend.makes_host_calls(image.binary) for backend in BACKENDS.values()):
+            name = image.symbol if isinstance(image, KernelImage) else image.label
             raise PackError(
-                f"the kernel {image.symbol} prints or asserts, and a release must not",
+                f"the kernel {name} prints or asserts, and a release must not",
                 cause="its source calls tl.device_print, or tl.device_assert with the option debug",
                 hint="remove them from the kernel or the rules; ./dev verify executes such images",
             )

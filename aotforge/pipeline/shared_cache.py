@@ -36,7 +36,7 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
         yield NOT_SHARED
         return
     # TUF and its cryptography take 0.2 s of a no-op build
-    from aotforge.publish.cache.session import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
+    from aotforge.publish.shared_cache import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
 
     places = CachePlaces(
         source=source,

@@ -8,7 +8,7 @@ from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.pack.reader import open_files
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.image_texts import check_texts
-from aotforge.pipeline.images import make_plans, open_builder
+from aotforge.pipeline.images import check_no_host_calls, make_plans, open_builder
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.checkout import Checkout
@@ -89,6 +89,7 @@ def verify_release(
                 on_stage(f"comparing images of {name} with their assembly texts")
             tasks = release_tasks(released, opened, chosen, checkout, selected)
             check_dispatch(opened, checkout)
+            check_no_host_calls(tasks)
             check_texts(tasks, jobs=jobs)
             reports.append(
                 verify_tasks(

@@ -28,5 +28,3 @@ def test_engines_that_are_missing(tmp_path: Path) -> None:
     done = invoke(ROOT, *BUILD, "docker", *flags, env=gone, check=False)
     assert done.returncode == 3 and "no response from the Docker daemon" in done.stderr
     assert not (tmp_path / "out").exists()
-
-

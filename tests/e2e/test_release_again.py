@@ -48,5 +48,3 @@ def test_the_same_digests(user: User, tmp_path: Path) -> None:
     assert status == 0, err
     done = json.loads(out)
     assert (done["compiled"], len(done["archives"])) == (18, 8)
-
-

@@ -126,5 +126,3 @@ def test_the_rules_of_the_operator_page_are_planned_and_declared(tmp_path: Path)
         f"int aotforge_normalize({parameters}, void* stream);"
         in function_sources(tmp_path / "kernels")[HEADER]
     )
-
-

@@ -57,7 +57,7 @@ def test_no_tool_receives_one() -> None:
 def test_a_verification_worker_has_none(tmp_path: Path) -> None:
     pool = Pool(kernels_root=tmp_path, cache=tmp_path, timeout=600)
     try:
-        worker = pool._pool._started()
+        worker = pool._started()
         while not (text := Path(f"/proc/{worker.pid}/environ").read_bytes()):
             time.sleep(0.01)  # a program that starts has none for a moment
         assert b"PYTHONPATH=" in text and VALUE.encode() not in text
