@@ -36,8 +36,7 @@ def described_parameters(entry: Operation) -> tuple[Parameter, ...] | None:
 
 
 def _needed(block: Block) -> set[str]:
-    """Arguments through which the function reads or writes a tensor under no condition, and that it does not
-    compare with null.
+    """Arguments through which the function reads or writes a tensor under no condition, and never null.
 
     Accesses in branches and loops may not happen, nor those of a scalar with a mask.
     """

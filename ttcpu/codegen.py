@@ -1,8 +1,7 @@
 """LLVM IR to a shared library for x86-64, by the LLVM and the linker inside libtriton.
 
-libtriton initialises GPU targets only; its x86 target is in the library all the same. Optimising needs a
-module of libtriton's own, so the exported function is made in MLIR's LLVM dialect and the IR, which it calls,
-is linked into it.
+Optimising needs a module of libtriton's own, so the exported function is made in MLIR's LLVM dialect and the
+IR, which it calls, is linked into it.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ def _initialise() -> None:
 
 
 def optimised(name: str, text: str, level: Level, description: bytes = b"") -> str:
-    """LLVM IR of the kernel `name` after the O3 pipeline, with the data of `DESCRIPTION` if there is some.
-
-    Raises CompileError when the text is not valid IR.
-    """
+    """LLVM IR of the kernel `name` after O3, with its `DESCRIPTION` if any. Raises CompileError."""
     _initialise()
     with tempfile.TemporaryDirectory() as folder:
         shim, kernel = Path(folder) / "shim.mlir", Path(folder) / "kernel.ll"

@@ -22,10 +22,7 @@ _FRAME = 64 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What code is generated for: float32 lanes of a vector register; whether products and sums may be fused.
-
-    `pairs_bf16`: there are instructions that multiply pairs of bfloat16.
-    """
+    """Float32 lanes of a vector register; whether to fuse products and sums, and multiply `pairs_bf16`."""
 
     lanes: int
     contract: bool = True
@@ -54,10 +51,9 @@ class Scratch:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """Where a value is that control flow carries: a `variable` for a scalar, a `buffer` for a tensor.
+    """Where control flow carries a value: a `variable` of a scalar, a `buffer` of a tensor.
 
-    With `first` and `increment` the variable is the distance of a tensor of indices or pointers from its
-    first value.
+    With `first` and `increment` the variable is the distance of indices or pointers from their first value.
     """
 
     argument: SSA

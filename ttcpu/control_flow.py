@@ -1,6 +1,4 @@
-"""Loops, conditionals, calls and jumps.
-
-Values that they carry are kept in variables (scalars) and buffers (tensors)."""
+"""Loops, conditionals, calls and jumps, whose values are in variables (scalars) and buffers (tensors)."""
 
 from __future__ import annotations
 
@@ -121,8 +119,7 @@ def _scalar_of(ctx: Context, increment: SSA, type_: str) -> Value:
 
 
 def _fill_all(ctx: Context, pending: list[tuple[Buffer, Tensor]]) -> None:
-    """Fill buffers with tensors that may read them: first those that no other one reads, by way of a copy
-    where there is a cycle."""
+    """Fill buffers with tensors that may read them, in an order, or by copies where there is a cycle."""
     while pending:
         free = next((n for n, (buffer, _) in enumerate(pending) if _may_overwrite(pending, n, buffer)), None)
         if free is None:

@@ -12,8 +12,7 @@ Arguments = Sequence[Value]
 
 
 def device_function(b: Builder, symbol: str, v: Arguments, result: str) -> Value:
-    """A call of `symbol`; `result` is LLVM's type of one element. Raises KeyError for one that is not
-    known."""
+    """A call of `symbol`; `result` is LLVM's type of an element. Raises KeyError for an unknown one."""
     if symbol in _INTRINSICS:
         return b.intrinsic(_INTRINSICS[symbol], *v)
     if symbol in _OWN:
@@ -98,8 +97,7 @@ def _fast(name: str) -> Callable[[Builder, Arguments, str], Value]:
 
 _INTRINSICS = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint",
-        "nearbyint": "nearbyint",
-    "round": "round", "fma": "fma", "copysign": "copysign",
+    "nearbyint": "nearbyint", "round": "round", "fma": "fma", "copysign": "copysign",
 }  # fmt: skip
 _OWN: Mapping[str, Callable[[Builder, Arguments, str], Value]] = {
     **SPECIAL,

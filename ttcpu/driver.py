@@ -30,8 +30,7 @@ ENABLE = "TRITON_CPU_BACKEND"
 
 
 _REGISTERS = 32
-"""Vector registers of AVX-512. Kernels divide by this figure, and by that of a GPU's register file, to fill a
-GPU."""
+"""Vector registers of AVX-512: kernels divide a GPU's register file by this figure."""
 
 
 class _Utilities:
@@ -125,8 +124,7 @@ class _Launcher:
 
 
 def _packer(formats: Sequence[str], address: Callable[[Any, int], int]) -> Callable[..., bytes]:
-    """A function of grid, threads, function and arguments that makes a request; generated, since every launch
-    runs it."""
+    """A function that makes a request of a launch; generated, since every launch runs it."""
     items = [
         f"address(a[{number}], {number})" if type_.startswith("*") else f"a[{number}]"
         for number, type_ in enumerate(formats)

@@ -15,8 +15,7 @@ Kind = Literal["int", "float", "ptr"]
 class Element:
     """An element type by MLIR's name. `bits` in memory; `pointee` of a pointer.
 
-    Floats of less than 32 bits are computed as float32 that holds an exactly representable number: `llvm` is
-    the type in registers, `stored` that in memory.
+    Floats of less than 32 bits are computed as float32: `llvm` is the type in registers, `stored` in memory.
     """
 
     name: str

@@ -16,8 +16,7 @@ from .tensors import Index, Tensor, merged_reads
 
 _INTEGER = {
     "arith.addi": "add", "arith.subi": "sub", "arith.muli": "mul", "arith.andi": "and", "arith.ori": "or",
-        "arith.xori": "xor",
-    "arith.shli": "shl", "arith.shrsi": "ashr", "arith.shrui": "lshr",
+    "arith.xori": "xor", "arith.shli": "shl", "arith.shrsi": "ashr", "arith.shrui": "lshr",
 }  # fmt: skip
 _DIVISION = {"arith.divsi": "sdiv", "arith.divui": "udiv", "arith.remsi": "srem", "arith.remui": "urem"}
 _INTEGER_CALLS = {"arith.maxsi": "smax", "arith.minsi": "smin", "arith.maxui": "umax", "arith.minui": "umin"}
@@ -31,19 +30,15 @@ _FLOAT = {
 _CONTRACTED = {"arith.addf", "arith.subf", "arith.mulf"}
 _FLOAT_CALLS = {
     "arith.maxnumf": "maxnum", "arith.minnumf": "minnum", "arith.maximumf": "maximum",
-        "arith.minimumf": "minimum",
-    "math.sqrt": "sqrt", "tt.precise_sqrt": "sqrt", "math.absf": "fabs", "math.floor": "floor",
-        "math.ceil": "ceil",
-    "math.trunc": "trunc", "math.roundeven": "roundeven", "math.round": "round", "math.fma": "fma",
-        "math.copysign": "copysign",
+    "arith.minimumf": "minimum", "math.sqrt": "sqrt", "tt.precise_sqrt": "sqrt", "math.absf": "fabs",
+    "math.floor": "floor", "math.ceil": "ceil", "math.trunc": "trunc", "math.roundeven": "roundeven",
+    "math.round": "round", "math.fma": "fma", "math.copysign": "copysign",
 }  # fmt: skip
 _FUNCTIONS = {
     "math.exp": "exp", "math.exp2": "exp2", "math.log": "log", "math.log2": "log2", "math.log10": "log10",
-        "math.log1p": "log1p",
-    "math.expm1": "expm1", "math.sin": "sin", "math.cos": "cos", "math.tan": "tan", "math.tanh": "tanh",
-        "math.erf": "erf",
-    "math.atan": "atan", "math.sinh": "sinh", "math.cosh": "cosh", "math.asin": "asin", "math.acos": "acos",
-        "math.cbrt": "cbrt",
+    "math.log1p": "log1p", "math.expm1": "expm1", "math.sin": "sin", "math.cos": "cos", "math.tan": "tan",
+    "math.tanh": "tanh", "math.erf": "erf", "math.atan": "atan", "math.sinh": "sinh", "math.cosh": "cosh",
+    "math.asin": "asin", "math.acos": "acos", "math.cbrt": "cbrt",
 }  # fmt: skip
 _COST = {
     "arith.divf": 8,
@@ -61,17 +56,13 @@ _ORDERED = [
 ]  # fmt: skip
 _CASTS = {
     "arith.extsi": "sext", "arith.extui": "zext", "arith.trunci": "trunc", "arith.sitofp": "sitofp",
-        "arith.uitofp": "uitofp",
-    "arith.fptosi": "fptosi", "arith.fptoui": "fptoui", "arith.extf": "", "arith.truncf": "",
-        "tt.fp_to_fp": "",
-    "arith.bitcast": "bitcast", "tt.bitcast": "bitcast", "arith.index_cast": "sext",
-        "tt.int_to_ptr": "inttoptr",
-    "tt.ptr_to_int": "ptrtoint",
+    "arith.uitofp": "uitofp", "arith.fptosi": "fptosi", "arith.fptoui": "fptoui", "arith.extf": "",
+    "arith.truncf": "", "tt.fp_to_fp": "", "arith.bitcast": "bitcast", "tt.bitcast": "bitcast",
+    "arith.index_cast": "sext", "tt.int_to_ptr": "inttoptr", "tt.ptr_to_int": "ptrtoint",
 }  # fmt: skip
 _OTHER = {
     "arith.select", "arith.cmpi", "arith.cmpf", "arith.negf", "arith.remf", "tt.addptr", "tt.clampf",
-    "tt.mulhiui", "math.rsqrt",
-    "math.absi", "tt.extern_elementwise", "arith.constant",
+    "tt.mulhiui", "math.rsqrt", "math.absi", "tt.extern_elementwise", "arith.constant",
 }  # fmt: skip
 ELEMENTWISE = frozenset(
     {*_INTEGER, *_DIVISION, *_INTEGER_CALLS, *_FLOAT, *_FLOAT_CALLS, *_FUNCTIONS, *_CASTS, *_OTHER}
@@ -292,8 +283,7 @@ def _round(b: Builder, element: Element, value: Value) -> Value:
 
 
 def _divide(b: Builder, operation: str, a: Value, divisor: Value) -> Value:
-    """Integer division that cannot trap: dividing by zero, and the most negative number by -1, give some
-    number."""
+    """Integer division that cannot trap: by zero, or the most negative number by -1, is some number."""
     width, element = lanes_of(divisor.type), element_of(divisor.type)
     if divisor.constant is not None and divisor.constant not in {0, -1}:
         return b.binary(operation, a, divisor)

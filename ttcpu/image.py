@@ -9,8 +9,7 @@ from typing import Literal
 ValueType = Literal["ptr", "i32", "i64", "u64", "f32"]
 
 DESCRIPTION = "aotforge_cpu_kernel"
-"""The symbol. Its data: `HEADER`, a byte per parameter, then the zero-terminated texts: kernel, level,
-messages of assertions."""
+"""The symbol. Its data: `HEADER`, a byte per parameter, zero-terminated kernel, level and messages."""
 HEADER = struct.Struct("<IIQII")
 """Version, bytes in all, bytes of memory for each thread, parameters, messages."""
 VERSION = 1
@@ -20,8 +19,7 @@ NEEDED = 0x80
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A run-time parameter. `needed`: a pointer that every call with programs uses, so that it cannot be
-    null."""
+    """A run-time parameter. `needed`: a pointer that cannot be null, as every program uses it."""
 
     kind: ValueType
     needed: bool = False
@@ -29,8 +27,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDescription:
-    """`symbol` is the exported function's name, `level` that of x86-64, `scratch` the bytes of memory that
-    each thread brings."""
+    """`symbol`: the exported function; `level`: of x86-64; `scratch`: bytes that each thread brings."""
 
     symbol: str
     level: str

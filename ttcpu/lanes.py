@@ -1,7 +1,6 @@
 """A run of consecutive elements of a tensor: a number for all lanes, a number and a step, or a vector.
 
-Addresses keep their form through index arithmetic, so that a load knows at compile time whether its lanes are
-neighbours in memory.
+Addresses keep their form, so that a load knows at compile time whether its lanes are neighbours in memory.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from .llvm_ir import Builder, Value, integer, lanes_of, vector, vector_type
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes:
-    """`width` elements. Without `step`, `value` is a scalar for all lanes, or a vector of them.
+    """`width` elements: a scalar `value` for all lanes, or a vector of them.
 
-    With `step`, lane i is `value` + i `step`: an integer of the element's type, or, for pointers, an i64
-    number of pointees.
+    With `step`, lane i is `value` + i `step`, for pointers in numbers of pointees.
     """
 
     element: Element

@@ -25,8 +25,7 @@ _LARGEST_GRID = 2**31 - 1
 
 SCALARS = {
     "i1": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u1": "?7x", "u8": "B7x", "u16": "H6x",
-        "u32": "I4x",
-    "u64": "Q", "fp32": "f4x", "f32": "f4x", "fp64": "d",
+    "u32": "I4x", "u64": "Q", "fp32": "f4x", "f32": "f4x", "fp64": "d",
 }  # fmt: skip
 """How an argument of Triton's type is in its 8 bytes; pointers are unsigned 64-bit numbers."""
 
@@ -108,15 +107,13 @@ def load(name: str, code: bytes, scratch: int, messages: Sequence[str]) -> Loade
 
 
 def run(kernel: Loaded, grid: tuple[int, int, int], arguments: bytes) -> None:
-    """Run every program of the grid and wait. Raises RuntimeError when a `device_assert` fails, ValueError
-    for an impossible grid."""
+    """Run every program of the grid and wait. Raises RuntimeError for a `device_assert`, ValueError."""
     request = REQUEST.pack(*checked_grid(grid), thread_count(), kernel.address, kernel.scratch)
     report(launcher()(request + arguments, None), kernel.messages, kernel.scratch)
 
 
 def ends_well(request: bytes) -> bool:
-    """Whether a forked child executes a launch without a fault. Memory that processes share is changed
-    by it."""
+    """Whether a forked child executes a launch without a fault. It changes shared memory."""
     child = os.fork()
     if child == 0:
         try:

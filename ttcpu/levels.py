@@ -11,8 +11,7 @@ from .errors import UnsupportedError
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """A level of x86-64: `cpu` and `features` in LLVM's names, `lanes` float32 in a vector register, `flags`
-    what /proc/cpuinfo must show.
+    """A level of x86-64: `cpu` and `features` of LLVM, `lanes` of float32, `flags` of /proc/cpuinfo.
 
     `pairs_bf16`: the processor multiplies pairs of bfloat16 and adds them to float32.
     """
@@ -37,8 +36,7 @@ LEVELS = (
     Level(name="x86-64-v3", cpu="x86-64-v3", lanes=8, flags=_V3),
     Level(name="x86-64-v2", cpu="x86-64-v2", lanes=4, flags=_V2),
 )  # fmt: skip
-"""Highest first. x86-64-v2 converts float16 and multiplies and adds at once by functions of the C and
-compiler libraries, a lane at a time."""
+"""Highest first. x86-64-v2 converts float16 and fuses products and sums by functions, a lane at a time."""
 
 
 def level_named(name: str) -> Level:
@@ -59,14 +57,12 @@ def host_levels() -> tuple[str, ...]:
 
 
 def missing_flags(name: str) -> str:
-    """What this processor lacks of a level, joined by commas; '' when it has the level. Raises
-    UnsupportedError for a name that is none."""
+    """What this processor lacks of a level, joined by commas, or ''. Raises UnsupportedError."""
     return ", ".join(sorted(level_named(name).flags - _cpu_flags()))
 
 
 def host_level() -> str:
-    """The highest level that this processor has, or AOTFORGE_CPU_LEVEL. Raises UnsupportedError for one that
-    it does not have."""
+    """This processor's highest level, or AOTFORGE_CPU_LEVEL. Raises UnsupportedError if it lacks that."""
     has = host_levels()
     if chosen := os.environ.get("AOTFORGE_CPU_LEVEL"):
         missing = missing_flags(chosen)

@@ -1,9 +1,4 @@
-"""Triton's device library for CPUs: the functions of `triton.language.extra.libdevice`.
-
-Names and types are those of other targets.
-
-Symbols are the functions' names; `device_functions.py` gives them code.
-"""
+"""Triton's device library for CPUs, with names and types of other targets; symbols are the names."""
 
 from __future__ import annotations
 
@@ -50,10 +45,9 @@ def _to(result: Any, *kinds: Any) -> _Table:
 _INTEGERS = {(_INT32,): _INT32, (_INT64,): _INT64}
 _UNARY = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp",
-    "exp10", "exp2", "expm1",
-    "floor", "j0", "j1", "lgamma", "log", "log10", "log1p", "log2", "nearbyint", "rint", "round", "rsqrt",
-    "sin", "sinh", "sqrt",
-    "tan", "tanh", "tgamma", "trunc", "y0", "y1", "cyl_bessel_i0", "cyl_bessel_i1", "erfcx", "erfinv",
+    "exp10", "exp2", "expm1", "floor", "j0", "j1", "lgamma", "log", "log10", "log1p", "log2", "nearbyint",
+    "rint", "round", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc", "y0", "y1",
+    "cyl_bessel_i0", "cyl_bessel_i1", "erfcx", "erfinv",
 )  # fmt: skip
 _BINARY = ("atan2", "copysign", "fdim", "fmod", "hypot", "nextafter", "remainder")
 _FAST = ("fast_expf", "fast_tanhf", "fast_logf", "fast_log2f", "fast_sinf", "fast_cosf")

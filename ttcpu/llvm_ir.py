@@ -1,6 +1,4 @@
-"""LLVM IR as typed values, and a builder of functions.
-
-Loops, branches and variables are structured; SSA form is left to LLVM's mem2reg."""
+"""LLVM IR as typed values, and a builder of functions with structured loops, branches and variables."""
 
 from __future__ import annotations
 
@@ -98,10 +96,7 @@ class Module:
 
 
 class Builder:
-    """Writes one function: every method appends an instruction and returns its result.
-
-    `line`: where the function begins in its source, as "file:line"; its `name` there.
-    """
+    """Writes one function: every method appends an instruction and returns its result."""
 
     def __init__(self, module: Module, header: str, name: str = "", line: str = "") -> None:
         self.module = module
@@ -133,8 +128,7 @@ class Builder:
 
     @contextmanager
     def at(self, line: str) -> Iterator[None]:
-        """Instructions that come from a line ("file:line") of the source; from the line around it if that is
-        empty."""
+        """Instructions of a line ("file:line") of the source; '': of the line around it."""
         outer = self._location
         self._set_line(line)
         try:

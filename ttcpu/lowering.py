@@ -1,7 +1,6 @@
 """TTIR to LLVM IR: a Triton module as one exported function that runs a range of the grid.
 
-The exported function takes two pointers: the kernel's arguments, 8 bytes each in order, and a `Launch`
-(launch.py).
+It takes two pointers: the kernel's arguments, 8 bytes each in order, and a `Launch` (launch.py).
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _HIDDEN = {
     "x": "i32", "y": "i32", "z": "i32", "grid_x": "i32", "grid_y": "i32", "grid_z": "i32", "scratch": "ptr",
         "status": "ptr",
 }  # fmt: skip
-"""What every function gets beside its arguments: the program's place, the grid, memory, and where to report a
-failed assertion."""
+"""What every function gets beside its arguments: place, grid, memory, the failed assertion."""
 
 _REGION_ENDS = {
     "scf.yield",
@@ -83,11 +81,7 @@ _STRUCTURED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """LLVM IR of a module: `name` is the exported function, `scratch` the bytes of memory that each thread
-    brings.
-
-    `parameters` is None for a kernel that no pack can have.
-    """
+    """LLVM IR of a module: `scratch` in bytes per thread; no `parameters` for what no pack can have."""
 
     name: str
     text: str
@@ -97,8 +91,7 @@ class Lowered:
 
 
 def lower_module(module: Operation, machine: Machine, *, lines: bool = False) -> Lowered:
-    """With `lines`, instructions have source lines. Raises UnsupportedError, with the source line, for what
-    the back end does not have."""
+    """With `lines`, instructions have source lines. Raises UnsupportedError with the source line."""
     functions = [op for op in module.regions[0].entry.operations if op.name == "tt.func"]
     entry = next(op for op in functions if op.attributes.get("sym_visibility", '"public"') == '"public"')
     out, scratch = Module(lines=lines, avx512=machine.avx512), Scratch()
@@ -244,8 +237,7 @@ class _Function:
 
 _WRITE_NOTHING = elementwise.ELEMENTWISE | {
     "arith.constant", "tt.load", "tt.store", "tt.splat", "tt.make_range", "tt.expand_dims", "tt.broadcast",
-    "tt.get_program_id",
-    "tt.get_num_programs", "tt.dot",
+    "tt.get_program_id", "tt.get_num_programs", "tt.dot",
 }  # fmt: skip
 """Operations that a load may be put off beyond; a store and a product look for themselves."""
 
@@ -309,8 +301,7 @@ def _uses(function: Operation) -> dict[str, list[tuple[Operation, int]]]:
 
 
 def _print(ctx: Context, operation: Operation) -> None:
-    """tt.print: a line for every element, as on a GPU: place of the program, number of the element, text,
-    value."""
+    """tt.print: a line for every element, as on a GPU: program, number of the element, text, value."""
     prefix = operation.string("prefix")
     signed = operation.integers("isSigned")
     is_hex = operation.boolean("hex")
@@ -360,8 +351,7 @@ def _printf(ctx: Context, text: str, values: Sequence[Value]) -> None:
 
 
 def _export(module: Module, entry: Operation, name: str) -> None:
-    """The exported function: reads arguments and launch, runs the programs begin .. end-1 in linear order,
-    returns the status word."""
+    """The exported function: runs the programs begin .. end-1 in order, returns the status word."""
     # a function with source lines is not inlined into the exported one, which has none
     apart = " noinline" if module.lines else ""
     define = f"define i32 @{name}{SUFFIX}(ptr %arguments, ptr %launch) nounwind{apart}"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
-"""ln 2 in two parts; the first has 8 trailing zero bits, so that its product with an exponent is exact (Cody
-and Waite)."""
+"""ln 2 in two parts, the first with 8 trailing zero bits: products with exponents are exact."""
 
 _EXP = (
     1.0,
@@ -22,21 +21,16 @@ _EXP = (
 )
 _EXP2 = (
     1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.00961849931627512,
-        0.0013390970416367054,
-    0.00015329310554079711,
+    0.0013390970416367054, 0.00015329310554079711,
 )  # fmt: skip
-"""e^f for |f| <= ln 2 / 2 and 2^f for |f| <= 1/2: least maximal relative error, 0.03 units in the last place
-of float32."""
+"""e^f for |f| <= ln 2 / 2 and 2^f for |f| <= 1/2: least maximal relative error, 0.03 ulp of float32."""
 
 _LIBRARY = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp",
-    "exp10", "exp2", "expm1",
-    "fdim", "fmod", "hypot", "j0", "j1", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "nextafter",
-    "pow", "remainder", "sin",
-    "sinh", "tan", "tanh", "tgamma", "y0", "y1",
+    "exp10", "exp2", "expm1", "fdim", "fmod", "hypot", "j0", "j1", "ldexp", "lgamma", "log", "log10", "log1p",
+    "log2", "nextafter", "pow", "remainder", "sin", "sinh", "tan", "tanh", "tgamma", "y0", "y1",
 }  # fmt: skip
-"""Functions of the C library that take and return floats (`ldexp` takes an int); float32's have an f behind
-the name."""
+"""Functions of the C library on floats (`ldexp`: and an int); float32's have an f behind the name."""
 
 
 def library_call(b: Builder, name: str, arguments: Sequence[Value]) -> Value:

@@ -19,8 +19,7 @@ _ATOMICS = {
 """Triton's RMWOp numbers as LLVM's atomicrmw."""
 _ADD_FLOAT = 5
 _LARGE = 64
-"""Elements from which code is worth having twice: where a load may wait for its store, and where a mask is
-true."""
+"""Elements from which two variants of code pay: a load that waits for its store, a mask that is true."""
 
 
 def lower_load(ctx: Context, operation: Operation) -> None:
@@ -58,8 +57,7 @@ def lower_load(ctx: Context, operation: Operation) -> None:
 
 
 def _only_store(ctx: Context, operation: Operation, pointer: Tensor) -> Operation | None:
-    """The store of an element-wise expression, if there is one, that is all that a large load of neighbours
-    is for."""
+    """The store of an element-wise expression that is all that a large load of neighbours is for, if any."""
     if len(pointer.shape) != 1 or pointer.steps(0) != 1 or pointer.shape[0] < _LARGE:
         return None
     value = operation.results[0]
@@ -76,8 +74,7 @@ def _only_store(ctx: Context, operation: Operation, pointer: Tensor) -> Operatio
 
 
 def _only_product(ctx: Context, operation: Operation) -> Operation | None:
-    """The product of pairs of bfloat16, if there is one, that is all that a load is for, as the right
-    factor."""
+    """The product of pairs of bfloat16 that is all that a load is for, as the right factor, if any."""
     result = operation.results[0]
     uses = ctx.uses_of(result)
     if not ctx.machine.pairs_bf16 or ctx.type_of(result).element.name != "bf16" or len(uses) != 1:
@@ -191,8 +188,7 @@ def lower_store(ctx: Context, operation: Operation) -> None:
 
 
 def _may_interleave(ctx: Context, pointer: Tensor) -> Value:
-    """Whether storing to `pointer` changes nothing that a delayed load reads later: same elements, or memory
-    apart."""
+    """Whether a store changes nothing that a delayed load reads: same elements, or memory apart."""
     b = ctx.b
     (size,) = pointer.shape
     store, stored = _start(ctx, pointer), _pointee_size(pointer)

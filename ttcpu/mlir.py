@@ -1,8 +1,7 @@
 """MLIR in its generic text form, as values: operations with regions, attributes and source lines.
 
-The generic form (`"dialect.op"(operands) <{properties}> ({regions}) : type`) is the same for every dialect,
-so that one small parser reads all of TTIR. libtriton's Python bindings give no access to float constants,
-array attributes or the blocks of a region.
+The form (`"dialect.op"(operands) <{properties}> ({regions}) : type`) is that of every dialect. libtriton's
+bindings give no access to float constants, array attributes or the blocks of a region.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ class SSA:
 
 @dataclass(kw_only=True, eq=False)
 class Operation:
-    """One operation. `attributes` holds properties and discardable attributes as text; `line` is "file:line"
-    or empty."""
+    """One operation. `attributes`: properties, too, as text; `line`: "file:line" or empty."""
 
     name: str
     operands: tuple[SSA, ...]

@@ -10,8 +10,7 @@ from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 
 @dataclass(frozen=True)
 class Small:
-    """An 8-bit format. `largest` is the largest finite number's code; `nan` the code of NaN, None for IEEE's
-    rules; `zeros` 1 without -0."""
+    """An 8-bit format. `largest`, `nan`: codes (None: IEEE's rules); `zeros` is 1 without -0."""
 
     exponent: int
     mantissa: int
@@ -59,8 +58,7 @@ def decode(b: Builder, element: Element, bits: Value) -> Value:
 
 
 def encode(b: Builder, element: Element, value: Value) -> Value:
-    """The bits in memory of float32 numbers that the element can represent exactly (`rounded` makes them
-    so)."""
+    """The bits of float32 numbers that the element represents exactly, as those that are `rounded`."""
     if element.name == "f16":
         return b.cast("bitcast", b.cast("fptrunc", value, "half"), "i16")
     if element.name == "bf16":
@@ -84,10 +82,7 @@ def encode(b: Builder, element: Element, value: Value) -> Value:
 
 
 def rounded(b: Builder, element: Element, value: Value) -> Value:
-    """Float32 numbers rounded to the nearest that the element has, ties to even.
-
-    8-bit formats saturate at the largest finite number, as the GPUs' conversions do; infinities of E5M2 stay.
-    """
+    """Float32 rounded to the element's nearest, ties to even; 8 bits saturate, infinities of E5M2 stay."""
     if element.name == "f16":
         return b.cast("fpext", b.cast("fptrunc", value, "half"), "float")
     if element.name == "bf16":
@@ -127,8 +122,7 @@ def truncated(b: Builder, element: Element, value: Value) -> Value:
 
 
 def to_odd(b: Builder, value: Value) -> Value:
-    """Float64 numbers as float32, inexact ones with an odd last bit, so that rounding them again rounds as
-    once."""
+    """Float64 as float32, inexact ones with an odd last bit, so that rounding again is right."""
     single = b.cast("fptrunc", value, "float")
     back = b.cast("fpext", single, "double")
     away = b.compare("fcmp ogt", b.intrinsic("fabs", back), b.intrinsic("fabs", value))

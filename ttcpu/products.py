@@ -15,10 +15,9 @@ from .tensors import Buffer, Index, Tensor, merged_reads
 
 @dataclass(frozen=True, kw_only=True)
 class _Operands:
-    """Row-major operands and result of one product of (rows, depth) and (depth, columns) matrices, and the
-    tile held in registers.
+    """Row-major operands and result of a product of matrices, and the tile held in registers.
 
-    `pairs`: an element of the operands is a pair of bfloat16 along the depth, in 32 bits.
+    `pairs`: an element is a pair of bfloat16 along the depth, in 32 bits.
     """
 
     a: Buffer
@@ -36,8 +35,7 @@ class _Operands:
 
 
 def lower_dot(ctx: Context, operation: Operation) -> None:
-    """a b + c, with or without a leading batch axis. Floats are multiplied and added as float32, or float64;
-    integers as int32."""
+    """a b + c, perhaps with a batch axis: floats as float32 or float64, integers as int32."""
     ctx.load_delayed(but_for=operation)
     a, b, c = (ctx.tensor(operand) for operand in operation.operands)
     if a.element.kind != c.element.kind or (a.element.bits == 64) != (c.element.bits == 64):
@@ -68,8 +66,7 @@ def _lower_product(ctx: Context, operation: Operation, a: Tensor, b: Tensor, c: 
     buffer = _accumulator(ctx, operation) or ctx.new_buffer(type_.shape, type_.element)
     operands = _Operands(
         a=stored[0], b=stored[1], c=c, result=buffer, element=type_.element, rows=rows, columns=columns,
-            depth=a.shape[-1],
-        tile_rows=tile_rows, vectors=vectors, lanes=lanes, pairs=pairs,
+        depth=a.shape[-1], tile_rows=tile_rows, vectors=vectors, lanes=lanes, pairs=pairs,
     )  # fmt: skip
     with ctx.rows(type_.shape[:-2]) as batch:
         _product(ctx, operands, batch)
@@ -111,8 +108,7 @@ def _multiplies_pairs(ctx: Context, a: Tensor, b: Tensor, c: Tensor, lanes: int)
 
 
 def _pairs(ctx: Context, tensor: Tensor, depth: int) -> Tensor:
-    """Neighbours of a bfloat16 tensor along the axis `depth` in 32 bits each, the first one in the lower
-    half."""
+    """Neighbours of a bfloat16 tensor along the axis `depth`, in 32 bits, the first in the lower half."""
     b, last = ctx.b, len(tensor.shape) - 1
     shape = tuple(size // 2 if axis == depth else size for axis, size in enumerate(tensor.shape))
     stored = tensor.buffer
@@ -194,11 +190,7 @@ def _add_pairs(b: Builder, total: Value, left: Value, right: Value) -> Value:
 
 
 def _accumulator(ctx: Context, operation: Operation) -> Buffer | None:
-    """The loop's own buffer of the result, where the sum may be formed in place.
-
-    That is so when the result only becomes the loop's next value, and the current one is read by nothing but
-    the addend.
-    """
+    """The loop's own buffer, where the sum may be formed in place: only the addend reads its value."""
     uses = ctx.uses_of(operation.results[0])
     if not ctx.loops or len(uses) != 1 or uses[0][0] is not ctx.loops[-1].terminator:
         return None

@@ -17,8 +17,7 @@ _TOGETHER = 4
 
 
 def lower_reduce(ctx: Context, operation: Operation) -> None:
-    """Along the last axis: a vector of partial results, combined at the end; along another: a vector of
-    results at a time."""
+    """Partial results in a vector, combined at the end, or along another axis a vector of results."""
     axis = operation.integer("axis")
     tensors = [ctx.tensor(operand) for operand in operation.operands]
     shape = tensors[0].shape
@@ -136,8 +135,7 @@ def lower_scan(ctx: Context, operation: Operation) -> None:
 
 def _scan(
     ctx: Context, operation: Operation, tensors: Sequence[Tensor], buffers: Sequence[Buffer],
-        place: tuple[Index, int, int],
-    axis: int, *, reverse: bool,
+    place: tuple[Index, int, int], axis: int, *, reverse: bool,
 ) -> None:  # fmt: skip
     b = ctx.b
     outer, lane_axis, width = place

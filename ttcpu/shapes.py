@@ -85,8 +85,7 @@ def lower_broadcast(ctx: Context, operation: Operation) -> None:
 
 
 def lower_trans(ctx: Context, operation: Operation) -> None:
-    """tt.trans: axis i of the result is axis order[i] of the source; evaluating along the source's own axis
-    costs nothing."""
+    """tt.trans: axis i of the result is axis order[i]; evaluating along the source's axis costs nothing."""
     (result,) = operation.results
     order = operation.integers("order")
     source = ctx.tensor(operation.operands[0])

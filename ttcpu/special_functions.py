@@ -9,8 +9,7 @@ from .llvm_ir import Builder, Value, element_of, lanes_of, real
 from .math_functions import library_call
 
 _SERIES_END = 20.0
-"""Where the Bessel functions' power series gives way to the asymptotic one, whose smallest term there is
-about e^-40."""
+"""Where the Bessel functions' asymptotic series takes over; its smallest term is about e^-40."""
 _TERMS = 48
 _ASYMPTOTIC_TERMS = 30
 _ERFCX_END = 25.0
@@ -70,8 +69,7 @@ def _erfinv(b: Builder, x: Value) -> Value:
 
 
 def _erfcx(b: Builder, x: Value) -> Value:
-    """e^(x^2) erfc(x): the product with the square in two parts, an asymptotic series where erfc
-    underflows."""
+    """e^(x^2) erfc(x): the square in two parts, an asymptotic series where erfc underflows."""
     bounded = b.intrinsic("minnum", x, _all(b, _ERFCX_END, x))
     square = b.binary("fmul", bounded, bounded)
     low = b.intrinsic("fma", bounded, bounded, _negated(b, square))
@@ -91,8 +89,7 @@ def _erfcx(b: Builder, x: Value) -> Value:
 
 
 def _bessel(order: int) -> Callable[[Builder, Value], Value]:
-    """The modified Bessel function of the first kind: its power series, all terms positive, then the
-    asymptotic one times e^x."""
+    """The modified Bessel function of the first kind: power series, then the asymptotic one times e^x."""
     series = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(_TERMS)]
     asymptotic = [1.0]
     for k in range(1, _ASYMPTOTIC_TERMS):

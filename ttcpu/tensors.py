@@ -1,8 +1,7 @@
 """Tensors during lowering: expressions that are evaluated where they are used, and buffers in memory.
 
 An element-wise expression costs nothing until a loop over its consumer's elements evaluates it, a vector at a
-time; what is expensive and used more than once, or must be read at a certain time, goes to a row-major
-buffer.
+time; what is expensive and used again, or must be read at a certain time, goes to a row-major buffer.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ Index = tuple[Value, ...]
 """One i64 per axis; along the axis of a vector, the first lane's."""
 
 Steps = Callable[[int], int | None]
-"""The constant difference between neighbours along an axis (0: all the same), or None when it is not
-known."""
+"""The difference between neighbours along an axis (0: all the same); None when it is not known."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Buffer:
-    """Row-major memory of a tensor. Narrow floats may be held as float32 (`wide`), which products read
-    without a conversion."""
+    """Row-major memory of a tensor. Narrow floats may be held as float32 (`wide`) for products."""
 
     address: Value
     shape: tuple[int, ...]
@@ -46,8 +43,7 @@ class Buffer:
 
 @dataclass(eq=False, kw_only=True)
 class DelayedLoad:
-    """A load at `pointer` that may wait for its only `user`: a store, and both go vector by vector, or a
-    product, which packs what it reads.
+    """A load at `pointer` that may wait for its only `user`: a store, or a product that packs it.
 
     `tensor` are the elements; they are read from `buffer` once that is set.
     """

@@ -21,8 +21,7 @@ def read_module(module: Any) -> Operation:
 
 
 def _generic_text(module: Any) -> str:
-    """The printer has no Python switch for the generic form; its command-line options are process-wide, so
-    they are put back."""
+    """The generic form is a process-wide option of the printer, which is put back."""
     global _registered  # noqa: PLW0603 - MLIR refuses to register its options twice
     library = ctypes.CDLL(libtriton.__file__)
     with _LOCK:

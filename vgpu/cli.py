@@ -55,8 +55,7 @@ _TYPES: Mapping[str, Any] = {
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
 _INVALID = (MemoryError, OverflowError, EOFError)
-"""What numpy raises, besides ValueError, for files that are not complete and for sizes that memory does not
-have."""
+"""What numpy raises besides ValueError."""
 
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
@@ -287,8 +286,8 @@ def _report_lines(report: LaunchReport) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A number, or the address of `buffer`, which goes to `output` after the launch. `name` may be empty;
-    `garbage`: the buffer has no value until the kernel stores one."""
+    """A number, or the address of `buffer`, which goes to `output`; with `garbage` it has no value at
+    first."""
 
     value: int | float
     name: str = ""

@@ -54,9 +54,8 @@ def check(
     from aotforge.conformance.candidate import newest_release
     from aotforge.deliver.hardware import check as tool
     from aotforge.deliver.hardware.device import SHAPE, choose_device
-    from aotforge.deliver.hardware.published import fetch_pack
     from aotforge.deliver.hardware.report import write_report
-    from aotforge.deliver.install.install_release import install_errors
+    from aotforge.deliver.install.install_release import fetch_pack, install_errors
     from aotforge.plan.selection import Only
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
     from aotforge.verify.device.watchdog import Limits

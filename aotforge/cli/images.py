@@ -18,7 +18,7 @@ from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.errors import ExecutorError, OutputError, UnknownNameError, UnsupportedError, suggest
 
 if TYPE_CHECKING:
-    from aotforge.publish.cache.session import CachePlaces
+    from aotforge.publish.shared_cache import CachePlaces
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -109,7 +109,7 @@ def cache(
         lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
     lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
     if places := _places(shared, None, cache_root, cache_keys, 0):
-        from aotforge.publish.cache.session import shared_usage
+        from aotforge.publish.shared_cache import shared_usage
         from aotforge.publish.stores.store import redact_urls
 
         counts = shared_usage(places)
@@ -127,7 +127,7 @@ def _places(
     """The shared cache to read or to prune, if one is named."""
     if not source and not target:
         return None
-    from aotforge.publish.cache.session import CachePlaces
+    from aotforge.publish.shared_cache import CachePlaces
 
     return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
 
@@ -135,7 +135,7 @@ def _places(
 def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
     from aotforge.base.cache_folder import collect
-    from aotforge.publish.cache.session import prune_shared
+    from aotforge.publish.shared_cache import prune_shared
     from aotforge.run.choose import EXECUTORS, make_runner
     from aotforge.run.rootfs.cache import prune_rootfs
 

@@ -28,11 +28,10 @@ def read_frame(line: bytes) -> tuple[dict[str, Any], bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLimits:
-    """Per worker: seconds of wall time per job, bytes of resident memory, seconds to start."""
+    """Per worker: seconds of wall time per job, bytes of resident memory."""
 
     job_seconds: float = 600.0
     memory_bytes: int = 3 * GIB // 2
-    start_seconds: float = 120.0
 
 
 def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) -> int:
@@ -60,12 +59,7 @@ class CompileWorkers:
         self._kernels_root, self._allocator, self._temporary = kernels_root.resolve(), allocator, temporary
         self._environment: tuple[tuple[str, str], ...] = ()
         self.limits = limits
-        self._pool = WorkerPool(
-            self._start,
-            seconds=limits.job_seconds,
-            memory_bytes=limits.memory_bytes,
-            start_seconds=limits.start_seconds,
-        )
+        self._pool = WorkerPool(self._start, seconds=limits.job_seconds, memory_bytes=limits.memory_bytes)
 
     def compile(self, job: CompileJob) -> Attempt:
         """One attempt. Raises ToolchainError when no worker starts, CacheError for a full folder."""

@@ -105,7 +105,7 @@ class SourceTree:
             else:
                 self._check_absolute(path, node, node.module or "")
 
-    def _check_absolute(self, path: str, node: ast.stmt, name: str) -> None:
+    def _check_absolute(self, path: str, node: ast.Import | ast.ImportFrom, name: str) -> None:
         if name.partition(".")[0] not in _ALLOWED_PACKAGES:
             raise RulesError(
                 f"{self.root / path}:{node.lineno}: kernel code imports {name}",

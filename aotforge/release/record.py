@@ -51,23 +51,24 @@ class Record(Manifest):
 def make_record(origin: Origin, *, contents: ReleaseContents, tars: Mapping[str, str]) -> Record:
     """The record of a release. `contents`: its MANIFEST.json, `tars`: its SHA256SUMS.uncompressed."""
     tools = origin.tools
-    return Record(
-        schema=1,
-        release=origin.release,
-        commit=origin.commit,
-        archs=origin.archs,
-        profile=origin.profile,
-        platforms=origin.platforms,
-        executor=tools.executor,
-        roots=dict(tools.roots),
-        epoch=origin.epoch,
-        python=tools.python,
-        triton=tools.toolchain.triton_version,
-        triton_files=tools.toolchain.triton_digest,
-        compiler=tools.compiler,
-        packs={pack.name: _pack(pack.images) for pack in contents.packs},
-        tars=_archives(tars),
-    )
+    fields = {
+        "schema": 1,
+        "release": origin.release,
+        "commit": origin.commit,
+        "archs": origin.archs,
+        "profile": origin.profile,
+        "platforms": origin.platforms,
+        "executor": tools.executor,
+        "roots": dict(tools.roots),
+        "epoch": origin.epoch,
+        "python": tools.python,
+        "triton": tools.toolchain.triton_version,
+        "triton_files": tools.toolchain.triton_digest,
+        "compiler": tools.compiler,
+        "packs": {pack.name: _pack(pack.images) for pack in contents.packs},
+        "tars": _archives(tars),
+    }
+    return Record.model_validate(fields)
 
 
 def _archives(tars: Mapping[str, str]) -> dict[str, str]:
@@ -133,12 +134,10 @@ def source_commit(root: Path, *, development: bool) -> str:
     Raises ReleaseError for another release of sources that differ, ToolchainError without git.
     """
     head = run_git(root, "rev-parse", "HEAD")
-    lines = (
-        run_git(root, "status", "--porcelain", "--no-renames").stdout.decode(errors="replace").splitlines()
-    )
+    lines = run_git(root, "status", "--porcelain", "--no-renames").stdout.splitlines()
     changed = [line[3:] for line in lines if not line[3:].startswith("releases/")]
     if head.returncode == 0 and not changed:
-        return head.stdout.decode("ascii").strip()
+        return head.stdout.strip()
     if development:
         return NO_COMMIT
     differing = f"the sources are not those of a commit: {listed(changed)}"

@@ -28,10 +28,7 @@ def make_runner(name: str, *, cache: Path) -> StepRunner:
 
 
 def choose_runner(name: str, *, cache: Path, observer: Observer) -> StepRunner:
-    """A runner that works here, after it removed what killed processes left.
-
-    `auto`: the first of `ORDER` that works, else local; the observer receives why. Raises as `make_runner`.
-    """
+    """A runner that works here, pruned; `auto`: the first of `ORDER`, else local. Raises as `make_runner`."""
     reasons = []
     for candidate in (*ORDER, "local") if name == "auto" else (name,):
         try:
@@ -57,10 +54,7 @@ def choose_execution_targets(
     environment: Mapping[str, str],
     observer: Observer,
 ) -> ExecutionTargets:
-    """A runner with the rootfs images `roots` of the checkout; local has none.
-
-    Raises what `choose_runner` and `find_rootfs` raise.
-    """
+    """A runner with the rootfs images `roots`; local has none. Raises as `choose_runner`, `find_rootfs`."""
     runner = choose_runner(name, cache=cache, observer=observer)
     images = dict.fromkeys(roots)
     if runner.name != "local":

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from aotforge.base.child_processes import NETWORK, child_environment, run_child
+from aotforge.errors import ContainerError
 from aotforge.run.processes import limited
 
 SOURCES = "AOTFORGE_SOURCES"
@@ -21,16 +22,18 @@ _FILE_BYTES = 2**30
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
-def fetch_wheel(
-    name: str, version: str, hashes: Iterable[str], python: str, folder: Path
-) -> tuple[Path | None, str]:
-    """The wheel for Linux and a version of Python, in the new `folder`; None and pip's errors if it fails."""
+def fetch_wheel(name: str, version: str, hashes: Iterable[str], python: str, folder: Path) -> Path:
+    """The wheel for Linux and a version of Python, in the new `folder`. Raises ContainerError."""
     folder.mkdir()
     options = ["--only-binary=:all:", "--implementation", "cp", "--python-version", python]
     options += ["--abi", f"cp{python.replace('.', '')}", "--abi", "abi3", "--abi", "none"]
     options += [word for platform in _PLATFORMS for word in ("--platform", f"{platform}_x86_64")]
     failed = run_pip_download(f"{name}=={version}", hashes, folder, *options, limit=_FILE_BYTES)
-    return next(folder.glob("*.whl"), None), f"pip: {failed[-300:]}" if failed else ""
+    if failed:
+        raise ContainerError(
+            f"{name} {version} has no wheel for Python {python}", cause=f"pip: {failed[-300:]}"
+        )
+    return next(folder.glob("*.whl"))
 
 
 def run_pip_download(
@@ -42,10 +45,9 @@ def run_pip_download(
     seconds: float = _PIP_SECONDS,
     modules: Path | None = None,
 ) -> str:
-    """Downloads one package of at most `limit` bytes into `folder`, if its SHA-256 is in `hashes`.
+    """Downloads a package of at most `limit` bytes and one of `hashes` into `folder`; pip's errors or ''.
 
-    pip compares a hash behind the last byte, and an index may send without end. It imports build backends
-    from `modules` too. Returns its messages when it fails, else ''.
+    pip imports build backends from `modules`, too.
     """
     requirements = folder / "requirements.txt"
     pins = " ".join(f"--hash=sha256:{digest}" for digest in sorted(hashes))

@@ -153,10 +153,7 @@ def _entered(program: str, tree: Path) -> list[str]:
 
 
 def run_process(step: Step, command: list[str], *, folder: Path = Path("/"), text: str = "") -> int:
-    """The exit status of a step's command, 128 + signal when it was killed; it reads `text` on stdin.
-
-    Nothing of it is left running. Raises ExecutorError.
-    """
+    """The exit status of a step's command, or 128 + signal; `text` is its stdin. Raises ExecutorError."""
     limit = limited(step.limits.memory_bytes, step.limits.file_bytes)
     try:
         with tempfile.TemporaryFile() as given:

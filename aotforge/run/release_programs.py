@@ -54,9 +54,9 @@ class ReleasePrograms:
         folder: Path = Path("/"),
         output_limit: int = _OUTPUT_LIMIT,
     ) -> ProgramResult:
-        """Runs `command` in `folder` with `text` on stdin and `environment` added to that of release
-        programs; in a sandbox it sees `readable` and `writable` only. At most `output_limit` bytes of each
-        output are kept. Raises ExecutorError when it cannot be started.
+        """Runs `command` in `folder` with `text` on stdin; a sandbox shows `readable` and `writable` only.
+
+        At most `output_limit` bytes of each output are kept. Raises ExecutorError when it does not start.
         """
         outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
 
@@ -88,11 +88,7 @@ class ReleasePrograms:
     def compile(
         self, command: Sequence[str], *, readable: Sequence[Path], seconds: float, **options: Any
     ) -> ProgramResult:
-        """Runs a compiler or another tool of this machine on files of a release: a header can include any
-        file that it may read. `options` are those of `run`.
-
-        Raises ToolchainError when it does not start or takes longer than `seconds`.
-        """
+        """Runs a tool of this machine on a release's files; `options`: of `run`. Raises ToolchainError."""
         own = [Path(command[0]).resolve().parent] if Path(command[0]).is_absolute() else []
         environment = {"LC_ALL": "C", "CCACHE_DISABLE": "1"}  # ccache has no folder to write to
         try:

@@ -25,11 +25,8 @@ OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StepLimits:
-    """Memory in bytes, number of processes, wall time in seconds, bytes of a file.
-
-    Engines enforce memory and processes over the container; local and bubblewrap bound memory and files of
-    each process.
-    """
+    """Limits of a step. Engines bound memory and processes of a container, others memory and files of each
+    process."""
 
     memory_bytes: int = 4 * GIB
     processes: int = 512
@@ -96,10 +93,9 @@ class StepRunner(ABC):
 
     @abstractmethod
     def run(self, step: Step, rootfs: RootFS | None) -> int:
-        """Runs a step and removes its files and processes; returns its exit status, 128 + signal if killed.
+        """Runs a step and removes what it leaves; its exit status, or 128 + signal. Local ignores `rootfs`.
 
-        The local runner ignores `rootfs`, the others need it. Raises LimitError, ExecutorError, CacheError,
-        and what `on_output` raises.
+        Raises LimitError, ExecutorError, CacheError, and what `on_output` raises.
         """
 
     def capacity(self) -> tuple[int, int]:

@@ -1,5 +1,1 @@
-"""Verification of images.
-
-Input: a plan and its images. Output: a `Verdict` per image: executed on the virtual GPU, compared with
-float64.
-"""
+"""Verification of images: each is executed and compared with float64. Output: a `Verdict`."""

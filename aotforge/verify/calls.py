@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,8 @@ Shape = Mapping[str, int]
 Values = Mapping[str, int | float]
 
 
-class Total(Protocol):
-    """A sum over one axis, kept as an axis of 1: exact in the reference, in several orders for same-precision
-    results."""
-
-    def __call__(self, values: Array, axis: int = -1) -> Array:
-        """The sums."""
-
+Total = Callable[..., Array]
+"""Sums of an array along an `axis` (default: the last), kept as 1; done in several orders."""
 
 Compute = Callable[[Mapping[str, Array], Values, Total], Mapping[str, Array]]
 """Outputs by name from inputs by name and the operator's values. It works in the precision of its inputs."""

@@ -17,9 +17,17 @@ from pathlib import Path
 from aotforge.base.workers import READY, open_connection
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison, Expected
-from aotforge.verify.executors import DeviceImage, EmulatedImage, ImageRunner, load_runner
+from aotforge.verify.executors import DeviceImage, EmulatedImage, load_runner
 from aotforge.verify.interpreter.dispatch import Use, launch_of
-from aotforge.verify.invocation import Case, Cases, Invocation, LaunchCall, family_errors, load_cases
+from aotforge.verify.invocation import (
+    Case,
+    Cases,
+    ImageRunner,
+    Invocation,
+    LaunchCall,
+    family_errors,
+    load_cases,
+)
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
@@ -87,11 +95,7 @@ class Results:
 
 
 def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
-    """Execute an image on every case that is dispatched to it. Errors of the image are in the verdict, not
-    raised.
-
-    Raises RulesError when the cases cannot be loaded or lack values, ToolchainError, CacheError.
-    """
+    """The verdict on an image, errors of it included. Raises RulesError, ToolchainError, CacheError."""
     began = time.perf_counter()
     cases = load_cases(kernels_root, task.folder)
     results, device = Results(), ""
@@ -124,10 +128,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
 def check_uses(
     task: ImageTask, runner: ImageRunner, cases: Cases, kernels_root: Path, results: Results
 ) -> None:
-    """Adds what reading the image shows, and the results of all its uses.
-
-    Raises RulesError when the cases lack values.
-    """
+    """Adds findings and the results of all uses. Raises RulesError when the cases lack values."""
     results.failures += runner.findings()
     for use in task.uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
@@ -178,8 +179,9 @@ def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Res
                 # the first run prints; the others print the same texts
                 prints = None if run else partial(results.add_print, case=case.name)
                 call = LaunchCall(
-                    use=use, launch=launch, invocation=invocation, number=run, seed=seed, on_print=prints
-                )
+                    use=use, launch=launch, invocation=invocation, case=case.name, number=run, seed=seed,
+                    on_print=prints,
+                )  # fmt: skip
                 results.counts += runner.run(call)
             except AotforgeError as error:
                 results.faults += 1

@@ -1,12 +1,9 @@
 """The verdict rule for one output: three conditions, met by correct images, not by planted faults.
 
-1. Its largest error against float64 is at most twice the largest error of the same computation in the same
-precision, done by
-   numpy in several orders of addition, plus one unit in the last place of the largest value.
+1. Its largest error against float64 is at most twice that of the same computation in the same precision, done
+   by numpy in several orders of addition, plus one unit in the last place of the largest value.
 2. Each element is within the family's rounding analysis (`Bounded`).
-3. No tile is scaled by more than TILE_SCALE: one percent is within bfloat16's bound of a single element, but
-rounding to nearest
-   is unbiased, so that over a tile of a correct result it averages out.
+3. No tile is scaled by more than TILE_SCALE: rounding to nearest is unbiased and averages out over a tile.
 
 Integers and bool have no rounding: every element must be the reference's (`Exact`).
 """
@@ -14,7 +11,7 @@ Integers and bool have no rounding: every element must be the reference's (`Exac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,16 +29,19 @@ TILE_SCALE = 0.005
 TILE = 16
 """Rows and columns of a tile: the smallest that matrix instructions produce."""
 _SAME_PRECISION_TILE_LIMIT = 0.8
-"""Condition 3 skips tiles that the same-precision results scale by more than this share of TILE_SCALE: sums
-that cancel, or that depend on a single rounding."""
+"""Condition 3 skips tiles that the same-precision results scale by more than this share of TILE_SCALE."""
 
 
 def largest_error(actual: Float, value: Float) -> float:
-    """The largest absolute difference; infinite for not-a-number and wrong infinities. Arrays of one
-    shape."""
-    with np.errstate(invalid="ignore"):
+    """The largest absolute difference; infinite for not-a-number and wrong infinities."""
+    return float(_distance(actual, value).max(initial=0.0))
+
+
+def _distance(actual: Float, value: Float, unit: Float | float = 1.0) -> Float:
+    with np.errstate(invalid="ignore", divide="ignore"):
         distance = np.where(actual == value, 0.0, np.abs(actual - value))
-    return float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max(initial=0.0))
+        ratio = np.where(distance == 0.0, 0.0, distance / unit)
+    return np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,21 +53,15 @@ class Bounded:
 
     def misses(self, actual: Float) -> Float:
         """Each element's error over its bound; infinite for not-a-number and wrong infinities."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            distance = np.where(actual == self.value, 0.0, np.abs(actual - self.value))
-            ratio = np.where(distance == 0.0, 0.0, distance / (SLACK * self.error))
-        return np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
+        return _distance(actual, self.value, SLACK * self.error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An output compared with its expectation, in multiples of what is allowed: all at most 1 in a correct
-    one.
+    """An output compared with its expectation. What is allowed is 1, and at most that in a correct one.
 
-    `actual` and `value` are the result and the reference. `elements`: error of each over its bound. `error`:
-    the largest error (absolute), `allowed`: its limit by condition 1. `tiles`: scaling over TILE_SCALE (0 for
-    tiles that condition 3 skips).
-    `exact`: every element that differs is an error, and there is no other condition.
+    `elements`: error of each over its bound. `error`: the largest error, `allowed`: its limit by condition 1.
+    `tiles`: scaling over TILE_SCALE, 0 for those that condition 3 skips. `exact`: without conditions 1 and 3.
     """
 
     actual: Array
@@ -93,46 +87,37 @@ class Comparison:
         """The worst tile."""
         return float(self.tiles.max(initial=0.0))
 
-    def violations(self, output: str) -> tuple[str, ...]:
-        """One text for each of the three conditions that does not hold."""
-        return tuple(self._violations(output))
-
     @property
     def passed(self) -> bool:
         """All three conditions hold."""
         return not self.violations("output")
 
-    def _violations(self, output: str) -> Iterator[str]:
+    def violations(self, output: str) -> tuple[str, ...]:
+        """One text for each of the three conditions that does not hold."""
+        texts = []
         if self.element > 1:
             wrong = np.argwhere(self.elements > 1)
-            first = tuple(int(i) for i in wrong[0])
-            if self.exact:
-                yield (
-                    f"{output} is wrong in {len(wrong)} of {self.elements.size} elements; "
-                    f"the first at {first} is {self.actual[first]} instead of {self.value[first]}"
-                )
-                return
-            yield (
-                f"{output} is wrong in {len(wrong)} of {self.elements.size} elements, "
-                f"worst {self.element:.4g} times its bound; "
-                f"the first at {first} is {self.actual[first]:.6g} instead of {self.value[first]:.6g}"
+            at = tuple(int(i) for i in wrong[0])
+            shown, worst = ("", "") if self.exact else (".6g", f", worst {self.element:.4g} times its bound")
+            texts.append(
+                f"{output} is wrong in {len(wrong)} of {self.elements.size} elements{worst}; "
+                f"the first at {at} is {self.actual[at]:{shown}} instead of {self.value[at]:{shown}}"
             )
         if self.tensor > 1:
             same = f"the same computation in the same precision allows {self.allowed:.4g}"
-            yield f"{output} errs by {self.error:.4g} where {same}"
+            texts.append(f"{output} errs by {self.error:.4g} where {same}")
         if self.tile > 1:
             first = tuple(int(i) for i in np.argwhere(self.tiles > 1)[0])
             at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
-            yield f"the tile of {output} at {at} is scaled by {self.tiles[first] * TILE_SCALE:.2%}"
+            texts.append(f"the tile of {output} at {at} is scaled by {self.tiles[first] * TILE_SCALE:.2%}")
+        return tuple(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Expectation of an output of type `dtype`: reference with bounds, and the same computation in the same
-    precision.
+    """Expectation of an output: reference with bounds, and the same computation in the same precision.
 
-    `cut_off`: more of the latter, whose sums are cut off instead of rounded (`Backend.cuts_sums_off`); None
-    where an output has no matrix product.
+    `cut_off`: more of the latter with sums cut off (`Backend.cuts_sums_off`); None without a matrix product.
     """
 
     bounded: Bounded
@@ -142,8 +127,7 @@ class Expected:
 
     @cached_property
     def with_cut_off_sums(self) -> Expected:
-        """The expectation of hardware whose matrix units cut sums off: any of its other sums may be
-        rounded."""
+        """The expectation of hardware whose matrix units cut sums off; other sums may be rounded."""
         if self.cut_off is None:
             return self
         return replace(self, same_precision=[*self.same_precision, *self.cut_off()], cut_off=None)
@@ -167,8 +151,7 @@ class Expected:
 
     @property
     def is_informative(self) -> bool:
-        """The reference has a finite number other than zero: an image that computes nothing may leave zeros,
-        too."""
+        """A finite number is not zero: an image that computes nothing may leave zeros, too."""
         value = self.bounded.value
         return bool((np.isfinite(value) & (value != 0)).any())
 
@@ -208,8 +191,7 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
-    """Expectation of an output of integers or bool: every element is that of `value`, an array of the
-    output's shape."""
+    """Expectation of an output of integers or bool: every element is that of `value`."""
 
     value: Array
 

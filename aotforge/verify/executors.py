@@ -6,9 +6,9 @@ import ctypes
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from aotforge.base.architectures import MANIFESTS
 from aotforge.base.hazards import load_hazards
@@ -18,7 +18,7 @@ from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.device_driver import Argument, Device, DeviceContext, KernelCall
 from aotforge.targets.installed import find_device
 from aotforge.verify.hazards import find_hazards
-from aotforge.verify.invocation import Invocation, LaunchCall
+from aotforge.verify.invocation import ImageRunner, Invocation, LaunchCall
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask
 from vgpu.emulator.program import Emulator, LaunchRequest
@@ -34,38 +34,18 @@ _INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]]
 }
 
 
-class ImageRunner(Protocol):
-    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the
-    virtual GPU.
-
-    `cuts_sums_off`: as in the arch's back end.
-    """
-
-    runs: tuple[str, ...]
-    device: str
-    cuts_sums_off: bool
-
-    def findings(self) -> list[str]:
-        """Failures that reading the image shows."""
-
-    def run(self, call: LaunchCall) -> Counter[str]:
-        """One launch. Returns wave-instructions by name. Raises AotforgeError for a fault."""
-
-
-def load_runner(task: ImageTask, cache: Path) -> ImageRunner:
+def load_runner(task: ImageTask, folder: Path) -> ImageRunner:
     """The runner of an image's arch. Raises AotforgeError for an image that cannot be loaded."""
     executed_by = backend_of_arch(task.arch).executed_by
     if executed_by == "processor":
         return NativeImage(task)
-    return DeviceImage(task) if executed_by == "device" else EmulatedImage(task, cache)
+    return DeviceImage(task) if executed_by == "device" else EmulatedImage(task, folder)
 
 
-class EmulatedImage:
+class EmulatedImage(ImageRunner):
     """An image on the virtual GPU: waves one after another, and in one seeded random order."""
 
-    runs: tuple[str, ...] = ("", ", random schedule")
-    device = ""
-    cuts_sums_off = False  # its matrix instructions round
+    runs = ("", ", random schedule")
 
     def __init__(self, task: ImageTask, cache: Path) -> None:
         self._task, self._program = task, Emulator(task.arch, cache=cache).load(task.binary, task.asm)
@@ -87,21 +67,16 @@ class EmulatedImage:
         return report.counts
 
 
-class DeviceImage:
-    """An image on a GPU of this machine, through its driver. Each case is launched twice: a race can show as
-    a difference.
+class DeviceImage(ImageRunner):
+    """An image on a GPU of this machine, by its driver. Each case is launched twice: races can show.
 
     Memory outside of tensors and their canaries is not checked.
     """
 
-    runs: tuple[str, ...] = ("", ", second launch")
+    runs = ("", ", second launch")
 
     def __init__(self, task: ImageTask, device: Device | None = None) -> None:
-        """On `device`, by default the first one of the arch.
-
-        Raises ExecutionError for an image that the driver refuses, CodeObjectError for one that cannot be
-        read.
-        """
+        """On `device`, by default the first one of the arch. Raises ExecutionError, CodeObjectError."""
         found, reason = (device, "") if device else find_device(task.arch)
         if found is None:
             raise ExecutionError(f"no device of {task.arch}: {reason}")
@@ -111,13 +86,8 @@ class DeviceImage:
         self._context = DeviceContext(device) if device else _context(found)
         self._function = self._context.function(task.binary, backend.read(task.binary).symbol)
 
-    def findings(self) -> list[str]:
-        """None: the machine code is not read."""
-        return []
-
     def run(self, call: LaunchCall) -> Counter[str]:
-        """No counts. Raises ExecutionError for a fault, for a call that is not served, and when an input was
-        changed."""
+        """No counts. Raises ExecutionError for a fault, and when an input was changed."""
         self._checked(call, self._context.launch)
         return Counter()
 
@@ -130,8 +100,7 @@ class DeviceImage:
         return statistics.median(times[_WARM:])
 
     def _checked(self, call: LaunchCall, execute: Callable[[KernelCall], None]) -> None:
-        """Executes the call on tensors on the device. Raises ExecutionError, also when an input was
-        changed."""
+        """Executes the call on tensors on the device. Raises ExecutionError, also for a changed input."""
         with self._on_device(call.invocation) as place:
             execute(self._kernel_call(call, place))
         changed = [name for name, tensor in call.invocation.inputs.items() if not tensor.unchanged()]
@@ -151,21 +120,30 @@ class DeviceImage:
         )
 
     @contextmanager
-    def _on_device(self, invocation: Invocation) -> Iterator[_Places]:
-        """Copies all tensors to the device, and back after a launch without errors; yields addresses there by
-        address here."""
-        spans = [(low, high - low) for _, low, high, _ in invocation.memory().spans()]
-        places = _Places()
-        try:
-            for address, size in spans:
-                block = self._context.allocate(size + _ALIGNMENT)
-                places.add(address, size, block)
-                self._context.write(places(address), address, size)
-            yield places
-            for address, size in spans:
-                self._context.read(address, places(address), size)
-        finally:
-            places.release(self._context)
+    def _on_device(self, invocation: Invocation) -> Iterator[Callable[[int], int]]:
+        """Copies tensors to the device, and back without errors; yields addresses there by address here.
+
+        An address in no tensor stays as it is: the device reports it.
+        """
+        spans: list[tuple[int, int, int]] = []
+
+        def place(address: int) -> int:
+            there = (to + address - low for low, high, to in spans if low <= address <= high)
+            return next(there, address)
+
+        with ExitStack() as stack:
+            for _, low, high, _ in invocation.memory().spans():
+                block = self._context.allocate(high - low + _ALIGNMENT)
+                stack.callback(self._free, block)
+                spans.append((low, high, block + low % _ALIGNMENT))
+                self._context.write(spans[-1][2], low, high - low)
+            yield place
+            for low, high, to in spans:
+                self._context.read(low, to, high - low)
+
+    def _free(self, block: int) -> None:
+        with suppress(ExecutionError):  # after a fault the context frees nothing
+            self._context.free(block)
 
 
 def _passed(kind: str, value: float, place: Callable[[int], int]) -> Argument:
@@ -175,36 +153,7 @@ def _passed(kind: str, value: float, place: Callable[[int], int]) -> Argument:
     return ctypes.c_uint64(place(int(value))) if kind == "ptr" else _INTEGERS[kind](int(value))
 
 
-class _Places:
-    """Device memory of spans of host memory. An address in no span stays as it is: the device reports it."""
-
-    def __init__(self) -> None:
-        self._spans: list[tuple[int, int, int]] = []
-
-    def add(self, address: int, size: int, block: int) -> None:
-        """The span's place in `block` has the same distance from an aligned address."""
-        self._spans.append((address, size, block))
-
-    def __call__(self, address: int) -> int:
-        for low, size, block in self._spans:
-            if low <= address <= low + size:
-                return block + low % _ALIGNMENT + address - low
-        return address
-
-    def release(self, context: DeviceContext) -> None:
-        """Free the memory, as far as a faulty kernel left a context that does."""
-        for _, _, block in self._spans:
-            try:
-                context.free(block)
-            except ExecutionError:
-                return
-
-
-_contexts: dict[int, DeviceContext] = {}
-
-
+@cache
 def _context(device: Device) -> DeviceContext:
     """One context per device and process."""
-    if device.number not in _contexts:
-        _contexts[device.number] = DeviceContext(device)
-    return _contexts[device.number]
+    return DeviceContext(device)

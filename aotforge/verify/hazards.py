@@ -13,8 +13,7 @@ _LISTED = 3
 _ENDS = ("s_endpgm", "s_branch", "s_setpc_b64")
 _BARRIERS = ("s_barrier", "s_barrier_signal")
 _STORED: frozenset[int] = frozenset([-1])
-"""State of a program point behind a store; other states are the VGPRs that a DPP or permute instruction wrote
-last."""
+"""State of a program point behind a store; others are the VGPRs that DPP or permute wrote last."""
 State = frozenset[int]
 Finder = Callable[[Listing, EmulatedTarget], Iterator[Line]]
 

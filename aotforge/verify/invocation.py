@@ -5,9 +5,8 @@ The module has one function:
     def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]
 
 `kernel` is the kernel's name, of general images with GENERAL_SUFFIX (aotforge/rules.py). `keys` are the
-functional's numbers by operator value, e.g. {"dtype": 2, "width": 64}. Each image of the functional is
-executed on the cases that the plan dispatches to it. The list therefore needs aligned and unaligned tensors,
-and every range of a setting.
+functional's numbers by operator value, e.g. {"dtype": 2, "width": 64}. Each image is executed on the cases
+that are dispatched to it: the list needs aligned and unaligned tensors, and every range of a setting.
 
 It may offer calls of any shape for measuring, `SHAPE` being the names with a typical call's numbers:
 
@@ -15,7 +14,12 @@ It may offer calls of any shape for measuring, `SHAPE` being the names with a ty
     def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case
 """
 
+import hashlib
+import importlib
+import sys
 import traceback
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +29,6 @@ from types import ModuleType
 from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use
-from aotforge.verify.interpreter.family_module import family_module
 from aotforge.verify.tensors import Guarded
 from vgpu.emulator.host_calls import OnPrint
 from vgpu.memory import Memory
@@ -33,11 +36,9 @@ from vgpu.memory import Memory
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """New data of one launch.
+    """New data of one launch. `inputs` must not change, `outputs` start as canaries.
 
-    `values`: the operator's values, addresses of the tensors included. `inputs` must not change, `outputs`
-    start as canaries.
-    `expected` computes reference, bounds and same-precision results of each output, in its tensor's shape.
+    `values`: the operator's, with addresses of tensors. `expected`: what each output is compared with.
     """
 
     values: Mapping[str, int | float]
@@ -54,8 +55,7 @@ class Invocation:
 class Case:
     """A named call; `make` gives new tensors each time, with the same numbers in them.
 
-    `unless_reached`: only for images to which none of the cases before it without this mark is dispatched. It
-    keeps calls that must be large for the condition of one setting from the images of all others.
+    `unless_reached`: only for images that no earlier case without this mark reaches, as it is large.
     """
 
     name: str
@@ -65,15 +65,34 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchCall:
-    """A launch of an image: a use of it, grid and arguments, the tensors. `number` counts launches of the
-    same case."""
+    """A launch of an image for a case, whose launches `number` counts."""
 
     use: Use
     launch: Launch
     invocation: Invocation
+    case: str = ""
     number: int = 0
     seed: int = 0
     on_print: OnPrint | None = None
+
+
+class ImageRunner(ABC):
+    """One image, loaded. `runs` names the launches of a case, the first one ''.
+
+    `device` is '' for the virtual GPU; `cuts_sums_off`: as in the arch's back end.
+    """
+
+    runs: tuple[str, ...]
+    device: str = ""
+    cuts_sums_off: bool = False
+
+    def findings(self) -> list[str]:
+        """Failures that reading the image shows."""
+        return []
+
+    @abstractmethod
+    def run(self, call: LaunchCall) -> Counter[str]:
+        """One launch. Returns wave-instructions by name. Raises AotforgeError for a fault."""
 
 
 Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]
@@ -81,16 +100,12 @@ Shaped = Callable[[str, Mapping[str, int], Mapping[str, int]], Case]
 
 
 def load_cases(root: Path, folder: str) -> Cases | None:
-    """The function `cases` of a family; None when it has no cases.py. Raises RulesError when the module is
-    not valid."""
+    """A family's function `cases`; None without cases.py. Raises RulesError for an invalid module."""
     module = _module(root, folder)
-    if module is None:
-        return None
-    found = getattr(module, "cases", None)
-    if not callable(found):
+    if module and not callable(getattr(module, "cases", None)):
         hint = "see aotforge/verify/invocation.py"
         raise RulesError(f"{root / folder / 'cases.py'} has no function cases", hint=hint)
-    return found  # type: ignore[no-any-return]
+    return module.cases if module else None
 
 
 def require_cases(root: Path, folder: str) -> Cases:
@@ -106,8 +121,7 @@ def require_cases(root: Path, folder: str) -> Cases:
 
 
 def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | None:
-    """Names of a family's shapes with typical values, and its function `shaped`; None without. Raises
-    RulesError."""
+    """SHAPE and the function `shaped` of a family, if it has them. Raises RulesError."""
     module = _module(root, folder)
     if module is None or not callable(getattr(module, "shaped", None)):
         return None
@@ -116,8 +130,7 @@ def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | N
 
 @contextmanager
 def family_errors(folder: Path) -> Iterator[None]:
-    """An exception of a family's code as RulesError with the innermost line in `folder`; errors of this
-    program pass."""
+    """An exception of a family's code as RulesError with its innermost line in `folder`."""
     try:
         yield
     except AotforgeError:
@@ -134,6 +147,17 @@ def family_errors(folder: Path) -> Iterator[None]:
             cause="the cases do not run" + (f": {frames[-1].line}" if frames and frames[-1].line else ""),
             hint="correct this line; aotforge/verify/invocation.py describes cases.py",
         ) from error
+
+
+def family_module(folder: Path, name: str) -> ModuleType:
+    """A module in `folder`, in a package of its own for relative imports. Raises whatever it raises."""
+    package = f"aotforge_family_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
+    if package not in sys.modules:
+        module = ModuleType(package)
+        module.__path__ = [str(folder)]
+        sys.modules[package] = module
+        importlib.invalidate_caches()
+    return importlib.import_module(f"{package}.{name}")
 
 
 def _module(root: Path, folder: str) -> ModuleType | None:

@@ -12,11 +12,8 @@ from aotforge.errors import AotforgeError
 from aotforge.verify.verdict import ImageTask, Verdict
 
 
-class Pool:
-    """Workers, one per thread that calls `check`. Closing kills them, busy ones too.
-
-    `libraries` are interpreters by lanes of a wave, which workers load without looking in the cache.
-    """
+class Pool(WorkerPool):
+    """Workers, one per thread that calls `check`, with `libraries`: interpreters by lanes of a wave."""
 
     def __init__(
         self,
@@ -28,34 +25,25 @@ class Pool:
     ) -> None:
         words = [str(kernels_root.resolve()), str(cache.resolve())]
         words += [f"{lanes}={path}" for lanes, path in (libraries or {}).items()]
-        self._timeout = timeout
-        self._pool = WorkerPool(
+        super().__init__(
             lambda: WorkerProcess("aotforge.verify.check_image", words, environment=reader_environment()),
             seconds=timeout,
         )
 
     def check(self, task: ImageTask) -> Verdict:
-        """Have an image checked; a worker that crashes or exceeds the timeout makes a failed verdict.
-
-        Raises what the worker raised: RulesError, ToolchainError, CacheError; ToolchainError for one that
-        does not start.
-        """
+        """The verdict, failed for a crash or timeout. Raises RulesError, ToolchainError, CacheError."""
         try:
-            answer: Verdict | AotforgeError = self._pool.request(task)
+            answer: Verdict | AotforgeError = self.request(task)
         except WorkerEnded as ended:
             if ended.hang:
-                return Verdict.failed(task, f"no verdict after {self._timeout:g} s")
+                return Verdict.failed(task, f"no verdict after {self._seconds:g} s")
             why = f"the process that executed the image {ended.reason}"
             return Verdict.failed(task, why + (f": {ended.output}" if ended.output else ""))
         if isinstance(answer, AotforgeError):
             raise answer
         if answer.device and answer.faults:  # a device executes nothing more for this process
-            self._pool.restart()
+            self.restart()
         return answer
-
-    def close(self) -> None:
-        """Kill every worker."""
-        self._pool.close()
 
 
 def reader_environment() -> ChildEnvironment:

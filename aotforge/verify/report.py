@@ -55,11 +55,7 @@ class VerifyReport:
         }
 
     def fields(self) -> dict[str, Any]:
-        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions
-        by class.
-
-        `approximated` has the reason by instruction.
-        """
+        """For JSON, with None for infinite numbers and the largest ratio of each image as `worst`."""
         fields = asdict(self) | {"counts": dict(self.counts)}
         for verdict, shown in zip(self.verdicts, fields["verdicts"], strict=True):
             shown |= {"worst": verdict.worst, "mix": dict(verdict.mix)}
@@ -67,8 +63,7 @@ class VerifyReport:
         return finite(fields)  # type: ignore[no-any-return]
 
     def lines(self) -> list[str]:
-        """What images printed, a line per kernel with passed images, each failure once, and a line for all
-        images."""
+        """Printed texts, a line per kernel with passed images, each failure once, and a summary."""
         totals = self.totals
         return [
             *self._printed_lines(),
@@ -129,10 +124,7 @@ class VerifyReport:
         )  # fmt: skip
 
     def require_passed(self, *, described: bool = False) -> None:
-        """Raises VerifyError naming every image that failed or to which no case was dispatched.
-
-        `described`: the failures have been shown, so that the error has their number only.
-        """
+        """Raises VerifyError with failed and unverified images, their number if they were `described`."""
         failed = [v for v in self.verdicts if v.outcome == "failed"]
         unverified = [v for v in self.verdicts if v.outcome == "unverified" and not v.skipped]
         if not failed and not unverified:
@@ -141,20 +133,20 @@ class VerifyReport:
         if len(entries) > _LISTED:
             entries[_LISTED:] = [f"... and {len(entries) - _LISTED} more"]
         unsupported = sum(v.unsupported for v in failed)
-        cause = "an image computes something else than its reference, or accesses what it must not"
-        hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: "
-        hint += "docs/virtual-gpu-tools.md"
         if failed and unsupported == len(failed):
             cause = "the images use something that is not supported by the virtual GPU; they may be correct"
             hint = "docs/virtual-gpu.md lists what it does not execute"
-        elif unsupported:
-            cause += f"; {_images(unsupported)} of these are not supported by the virtual GPU"
-        if not failed:
-            cause = "the family has no cases.py, or none of its cases is dispatched to the image"
-            hint = "add cases to kernels/<family>/cases.py"
-        if not failed and any(v.failure for v in unverified):
+        elif failed:
+            others = f"; {_images(unsupported)} of these are not supported by the virtual GPU"
+            cause = "an image computes something else than its reference, or accesses what it must not"
+            cause += others if unsupported else ""
+            hint = "run the kernel's source on the same case (`./dev debug`); docs/virtual-gpu-tools.md"
+        elif any(v.failure for v in unverified):
             cause = "nothing on this machine executes these images"
             hint = "--device, on a machine that has the GPU; for processors, a machine that has the level"
+        else:
+            cause = "the family has no cases.py, or none of its cases is dispatched to the image"
+            hint = "add cases to kernels/<family>/cases.py"
         total = f"{len(failed)} of {len(self.verdicts)} images failed, {len(unverified)} are unverified"
         raise VerifyError("\n".join([total, *entries]), cause=cause, hint=hint)
 

@@ -26,9 +26,8 @@ _SPARE = 64
 
 def check_dtype(name: str) -> DType:
     """`name`, which is an element type. Raises RulesError."""
-    for dtype in DTYPES:
-        if dtype == name:
-            return dtype
+    if name in DTYPES:
+        return name
     raise RulesError(
         f"{name!r} is not a valid element type",
         cause="a tensor of the family's cases.py has it",
@@ -38,9 +37,9 @@ def check_dtype(name: str) -> DType:
 
 def dtype_of(number: int) -> DType:
     """The element type of an operator value such as `dtype`. Raises RulesError."""
-    for name, known in DTYPE_NUMBERS.items():
-        if known == number:
-            return check_dtype(name)
+    names = {known: name for name, known in DTYPE_NUMBERS.items()}
+    if number in names:
+        return check_dtype(names[number])
     raise RulesError(
         f"{number} is not the number of an element type",
         cause="the choice's options are not those of `rules.dtypes`",
@@ -80,13 +79,10 @@ class Layout:
 
 
 class Guarded:
-    """A tensor of any rank inside a larger buffer of canaries: reading one shows in the result, writing one
-    in `intact`.
+    """A tensor inside a larger buffer of canaries: reading one shows in the result, writing one in `intact`.
 
-    Canaries are NaN where the type has two of them, else numbers that differ from element to element. Those
-    of outputs differ from those of inputs, as NaN computed from inputs' canaries keeps their payload.
-    `within` has the tensor's number of axes and broadcasts to its shape; elements where it is false are
-    canaries, too, and read as 0.
+    Canaries are NaN where the type has two, else numbers that differ; those of outputs differ from inputs',
+    whose NaN keep their payload in computations. Elements where `within` (if any) is false are canaries.
     """
 
     def __init__(
@@ -151,10 +147,8 @@ def _canaries(dtype: DType, count: int, *, output: bool) -> npt.NDArray[Any]:
 def _encoded(values: Array, dtype: DType) -> Array:
     """The bits of values. Raises RulesError for integers that the type does not have."""
     stored = np.asarray(encode(values, dtype))
-    largest = 1 if dtype == "i1" else None
-    if is_exact(dtype) and not (
-        np.array_equal(stored, values) and (largest is None or not (stored > 1).any())
-    ):
+    kept = np.array_equal(stored, values) and not (dtype == "i1" and (stored > 1).any())
+    if is_exact(dtype) and not kept:
         raise RulesError(
             f"an input of type {dtype} has a value that {dtype} does not have",
             hint="draw other values in the family's cases.py",

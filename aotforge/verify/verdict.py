@@ -12,8 +12,7 @@ from aotforge.verify.interpreter.dispatch import Use
 from vgpu.emulator.decoded import SourceMap
 
 Outcome = Literal["passed", "failed", "unverified"]
-"""`unverified`: no case is dispatched to the image, or its family has none, or nothing here executes its
-arch."""
+"""`unverified`: no case is dispatched to the image, or nothing here executes its arch."""
 Faithfulness = Literal["exact", "approximated", "hardware", "unsupported", "not executed"]
 """How close an execution is to hardware's: see `Verdict.approximated`."""
 UNREACHED = "no case is dispatched to this image"
@@ -21,10 +20,7 @@ UNREACHED = "no case is dispatched to this image"
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTask:
-    """Everything a process needs to check one image. `folder` is the family's; `uses` is never empty.
-
-    `verifier_digest` as in Verdict; `source` adds source lines to reports of faults.
-    """
+    """What checking an image needs. `folder`: the family's; `source` adds source lines to faults."""
 
     key: JobKey
     label: str
@@ -41,12 +37,7 @@ class ImageTask:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputStats:
-    """Errors of one output of a kernel, the largest over all launches.
-
-    `tensor`, `element` and `tile` are those of the verdict rule (`compare`): at most 1 in a passed image,
-    infinite for not-a-number and unwritten elements. `error` and `allowed` are the absolute values behind
-    `tensor`, in the case `at`.
-    """
+    """The largest errors of an output, as `compare` names them; `at`: the case of `tensor`."""
 
     name: str
     tensor: float
@@ -61,15 +52,11 @@ class OutputStats:
 class Verdict:
     """Result of one image.
 
-    `verifier_digest` covers the emulator, this package and the family's cases. `runs` counts launches (cases
-    times wave schedules). `instructions` are wave-instructions over all of them, `mix` the same by class.
-    `failure` describes the errors; `faults` counts launches that the virtual GPU stopped.
-    `printed` are the first texts of `tl.device_print` with case, program and lane, of `texts` in all.
-    `approximated` are executed instructions whose results may differ from hardware's in the last bits, with
-    the reason.
-    `unsupported`: nothing failed but that the virtual GPU lacks what the image uses. `device` is the GPU that
-    executed the image, '' for the virtual GPU; `skipped`: a device was requested, and this machine has none
-    of the arch. `seconds` and `cached` are about this run, everything else about the image.
+    `runs` counts launches, `faults` those that the virtual GPU stopped. `instructions` are wave-instructions,
+    `mix` by class. `printed`: the first of `texts` texts of `tl.device_print`. `approximated`: instructions
+    whose last bits may differ from hardware's, with the reason. `unsupported`: the virtual GPU lacks it.
+    `device`: the GPU that executed, '' for the virtual one; `skipped`: a requested one is missing.
+    `seconds` and `cached` are about this run, all else about the image.
     """
 
     key: JobKey

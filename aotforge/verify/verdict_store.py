@@ -1,21 +1,23 @@
 """Store of passed verdicts by content: one file per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-4/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only
+Layout: `verdicts-5/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only
 passed verdicts are kept, so a failure is reproduced every time.
 """
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from aotforge.base.files import write_atomic
 from aotforge.errors import CacheError, OutputError
-from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
+from aotforge.verify.verdict import ImageTask, Verdict
 
-VERSION = 4
+VERSION = 5
+_VERDICT = TypeAdapter(Verdict)
 
 
 def verdict_key(task: ImageTask) -> str:
@@ -50,8 +52,7 @@ def verdict_key(task: ImageTask) -> str:
 
 
 def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
-    """The stored verdict under the task's own label; None when it is missing, damaged or not readable. Raises
-    CacheError."""
+    """The stored verdict under the task's own label; None without a readable one. Raises CacheError."""
     try:
         head, _, body = _path(folder, key).read_bytes().partition(b"\n")
     except (FileNotFoundError, PermissionError):
@@ -60,22 +61,14 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
         raise CacheError(f"cannot read verdicts in {folder}: {error.strerror}") from error
     if head.decode("ascii", "replace") != _checksum(key, body):
         return None
-    fields = json.loads(body)
-    fields |= {
-        "cases": tuple(fields["cases"]),
-        "outputs": tuple(OutputStats(**one) for one in fields["outputs"]),
-        "mix": tuple((kind, count) for kind, count in fields["mix"]),
-        "printed": tuple(fields["printed"]),
-        "approximated": tuple((name, why) for name, why in fields["approximated"]),
-    }
     # an image may serve several jobs; the label and what follows from the manifest of archs are the task's
-    fields |= {"key": task.key, "label": task.label, "resources": task.resources, "cached": True}
-    return Verdict(**fields)
+    own = {"key": task.key, "label": task.label, "resources": task.resources}
+    return replace(_VERDICT.validate_json(body), **own, cached=True)  # type: ignore[arg-type]
 
 
 def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:
     """Keep a passed verdict. Raises CacheError."""
-    body = json.dumps({**asdict(verdict), "resources": None}, sort_keys=True).encode()
+    body = _VERDICT.dump_json(verdict)
     try:
         write_atomic(_path(folder, key), f"{_checksum(key, body)}\n".encode() + body)
     except OutputError as error:

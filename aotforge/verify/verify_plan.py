@@ -37,11 +37,9 @@ _EXPLAINED = 4  # images compiled again for their source lines: a fault in one k
 
 
 class VerifyOptions(TypedDict, total=False):
-    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run
-    in the calling thread.
+    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `keep`: store passed verdicts.
 
-    `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get
-    no verdict. Passed verdicts are stored in the cache unless `keep` is false.
+    `device`: execute images of archs without a virtual GPU on a GPU here; else they get no verdict.
     """
 
     kernels_root: Required[Path]
@@ -63,9 +61,8 @@ def verify_images(
 ) -> VerifyReport:
     """A verdict for every image of the plan. Passed ones are kept in the cache and not executed again.
 
-    With `architectures`, images that the virtual GPU stops are compiled again to name source lines. Raises
-    UnknownNameError for an arch that is not emulated, RulesError for cases that do not load, ToolchainError
-    without a C compiler or Triton, CacheError. Failed images do not raise: see `VerifyReport.require_passed`.
+    With `architectures`, faulty images are compiled again to name source lines. Raises UnknownNameError,
+    RulesError, ToolchainError, CacheError; failed images do not: see `VerifyReport.require_passed`.
     """
     kernels_root, planned = options["kernels_root"], {job.key: job for job in plan.jobs}
 
@@ -85,10 +82,9 @@ def verify_images(
 def source_map(
     job: CompileJob, binary: bytes, *, kernels_root: Path, architectures: Architectures, scratch: Path
 ) -> LineMap:
-    """Source lines of a job's image, for `Program.launch(source=...)`: the job compiled again with line info.
+    """Source lines of a job's image: the job compiled again, with line info, in the empty folder `scratch`.
 
-    `scratch` is an empty folder. Raises DecodeError when the sources give other machine code than the
-    image's, CompileError, CacheError, ToolchainError.
+    Raises DecodeError for other machine code than the image's, CompileError, CacheError, ToolchainError.
     """
     job = with_line_info(job)
     image = compile_one(job, kernels_root=kernels_root, architectures=architectures, scratch=scratch)
@@ -98,11 +94,7 @@ def source_map(
 def load_interpreters(
     tasks: Iterable[ImageTask], cache: Path, on_stage: Callable[[str], None] | None = None
 ) -> dict[int, Path]:
-    """Interpreters for these images by lanes of a wave, compiled unless cached, before workers race for it;
-    `on_stage` is called then.
-
-    Raises UnknownNameError, ToolchainError, CacheError.
-    """
+    """Interpreters by lanes of a wave, compiled unless cached. Raises UnknownNameError, ToolchainError."""
     texts: dict[int, list[str]] = {}
     for task in tasks:
         texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)
@@ -121,8 +113,7 @@ def verify_tasks(
     sources: Sources | None = None,
     **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """A verdict for every task, as `verify_images`. Keys of tasks differ; `sources` makes an image's source
-    map."""
+    """A verdict for every task, as `verify_images`; `sources` makes an image's source map."""
     cache, on_event = options["cache"], options.get("on_event")
     keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
@@ -200,10 +191,7 @@ def _checked(
 
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:
-    """The verdict with source lines of the faults; unchanged, with the reason, when they cannot be found.
-
-    An image that was stopped has failed, whatever happens the second time.
-    """
+    """The verdict with source lines of its faults, or why there are none. It stays a failure."""
     try:
         again = pool.check(replace(task, source=sources(task)))
     except AotforgeError as error:

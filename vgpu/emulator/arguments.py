@@ -32,8 +32,7 @@ HIDDEN = (
 )
 """Hidden arguments with a value, in the order of `segment` and of ServeLaunch's in the virtual HIP."""
 EXPLICIT, ABSENT = 0, len(HIDDEN) + 1
-"""`KernelParameter.source` of explicit arguments, and of hidden ones that the virtual GPU does not
-provide."""
+"""`KernelParameter.source` of explicit arguments, and of hidden ones without a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +70,7 @@ def segment(
     geometry: Geometry,
     address: Callable[[int], int] = int,
 ) -> bytes:
-    """The argument segment of a launch; Triton's two scratch pointers may be left out. `address` translates
-    pointers of the host. Raises ExecutionError."""
+    """The argument segment. Triton's two scratch pointers may be left out; `address` translates pointers."""
     explicit = [p for p in parameters if p.source == EXPLICIT]
     own = explicit[:-2] if all(p.kind == _POINTER for p in explicit[-2:]) else explicit
     missing = len(explicit) - len(arguments)

@@ -28,8 +28,8 @@ class LineMap:
 
 
 def read_lines(text: str, with_lines: bytes, hsaco: bytes) -> LineMap:
-    """The map of an image from a build with line info and its text. Raises DecodeError when the two have
-    different machine code, or without line info."""
+    """The map of an image from a build with line info. Raises DecodeError unless both have one machine
+    code."""
     listing = parse_listing(text)
     try:
         same = read_elf(with_lines).section(".text").data == read_elf(hsaco).section(".text").data

@@ -56,9 +56,8 @@ class Prepared:
 def prepare(
     hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
 ) -> Prepared:
-    """The image's text, verified and bound; kept in `cache` by image, text and emulator sources. With
-    `checks` launches are checked, at half the speed. Raises WrongArchError, MissingAssemblyError, and other
-    errors of `_HIP_ERRORS`."""
+    """The image's text, verified and bound; kept in `cache` by image, text and emulator sources. Raises
+    WrongArchError, MissingAssemblyError, and other errors of `_HIP_ERRORS`."""
     check_cache(cache)
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
@@ -76,8 +75,7 @@ def prepare(
 
 
 def find_assembly(digest: str, places: Sequence[Path]) -> str:
-    """The text `<digest>.s` in one of `places`, folders (with sub-folders) and .tar.gz archives. Raises
-    MissingAssemblyError, OutputError."""
+    """The text `<digest>.s` in a folder or .tar.gz archive. Raises MissingAssemblyError, OutputError."""
     name = f"{digest}.s"
     for place in places:
         found = _in_folder(place, name) if place.is_dir() else _in_archive(place, name)

@@ -103,10 +103,7 @@ class _Tree:
 
 
 def assemble(definition: Definition, lock: Lock, *, files: Callable[[str], Path], tar: Path) -> str:
-    """Writes the rootfs of `lock` to `tar`, in GNU format; returns its SHA-256.
-
-    `files` maps a SHA-256 to a verified file. Raises ContainerError, OSError.
-    """
+    """Writes the rootfs of `lock`, whose `files` are verified, to `tar`; returns its SHA-256."""
     with tempfile.TemporaryFile(dir=tar.parent) as spool, tar.open("wb") as out:
         tree = _Tree(spool, definition)
         for package in lock.packages:

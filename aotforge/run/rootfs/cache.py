@@ -25,10 +25,7 @@ _DAY = 86400
 def find_rootfs(
     checkout: Path, name: str, *, cache: Path, environment: Mapping[str, str], observer: Observer
 ) -> RootFS:
-    """The rootfs `name`. Its files are made when a runner needs them, from `SOURCES`, mirrors and pip.
-
-    Raises ContainerError, UnknownNameError, ManifestError; so do `packed` and `unpacked`.
-    """
+    """The rootfs `name`, made when a runner needs it. Raises ContainerError, UnknownNameError."""
     spec, folder, downloads = read_spec(checkout, name), _folder(cache), Downloads(cache)
     lock, wheels = read_lock(spec), spec.definition.wheels
     locked = {entry.name: entry.sha256 for entry in lock.wheels}
@@ -79,10 +76,7 @@ def _unpacked(tree: Path, packed: Callable[[], AbstractContextManager[Path]]) ->
 
 
 def prune_rootfs(checkout: Path, cache: Path) -> list[Path]:
-    """Removes downloads and trees of a day ago that no lock of the checkout names; returns their paths.
-
-    Raises ManifestError, ContainerError.
-    """
+    """Removes downloads and trees of a day ago that no lock of the checkout names; returns their paths."""
     folder, named = _folder(cache), set[str]()
     for name in rootfs_names(checkout):
         lock = read_lock(read_spec(checkout, name))

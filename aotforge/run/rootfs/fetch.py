@@ -81,17 +81,15 @@ class Downloads:
         for url in urls:
             try:
                 receive(url, file, limit=entry.size)
-                self.put(entry.sha256, file)
-                return
+                return self.put(entry.sha256, file)
             except (OSError, ValueError, http.client.HTTPException, ContainerError) as error:
                 refused.append(f"{url}: {error}")
         if not entry.url:
-            hashes = {entry.sha256}
-            wheel, trouble = fetch_wheel(entry.name, entry.version, hashes, python, folder / entry.name)
-            if wheel is not None:
-                self.put(entry.sha256, wheel)
-                return
-            refused.append(trouble)
+            try:
+                wheel = fetch_wheel(entry.name, entry.version, {entry.sha256}, python, folder / entry.name)
+                return self.put(entry.sha256, wheel)
+            except ContainerError as error:
+                refused.append(error.cause)
         raise ContainerError(
             f"{entry.name} {entry.version} (SHA-256 {entry.sha256}) cannot be fetched",
             cause="; ".join(refused[-3:]),
@@ -113,10 +111,7 @@ def places(entry: LockedFile, snapshot: str, sources: Sequence[str]) -> Iterator
 
 
 def receive(url: str, path: Path, *, limit: int) -> None:
-    """Writes what is behind a URL (file, http, https), at most `limit` bytes, to `path`.
-
-    Raises OSError, ValueError, http.client.HTTPException.
-    """
+    """Writes what is behind a URL (file, http, https), at most `limit` bytes, to `path`."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         shutil.copyfile(unquote(parts.path), path)

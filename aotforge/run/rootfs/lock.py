@@ -48,10 +48,7 @@ def lock_rootfs(
     observer: Observer,
     keep: bool = False,
 ) -> tuple[RootfsSpec, Lock]:
-    """Writes the lock of a rootfs. With `keep` the locked files stay and only the digest is updated.
-
-    Raises ContainerError, UnknownNameError, ManifestError.
-    """
+    """Writes the lock of a rootfs, with `keep` of the same files. Raises ContainerError, UnknownNameError."""
     spec, downloads = read_spec(checkout, name), Downloads(cache)
     make_folders(downloads.folder.parent)
     with scratch_folder(downloads.folder.parent, ".lock-") as folder:
@@ -82,10 +79,7 @@ def _resolved(spec: RootfsSpec, checkout: Path, downloads: Downloads, folder: Pa
     pins = pinned_wheels(definition.wheels, checkout).items() if definition.wheels else ()
     for name, (version, hashes) in pins:
         assert definition.wheels is not None
-        python = definition.wheels.python
-        wheel, trouble = fetch_wheel(name, version, hashes, python, folder / name)
-        if wheel is None:
-            raise ContainerError(f"{name} {version} has no wheel for Python {python}", cause=trouble)
+        wheel = fetch_wheel(name, version, hashes, definition.wheels.python, folder / name)
         sha256 = sha256_file(wheel)
         downloads.put(sha256, wheel)
         wheels.append(LockedFile(name=name, version=version, size=wheel.stat().st_size, sha256=sha256))
@@ -101,10 +95,7 @@ def _resolved(spec: RootfsSpec, checkout: Path, downloads: Downloads, folder: Pa
 
 
 def _packages(suite: str, *names: str) -> dict[str, LockedFile]:
-    """Packages with their dependencies, by name, as Debian's archive has them now.
-
-    apt resolves in a folder of its own and verifies signatures; this machine's apt state is not used.
-    """
+    """Packages with dependencies, as Debian's archive has them now, by apt in a folder of its own."""
     signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
     suites = {suite: "debian", f"{suite}-updates": "debian", f"{suite}-security": "debian-security"}
     own, output = child_environment(keep=NETWORK), ""

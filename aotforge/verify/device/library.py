@@ -26,6 +26,10 @@ _BY_LIBRARY = KernelCall(function=c_void_p(), grid=(1, 1, 1), threads=0, shared_
 """The library finds all of it."""
 
 
+Timed = Callable[[int], tuple[float, ...]]
+"""Times of that many launches in ms, each from a pair of events. Raises ExecutionError."""
+
+
 class _Member(ctypes.Union):
     _fields_ = [("ptr", c_void_p), ("i32", c_int32), ("i64", c_int64), ("u64", c_uint64), ("f32", c_float)]
 
@@ -53,8 +57,7 @@ class _LibraryContext(DeviceContext):
 
 
 class LibraryImage(DeviceImage):
-    """Images of one operator in a folder's packs, launched by the library's `aotforge_launch` on the default
-    stream."""
+    """Images of an operator in a folder's packs, launched by the library's `aotforge_launch`."""
 
     def __init__(self, device: Device, library: Path, images: Path, operator: Operator) -> None:
         """Raises ExecutionError for a library that does not load."""
@@ -74,11 +77,18 @@ class LibraryImage(DeviceImage):
         self._context.call = self._call(call.invocation, place)
         return _BY_LIBRARY
 
-    def kept(self, invocation: Invocation, least: float) -> TimedCall:
-        """A call whose tensors stay on the device until the process ends, for times of at least `least`
-        ms."""
-        place = self._kept.enter_context(self._on_device(invocation))
-        return TimedCall(self._context, self._call(invocation, place), least)
+    def timed(self, invocation: Invocation, least: float) -> Timed:
+        """A call whose tensors stay on the device; as many launches between two events as take `least` ms."""
+        call = self._call(invocation, self._kept.enter_context(self._on_device(invocation)))
+
+        def times(repeat: int, together: int = 1) -> tuple[float, ...]:
+            self._context.call, self._context.together = call, together
+            return self._context.milliseconds(_BY_LIBRARY, repeat=_WARM + repeat)[_WARM:]
+
+        times(0)
+        single = min(times(_WARM))
+        together = max(1, min(_MOST, round(least / max(single, least / _MOST)))) if least else 1
+        return lambda launches: tuple(time / together for time in times(launches, together))
 
     def _call(self, invocation: Invocation, place: Callable[[int], int]) -> Callable[[], int]:
         """The call with addresses on the device; values that the case lacks are 0."""
@@ -93,24 +103,3 @@ class LibraryImage(DeviceImage):
                 setattr(one.to, declared.type, float(value) if declared.type == "f32" else int(value))
         name, kind = self._operator.name.encode(), self._kind
         return lambda: int(self._launch(name, made, len(made), kind, None))
-
-
-class TimedCall:
-    """A call that is timed again and again: as many launches between two events as take `least` ms, which
-    they resolve."""
-
-    def __init__(self, context: _LibraryContext, call: Callable[[], int], least: float) -> None:
-        self._context, self._call = context, call
-        context.call, context.together = call, 1
-        self._times(_WARM)
-        single = min(self._times(_WARM))
-        self._together = max(1, min(_MOST, round(least / max(single, least / _MOST)))) if least else 1
-
-    def milliseconds(self, launches: int) -> tuple[float, ...]:
-        """Times of a launch, each from a pair of events, after some that are not counted. Raises
-        ExecutionError."""
-        self._context.call, self._context.together = self._call, self._together
-        return tuple(time / self._together for time in self._times(_WARM + launches)[_WARM:])
-
-    def _times(self, repeat: int) -> tuple[float, ...]:
-        return self._context.milliseconds(_BY_LIBRARY, repeat=repeat)

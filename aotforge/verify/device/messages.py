@@ -1,4 +1,8 @@
-"""Messages between a check and the processes of its images: requests, progress, devices, results."""
+"""Messages between a check and the processes of its images.
+
+A request is `CheckImage`, `TimeImages` followed by `TimeCall`, or the library of AMD's driver (None: the
+installed one) to list devices.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,12 @@ from pathlib import Path
 from aotforge.base.hardware import Outcome
 from aotforge.plan.model import JobKey
 from aotforge.rules import Operator
-from aotforge.verify.device.images import Bits
 from aotforge.verify.verdict import ImageTask
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDevice:
-    """A device as its driver shows it. `emulator`: what plays it, '' for hardware as far as a process can
-    see."""
+    """A device as its driver shows it. `emulator`: what plays it, '' for hardware."""
 
     vendor: str
     number: int
@@ -28,8 +30,7 @@ class ShownDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """Median time of one launch on a call of the shape `call` by a functional: its name, such as
-    `dtype=fp16,width=64`, and `keys`."""
+    """Median time of a launch on a call of the shape `call` by a functional, as `dtype=fp16,width=64`."""
 
     operator: str
     kernel: str
@@ -40,13 +41,27 @@ class Time:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bits:
+    """Elements that device and virtual GPU computed, those of the `same` bits, and the `first` other."""
+
+    elements: int = 0
+    same: int = 0
+    first: str = ""
+
+    def __add__(self, other: Bits) -> Bits:
+        return Bits(
+            elements=self.elements + other.elements,
+            same=self.same + other.same,
+            first=self.first or other.first,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceResult:
     """One image on a device.
 
-    `worst`: the largest error as a share of what is allowed; None without a comparison or for an infinite
-    one. `approximated`: instructions whose last bits may differ from the virtual GPU's. `bits`: None where
-    the virtual GPU executed nothing, `not_compared` has the reason then. `times` are those of images that
-    passed; `not_timed` has the reason where there are none.
+    `worst`: the largest error as a share of what is allowed, if finite. `approximated`: instructions whose
+    last bits may differ from the virtual GPU's. `not_compared`, `not_timed`: why there are no bits, no times.
     """
 
     key: JobKey
@@ -70,22 +85,13 @@ class DeviceResult:
 
     @property
     def differs(self) -> bool:
-        """True where every instruction has one right result and the device computed another one than the
-        virtual GPU."""
+        """Every instruction has one right result, and the device computed another one."""
         return bool(self.bits and not self.approximated and self.bits.same < self.bits.elements)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListDevices:
-    """`library`: that of AMD's driver, None for the installed one."""
-
-    library: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckImage:
-    """`compare`: with the virtual GPU. `shape` is the timed call's as far as the family has its names;
-    `repeat` 0: no times."""
+    """`compare`: with the virtual GPU. `shape` is the timed call's; `repeat` 0: no times."""
 
     task: ImageTask
     device: ShownDevice
@@ -99,11 +105,9 @@ class CheckImage:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeImages:
-    """The images are checked as the library at `library` launches them from the packs in `images`; then the
-    process times calls of
-    `shapes` as it receives requests, until the connection closes. The answer is the first result that is not
-    `passed`, or the last one.
-    `least`: milliseconds between two events.
+    """Check images as the library launches them from the packs in `images`, then time calls on request.
+
+    The answer is the first result that is not `passed`, or the last one. `least`: ms between two events.
     """
 
     checks: tuple[CheckImage, ...]
@@ -113,21 +117,17 @@ class TimeImages:
     shapes: tuple[Mapping[str, int], ...]
     least: float
 
-
-@dataclass(frozen=True, kw_only=True)
-class TimeCall:
-    """Time the call of that shape's number, by as many pairs of events."""
-
-    shape: int
-    launches: int
+    @property
+    def task(self) -> ImageTask:
+        """The first image, which is named when the process ends."""
+        return self.checks[0].task
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """The case that the device executes from now on; '' when it has finished."""
+TimeCall = tuple[int, int]
+"""The number of a shape to time, and launches, each between a pair of events."""
 
-    case: str
-
+Progress = str
+"""The case that the device executes from now on; '' when it has finished."""
 
 Devices = tuple[tuple[ShownDevice, ...], tuple[str, ...]]
 """The devices, and why a vendor has none."""

@@ -30,8 +30,7 @@ class SourceLocation(NamedTuple):
 
 
 def parse_location(text: str, folder: Path) -> SourceLocation:
-    """`forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError for a line without
-    code."""
+    """`forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError."""
     name, _, number = text.rpartition(":")
     if not name or not number.isdigit():
         raise UnsupportedError(f"{text!r} is not a valid location", hint="write FILE.py:LINE")
@@ -63,10 +62,7 @@ def _lines_with_code(code: CodeType) -> set[int]:
 def run_with_debugger(
     body: Callable[[], None], locations: Sequence[SourceLocation], program: tuple[int, int, int] | None = None
 ) -> bool:
-    """Run `body` with breakpoints; False when the user quits the debugger.
-
-    `program` limits stops, those of `breakpoint()` too, to one program of the grid.
-    """
+    """Run `body`, stopping in one `program` of the grid or all; False when the user quits the debugger."""
     debugger = _Debugger(program)
     for location in locations:
         debugger.set_break(str(location.file), location.line)

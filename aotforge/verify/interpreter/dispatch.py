@@ -17,8 +17,7 @@ Values = Mapping[str, int | float]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Grid, and arguments by parameter name in the kernel's order. An axis of 0: the library launches
-    nothing."""
+    """Grid (0: nothing is launched), and arguments by parameter name in the kernel's order."""
 
     grid: tuple[int, int, int]
     arguments: Values
@@ -40,9 +39,7 @@ class SourceLaunch(Launch):
 class Use:
     """One way in which a plan dispatches to an image: the choice at `index` of a functional.
 
-    `below` is the next lower number of the kernel's ladder, None when there is none: values above it are
-    served.
-    `general`: the image is that of a general function.
+    `below`: the next lower number of the kernel's ladder, if any. `general`: of a general function.
     """
 
     kernel: PlannedKernel
@@ -54,8 +51,7 @@ class Use:
 
     @property
     def called(self) -> str:
-        """The name by which the family's cases.py knows the image's kernel: of a general function with
-        GENERAL_SUFFIX."""
+        """Name of the image's kernel in cases.py: of a general function with GENERAL_SUFFIX."""
         return f"{self.kernel.name}{GENERAL_SUFFIX}" if self.general else self.kernel.name
 
 
@@ -85,8 +81,7 @@ Row = tuple[str, tuple[int, ...]]
 
 
 def rungs_below(ladder: bool, rows: Sequence[Row]) -> dict[Row, int | None]:
-    """The next lower number of a kernel's ladder for each of its sorted functionals; None for the lowest, and
-    without a ladder."""
+    """The next lower number of a ladder for each sorted functional; None for the lowest, and without."""
     found: dict[Row, int | None] = dict.fromkeys(rows)
     for (arch, key), (next_arch, next_key) in pairwise(rows if ladder else ()):
         if (arch, key[:-1]) == (next_arch, next_key[:-1]):
@@ -95,8 +90,7 @@ def rungs_below(ladder: bool, rows: Sequence[Row]) -> dict[Row, int | None]:
 
 
 def launch_of(use: Use, values: Values) -> Launch | None:
-    """The launch of that image, or None when another image serves the call. Raises RulesError for a missing
-    value."""
+    """The launch, or None when another image serves the call. Raises RulesError for a missing value."""
     call = _Call(use.kernel.name, values)
     if not _agrees(use, tuple(int(call[name]) for name in use.kernel.keys)):
         return None
@@ -117,11 +111,9 @@ def _agrees(use: Use, key: tuple[int, ...]) -> bool:
 def select(
     kernel: Kernel, target: Target, values: Values, *, override: Mapping[str, Scalar] | None = None
 ) -> SourceLaunch:
-    """The launch that serves a call by the kernel's rules.
+    """The launch that serves a call by the kernel's rules. Raises UnsupportedError, RulesError.
 
-    `override` replaces constants of the selected setting, such as block sizes, so that a test reaches every
-    loop with few elements. Raises UnsupportedError when the rules do not cover the call, RulesError for a
-    missing value.
+    `override` replaces constants of the setting, so that a test reaches every loop with few elements.
     """
     call = _Call(kernel.name, values)
     served = [
@@ -194,8 +186,7 @@ class _Call:
 
 
 def _options(call: _Call, choice: Choice) -> list[Scalar]:
-    """The options that serve the call's value, the preferred one first. Raises UnsupportedError without
-    any."""
+    """The options that serve the call's value, the preferred one first. Raises UnsupportedError."""
     number = call[choice.key]
     options = sorted(choice.options, key=choice.options.__getitem__)
     found = [

@@ -1,12 +1,10 @@
 """Triton's interpreter with corrections that make it a check of kernel sources.
 
-Triton decides at import whether a kernel is interpreted. Here every run decides: the functions that a kernel
-uses are copied and rewritten, and Triton's language is patched during a run, so that the same process can
-compile the same kernels. Corrected: bfloat16 rounding and dot products, which the interpreter of Triton 3.9
-gets wrong; arguments have the types of the compiled signature; every access is checked against `Memory`.
-bfloat16 arithmetic other than conversion and dot is refused. Not modelled: fused multiply-add, the order of
-sums, hardware exp2 and log2. Not supported: tl.sort and similar functions, tensor methods that are library
-functions (`x.sum()`), several threads at once.
+A kernel's functions are copied and rewritten, and Triton's language is patched during a run, so that the
+process can compile the same kernels. Corrected: bfloat16 rounding and dot products; arguments have the types
+of the signature; every access is checked against `Memory`. Other bfloat16 arithmetic is refused. Not
+modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not supported: tl.sort and similar
+functions, tensor methods that are library functions (`x.sum()`), several threads at once.
 """
 
 import itertools
@@ -26,9 +24,9 @@ from triton.runtime.jit import JITFunction
 from aotforge.errors import RulesError, UnsupportedError
 from aotforge.rules import Scalar
 from aotforge.verify.interpreter.dispatch import SourceLaunch
-from aotforge.verify.interpreter.family_module import family_module
 from aotforge.verify.interpreter.memory import AccessCheck
 from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values
+from aotforge.verify.invocation import family_module
 from vgpu.memory import Memory
 
 Opaque = Any
@@ -48,8 +46,7 @@ _POINTEES: dict[str, Opaque] = {
 
 
 def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
-    """Run a launch of the family in `folder`. Raises what `execute` raises, RulesError when the source has no
-    such function."""
+    """Run a launch of the family in `folder`. Raises RulesError without the function, and as `execute`."""
     kernel = launch.kernel
     function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
     if function is None:
@@ -73,12 +70,9 @@ def execute(
     grid: tuple[int, int, int],
     memory: Memory,
 ) -> None:
-    """Run every program of `grid`, one after another, x fastest.
+    """Run every program of `grid`, x fastest. Pointers are addresses inside `memory`.
 
-    `function` is the result of `@triton.jit`. `arguments` maps run-time parameters to numbers, pointers being
-    addresses inside
-    `memory`; `types_` has their spelling in the signature. Raises ExecutionError for an access outside of
-    `memory`, OverflowError for an argument that does not fit its type.
+    `types_`: spellings in the signature. Raises ExecutionError for other accesses, OverflowError.
     """
     kernel = _COPIES.rewrite(function)
     builder = interpreter.interpreter_builder
@@ -101,8 +95,7 @@ def _typed(spelling: str, value: int | float) -> Opaque:
 
 
 class _Rewriter:
-    """Interpretable copies of jit functions and of everything they call. Originals and their modules do not
-    change."""
+    """Interpretable copies of jit functions and of all that they call; originals do not change."""
 
     def __init__(self) -> None:
         self._copies: dict[object, Callable[..., Opaque]] = {}

@@ -17,8 +17,7 @@ class AccessCheck:
         self._ends = np.array([end for _, end, _ in spans], dtype=np.uint64)
 
     def __call__(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
-        """Raises ExecutionError when an element of `size` bytes is not inside one buffer; `access`: "read" or
-        "write"."""
+        """Raises ExecutionError for elements of `size` bytes in no buffer; `access`: "read" or "write"."""
         if not addresses.size:
             return
         if not self._names:

@@ -16,8 +16,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Float:
-    """A float: bits of the type, of its mantissa, and its exponent's bias. `unsigned_zero`: the pattern of -0
-    is the only NaN."""
+    """A float: bits, those of the mantissa, bias. `unsigned_zero`: the pattern of -0 is the only NaN."""
 
     bits: int
     mantissa: int
@@ -43,8 +42,7 @@ EPSILON: dict[DType, float] = {name: 2.0 ** -(form.mantissa + 1) for name, form 
 SMALLEST: dict[DType, float] = {
     name: max(2.0 ** -(form.bias + form.mantissa), 2.0**-1074) for name, form in _FLOATS.items()
 }
-"""Half the distance between subnormal numbers: the absolute part of a rounding error. Of fp64 the distance
-itself."""
+"""Half the distance between subnormal numbers, of fp64 the distance: the absolute rounding error."""
 _NATIVE = {"fp16": "f2", "fp32": "f4", "fp64": "f8", "i1": "u1"}
 STORAGE: dict[DType, np.dtype[Any]] = {
     name: np.dtype(_NATIVE.get(name) or f"u{form.bits // 8}") for name, form in _FLOATS.items()
@@ -88,8 +86,7 @@ def bf16_values(bits: Array) -> npt.NDArray[np.float32]:
 
 
 def encode(values: Array, dtype: DType) -> Array:
-    """Numbers as a kernel would find them in memory. Integers wrap; fp8 without infinities has its largest
-    number instead."""
+    """Numbers as in memory. Integers wrap; fp8 without infinities has its largest number instead."""
     if dtype == "bf16":
         return bf16_bits(_to_odd(values) if np.asarray(values).dtype == np.float64 else values)
     if STORAGE[dtype].itemsize == 1 and not is_exact(dtype):
@@ -110,8 +107,7 @@ def decode(stored: Array, dtype: DType) -> Array:
 
 
 def _to_odd(values: Array) -> npt.NDArray[np.float32]:
-    """float64 as float32 whose last bit is set when something was lost: a second rounding then has the result
-    of one."""
+    """float64 as float32, the last bit set when something was lost: rounding again is then right."""
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(values).astype(np.float32)
         lossy = (single.astype(np.float64) != values) & ~np.isnan(values)
@@ -141,8 +137,7 @@ def _values(dtype: DType) -> npt.NDArray[np.float64]:
 
 
 def _nearest(values: npt.NDArray[np.float64], dtype: DType) -> Array:
-    """By distance to the two neighbours, ties to the even pattern; half a unit beyond the largest number is
-    infinite."""
+    """The nearest number, ties to the even pattern; half a unit beyond the largest one is infinite."""
     form, table = _FLOATS[dtype], _values(dtype)  # type: ignore[index]
     half = 2 ** (form.bits - 1)
     finite = np.flatnonzero(np.isfinite(table[:half]))

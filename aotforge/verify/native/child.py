@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from aotforge.errors import ExecutionError
 
 _STACK = 512 << 10
-"""Of the thread that executes programs: callers' threads may have no more, so larger buffers must be memory
-beside the stack."""
+"""Callers' threads may have no more, so larger buffers must be memory beside the stack."""
 _SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _REPORT = struct.Struct("<iiQ")
 """Signal; 1 for a write; address."""
@@ -59,25 +58,20 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def run_in_child(work: Callable[[], None], seconds: float) -> Fault | None:
-    """Runs `work` in a fork; what it writes to shared memory stays. Returns its fault, or None.
-
-    Raises ExecutionError when it takes more than `seconds` of processor time, or ends in another way.
-    """
+    """Runs `work` in a fork that shares memory; its fault, or None. Raises ExecutionError for other ends."""
     with mmap.mmap(-1, mmap.PAGESIZE) as report:
         child = os.fork()
         if child == 0:
             _serve(work, seconds, report)
         status = os.waitpid(child, 0)[1]
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _FAULT:
+        if os.waitstatus_to_exitcode(status) == _FAULT:
             number, is_write, address = _REPORT.unpack_from(report)
             return Fault(number=number, address=address, is_write=bool(is_write))
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+    if os.waitstatus_to_exitcode(status) == -signal.SIGPROF:
         raise ExecutionError(f"no end after {seconds:g} s of processor time: an endless loop?")
     if status != 0:
-        ended = (
-            f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
-        )
-        raise ExecutionError(f"the process that executed the launch ended with {ended}")
+        code = os.waitstatus_to_exitcode(status)
+        raise ExecutionError(f"the process that executed the launch ended with status {code}")
     return None
 
 

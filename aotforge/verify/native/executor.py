@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import signal
 import struct
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.targets.cpu.backend import PREFIX
 from aotforge.targets.cpu.image import read_description
-from aotforge.verify.invocation import Invocation, LaunchCall
+from aotforge.verify.invocation import ImageRunner, Invocation, LaunchCall
 from aotforge.verify.native.child import Fault, run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side
 from aotforge.verify.verdict import ImageTask
@@ -29,14 +30,13 @@ _GARBAGE, _LINE = 0xFF, 64
 _SIDES: tuple[Side, ...] = ("end", "begin")
 
 
-class NativeImage:
+class NativeImage(ImageRunner):
     """Programs in order with guard pages behind each tensor, then backwards with guard pages before each.
 
     Inputs cannot be written, and the memory that a kernel needs beside its stack holds NaN.
     """
 
-    runs: tuple[str, ...] = ("", ", backwards")
-    cuts_sums_off = False
+    runs = ("", ", backwards")
 
     def __init__(self, task: ImageTask) -> None:
         """Raises UnsupportedError when this processor lacks the level, ExecutionError, CodeObjectError."""
@@ -46,77 +46,48 @@ class NativeImage:
         self._image = read_description(task.binary)
         self._function = _load(task.binary, self._image.symbol)
 
-    def findings(self) -> list[str]:
-        """None: the machine code is not read."""
-        return []
-
     def run(self, call: LaunchCall) -> Counter[str]:
         """No counts. Raises ExecutionError for a fault."""
         side, launch = _SIDES[call.number], call.launch
-        with _copies(call.invocation, side) as copies, _thread_memory(self._image.scratch, side) as memory:
+        size = -(-self._image.scratch // _LINE) * _LINE
+        with (
+            _copies(call.invocation, side) as copies,
+            closing(Pages(size, side)) as scratch,
+            closing(Pages(PAGE, "begin")) as status,
+        ):
+            ctypes.memset(scratch.address, _GARBAGE, size)
             values = launch.arguments.values()
             kinds = [parameter.type for parameter in call.use.kernel.parameters]
             packed = struct.pack(
                 "<" + "".join(_CODES[kind] for kind in kinds),
                 *(_placed(v, copies) if k == "ptr" else v for k, v in zip(kinds, values, strict=True)),
             )
-            fault = run_in_child(
-                lambda: self._programs(launch.grid, packed, memory, backwards=call.number == 1), SECONDS
-            )
-            if fault is not None:
-                raise ExecutionError(_description(fault, copies, memory))
-            self._check_status(memory)
+            count = math.prod(launch.grid)
+            ranges = [(at, at + 1) for at in reversed(range(count))] if call.number == 1 else [(0, count)]
+
+            def programs() -> None:
+                for span in ranges:
+                    self._function(
+                        packed, _RANGE.pack(*launch.grid, 0, *span, scratch.address, status.address)
+                    )
+
+            if fault := run_in_child(programs, SECONDS):
+                raise ExecutionError(_description(fault, copies, scratch))
+            if failed := ctypes.c_int32.from_address(status.address).value:
+                raise ExecutionError(f"device_assert failed: {self._image.messages[failed - 1]}")
             for copy in copies:
                 copy.read_back()
         return Counter()
 
-    def _programs(
-        self, grid: tuple[int, int, int], arguments: bytes, memory: _Memory, *, backwards: bool
-    ) -> None:
-        count = grid[0] * grid[1] * grid[2]
-        ranges = [(at, at + 1) for at in reversed(range(count))] if backwards else [(0, count)]
-        for first, end in ranges:
-            self._function(
-                arguments, _RANGE.pack(*grid, 0, first, end, memory.scratch.address, memory.status.address)
-            )
-
-    def _check_status(self, memory: _Memory) -> None:
-        status = ctypes.c_int32.from_address(memory.status.address).value
-        if status:
-            raise ExecutionError(f"device_assert failed: {self._image.messages[status - 1]}")
-
-
-class _Memory:
-    """What a thread brings: memory for the kernel, and the status word."""
-
-    def __init__(self, scratch: Pages, status: Pages) -> None:
-        self.scratch, self.status = scratch, status
-
-
-@contextmanager
-def _thread_memory(size: int, side: Side) -> Iterator[_Memory]:
-    rounded = -(-size // _LINE) * _LINE
-    memory = _Memory(Pages(rounded, side), Pages(PAGE, "begin"))
-    ctypes.memset(memory.scratch.address, _GARBAGE, rounded)
-    try:
-        yield memory
-    finally:
-        memory.scratch.close()
-        memory.status.close()
-
 
 @contextmanager
 def _copies(invocation: Invocation, side: Side) -> Iterator[list[GuardedCopy]]:
-    made: list[GuardedCopy] = []
-    try:
-        for name, tensor in invocation.inputs.items():
-            made.append(GuardedCopy(name, tensor, side, is_input=True))
-        for name, tensor in invocation.outputs.items():
-            made.append(GuardedCopy(name, tensor, side, is_input=False))
+    made = []
+    with ExitStack() as stack:
+        for name, tensor in {**invocation.inputs, **invocation.outputs}.items():
+            made.append(GuardedCopy(name, tensor, side, is_input=name in invocation.inputs))
+            stack.callback(made[-1].pages.close)
         yield made
-    finally:
-        for copy in made:
-            copy.pages.close()
 
 
 def _placed(address: float, copies: Sequence[GuardedCopy]) -> int:
@@ -125,15 +96,15 @@ def _placed(address: float, copies: Sequence[GuardedCopy]) -> int:
     return next((place for place in found if place is not None), int(address))
 
 
-def _description(fault: Fault, copies: Sequence[GuardedCopy], memory: _Memory) -> str:
+def _description(fault: Fault, copies: Sequence[GuardedCopy], scratch: Pages) -> str:
     access = "write" if fault.is_write else "read"
     if fault.number not in {signal.SIGSEGV, signal.SIGBUS}:
         return f"the processor raised {signal.Signals(fault.number).name}"
     for copy in copies:
         if copy.pages.has(fault.address):
             return copy.fault(fault.address, access)
-    if memory.scratch.has(fault.address):
-        at = fault.address - memory.scratch.address
+    if scratch.has(fault.address):
+        at = fault.address - scratch.address
         return f"access out of bounds: {access} at byte {at} of the memory of a thread"
     if fault.address < PAGE:
         return f"access out of bounds: {access} at address {fault.address:#x}, a null pointer"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from dataclasses import dataclass
 from typing import Literal
 
 from aotforge.errors import ExecutionError
@@ -20,8 +19,7 @@ _NONE, _READ = 0, 1
 
 
 class Pages:
-    """`size` bytes of memory, shared with forked children, whose first or last byte is next to a guard
-    page."""
+    """`size` bytes, shared with forked children, whose first or last byte is next to a guard page."""
 
     def __init__(self, size: int, side: Side) -> None:
         self.length = max(-(-size // PAGE), 1) * PAGE
@@ -51,38 +49,25 @@ def _protect(address: int, size: int, access: int) -> None:
         raise ExecutionError(f"guard pages cannot be made: mprotect, error {ctypes.get_errno()}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """The part of a tensor's storage, canaries included, that is copied: from byte `start`, `size` bytes; the
-    tensor is at `tensor`."""
-
-    start: int
-    size: int
-    tensor: int
-    extent: int
-
-
 class GuardedCopy:
     """A tensor at a guard page. Canaries are on the other side, and within rows that are apart."""
 
     def __init__(self, name: str, tensor: Guarded, side: Side, *, is_input: bool) -> None:
         self.name, self._tensor, self._is_input = name, tensor, is_input
-        self._part = _part(tensor, side)
-        self.pages = Pages(self._part.size, side)
-        self._source = tensor.storage.ctypes.data + self._part.start
-        ctypes.memmove(self.pages.address, self._source, self._part.size)
+        itemsize, sizes = tensor.storage.itemsize, zip(tensor.shape, tensor.strides, strict=True)
+        # bytes from the first element to the end of the last one
+        self.extent = (sum((n - 1) * s for n, s in sizes) + 1) * itemsize if all(tensor.shape) else 0
+        before, start = tensor.address - tensor.storage.ctypes.data, 0
+        slack = -self.extent % _ALIGNED if tensor.address % _ALIGNED == 0 else 0
+        self._size = before + self.extent + slack
+        if side == "begin":
+            start, self._size = before, tensor.storage.nbytes - before
+        self.pages = Pages(self._size, side)
+        self.address = self.pages.address + before - start
+        self._source = tensor.storage.ctypes.data + start
+        ctypes.memmove(self.pages.address, self._source, self._size)
         if is_input:
             self.pages.make_read_only()
-
-    @property
-    def extent(self) -> int:
-        """Bytes from the tensor's first element to the end of its last one."""
-        return self._part.extent
-
-    @property
-    def address(self) -> int:
-        """Of the tensor's first element."""
-        return self.pages.address + self._part.tensor
 
     def place(self, address: int) -> int | None:
         """Where an address of the original is here; None for one outside of it."""
@@ -94,26 +79,11 @@ class GuardedCopy:
     def read_back(self) -> None:
         """Copies what the launch wrote into the original."""
         if not self._is_input:
-            ctypes.memmove(self._source, self.pages.address, self._part.size)
+            ctypes.memmove(self._source, self.pages.address, self._size)
 
     def fault(self, address: int, access: str) -> str:
         """Description of an access in these pages that the processor refused."""
-        at = address - self.address
-        if (
-            self._is_input
-            and access == "write"
-            and self.pages.first <= address < self.pages.first + self.pages.length
-        ):
+        at, inner = address - self.address, address - self.pages.first
+        if self._is_input and access == "write" and 0 <= inner < self.pages.length:
             return f"the input {self.name} was written, at byte {at}"
         return f"access out of bounds: {access} at byte {at} of {self.name}, which has {self.extent} bytes"
-
-
-def _part(tensor: Guarded, side: Side) -> _Part:
-    itemsize, sizes = tensor.storage.itemsize, zip(tensor.shape, tensor.strides, strict=True)
-    extent = (sum((n - 1) * s for n, s in sizes) + 1) * itemsize if all(tensor.shape) else 0
-    before = tensor.address - tensor.storage.ctypes.data
-    behind = tensor.storage.nbytes - before - extent
-    if side == "begin":
-        return _Part(start=before, size=extent + behind, tensor=0, extent=extent)
-    slack = -extent % _ALIGNED if tensor.address % _ALIGNED == 0 else 0
-    return _Part(start=0, size=before + extent + slack, tensor=before, extent=extent)

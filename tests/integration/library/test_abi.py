@@ -30,7 +30,7 @@ def interface(folder: Path, level: str) -> Path:
     """`folder` with the generated header of a level and a HIP header of its own."""
     (folder / "hip").mkdir(parents=True)
     (folder / "hip" / "hip_runtime.h").write_text(abi.HIP)
-    (folder / "interface.h").write_text(abi.header(abi.facts(), level))
+    (folder / "interface.h").write_text(abi.header(abi.interface(), level))
     return folder
 
 
@@ -45,7 +45,7 @@ def our_headers(objects: Objects) -> list[Path]:
 
 def layout_of(include: str, level: str, folder: Path, includes: list[Path]) -> dict[str, str]:
     done = abi.compile_program(
-        abi.layout(abi.facts(), level, include),
+        abi.layout(abi.interface(), level, include),
         folder,
         includes,
         name="layout",
@@ -89,7 +89,7 @@ def test_every_size_and_offset(level: str, objects: Objects, tmp_path: Path) -> 
 
 def expected_symbols(generated: Path, folder: Path, level: str = LEVEL) -> set[str]:
     done = abi.compile_program(
-        abi.references(abi.facts(), level),
+        abi.references(abi.interface(), level),
         folder,
         [generated],
         name="references",

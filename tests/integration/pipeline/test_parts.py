@@ -53,7 +53,7 @@ def test_a_release_from_three_parts_is_that_of_one_machine(tmp_path: Path) -> No
     assert sum(compiled) == one.images
     merged = tmp_path / "merged"
     for number in (1, 2, 3):
-        for folder in ("images-1", "verdicts-4"):
+        for folder in ("images-1", "verdicts-5"):
             shutil.copytree(tmp_path / f"cache{number}" / folder, merged / folder, dirs_exist_ok=True)
     shared = {"cache_from": place, "cache_root": keys / "roots" / "1.root.json"}
     for name, more in (("merged", {}), ("empty", shared)):

@@ -20,7 +20,7 @@ from aotforge.errors import AotforgeError, OutputBusyError, OutputError, Publish
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import read_pack
-from aotforge.publish.release_dir import read_release_folder
+from aotforge.publish.upload import read_release_folder
 from aotforge.release.assemble import find_release, inputs_digest
 from aotforge.release.model import AssembledRelease, PackInput
 from tests.integration.release import standin

@@ -19,7 +19,6 @@ from aotforge.base.child_processes import (
     child_environment,
     fixed_environment,
     run_child,
-    run_child_bytes,
     start_child,
     tool_environment,
 )
@@ -40,7 +39,6 @@ def test_no_child_receives_a_planted_secret() -> None:
     ran = run_child(SHOW, capture_output=True)
     assert ran.returncode == 0 and VALUE not in ran.stdout
     assert json.loads(ran.stdout).keys().isdisjoint(SECRETS)
-    assert VALUE.encode() not in run_child_bytes(SHOW, capture_output=True).stdout
     with start_child(SHOW, stdout=subprocess.PIPE) as child:
         assert VALUE.encode() not in child.communicate()[0]
 
@@ -59,7 +57,7 @@ def test_no_tool_receives_one() -> None:
 def test_a_verification_worker_has_none(tmp_path: Path) -> None:
     pool = Pool(kernels_root=tmp_path, cache=tmp_path, timeout=600)
     try:
-        worker = pool._pool._started()
+        worker = pool._started()
         while not (text := Path(f"/proc/{worker.pid}/environ").read_bytes()):
             time.sleep(0.01)  # a program that starts has none for a moment
         assert b"PYTHONPATH=" in text and VALUE.encode() not in text

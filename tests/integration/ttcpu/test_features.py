@@ -15,11 +15,9 @@ from ttcpu.levels import host_level, host_levels
 pytestmark = pytest.mark.compiler
 SAMPLE = (
     "i32 << >>", "fp16 tl.minimum(a, b)", "libdevice.asin fp32", "masked copy i8", "atomic_add i32",
-    "atomic_add bf16",
-    "tl.sort(t) fp32", "tl.join(x, y) fp16", "while", "randn", "dot fp16, 32x32x32", "fp64 to floats",
-    "function with early return",
-    "dot bf16, 32x32x32", "dot_scaled e2m1 e2m1", "dot_scaled fp16 e2m1",
-    "tl.map_elementwise(larger, x, 1500 - y) fp32", "fp32 to fp16 toward zero",
+    "atomic_add bf16", "tl.sort(t) fp32", "tl.join(x, y) fp16", "while", "randn", "dot fp16, 32x32x32",
+    "fp64 to floats", "function with early return", "dot bf16, 32x32x32", "dot_scaled e2m1 e2m1",
+    "dot_scaled fp16 e2m1", "tl.map_elementwise(larger, x, 1500 - y) fp32", "fp32 to fp16 toward zero",
     "libdevice.erfinv fp32", "libdevice.cyl_bessel_i1 fp64",
 )  # fmt: skip
 BELOW_V3 = ("fp16 tl.minimum(a, b)", "masked copy i8", "dot fp16, 32x32x32", "fp32 to fp16 toward zero")

@@ -101,9 +101,8 @@ print(sys.argv[1:])
 def _run(arguments: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     return subprocess.run(
-        [sys.executable, str(ROOT / "tasks.py"), "run", *arguments],
-        capture_output=True, text=True, check=False, cwd=folder,
-        env={**clean, "TRITON_CACHE_DIR": str(folder / "cache"), **environment},
+        [sys.executable, str(ROOT / "tasks.py"), "run", *arguments], capture_output=True, text=True,
+        check=False, cwd=folder, env={**clean, "TRITON_CACHE_DIR": str(folder / "cache"), **environment},
     )  # fmt: skip
 
 
@@ -183,9 +182,8 @@ def test_two_compilations_give_the_same_bytes(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "kernel.py").write_text(source)
         done = subprocess.run(
-            [sys.executable, "-c", program, str(folder), host_level()],
-            capture_output=True, text=True, check=True, cwd=ROOT,
-                env={**os.environ, "PYTHONHASHSEED": seed, "TRITON_DISABLE_LINE_INFO": "1"},
+            [sys.executable, "-c", program, str(folder), host_level()], capture_output=True, text=True,
+            check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed, "TRITON_DISABLE_LINE_INFO": "1"},
         )  # fmt: skip
         digests.add(done.stdout)
     assert len(digests) == 1

@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.pool import WorkerLimits
 from aotforge.verify import executors
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
-from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.families import PROJECT, plan_of
+from tests.support.verified import compiled_images
 from vgpu.emulator.program import LaunchReport, LaunchRequest
 
 pytestmark = pytest.mark.compiler
@@ -104,14 +102,7 @@ def tasks(root: Path) -> dict[str, ImageTask]:
     """The fp32 image of each family."""
     plan = plan_of(root)
     plan = replace(plan, jobs=tuple(job for job in plan.jobs if job.label.endswith("fp32:0")))
-    with Cache(CACHE) as cache:
-        images = dict(
-            compile_plan(
-                plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2,
-                    limits=WorkerLimits()
-            ).items()
-        )  # fmt: skip
-    return {task.folder: task for task in image_tasks(plan, images, root)}
+    return {task.folder: task for task in image_tasks(plan, compiled_images(plan, root), root)}
 
 
 def verdict(root: Path, task: ImageTask, *, bound: float = 1e-6, noise: float = 0.0) -> Verdict:

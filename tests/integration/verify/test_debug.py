@@ -4,10 +4,7 @@ faults."""
 from __future__ import annotations
 
 import io
-import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,17 +105,6 @@ def test_breakpoint_in_the_kernel_itself(
     assert sys.gettrace() is None or "pytest" in repr(sys.gettrace()) or "cov" in repr(sys.gettrace())
 
 
-def test_commands_of_the_current_folder_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """pdb reads .pdbrc there, which may be another user's."""
-    (tmp_path / ".pdbrc").write_text("!print('planted')\n")
-    monkeypatch.chdir(tmp_path)
-    typed(monkeypatch, "continue")
-    debug(request(case="1000 elements, aligned", breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
-    assert "planted" not in capsys.readouterr().out
-
-
 def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for lines in (["quit"], []):
         typed(monkeypatch, *lines)
@@ -184,20 +170,3 @@ def test_cases_by_name() -> None:
     assert find_case(made, "one") is made[0]
     assert find_case(made, "t") is made[2]
     assert find_case(made, None) is made[0]
-
-
-def test_the_command(tmp_path: Path) -> None:
-    def command(*flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "tasks.py", "debug", *flags],
-            cwd=PROJECT, env=dict(os.environ), input=stdin, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    line = line_of("add/add.py", "right = ")
-    done = command("add", "--case", "37 elements, a", "--break", f"add.py:{line}", stdin="show left\nc\n")
-    assert done.returncode == 0, done.stderr
-    assert "fp32 2048" in done.stdout and "out    passed" in done.stdout
-    done = command("add", "--json", "--case", "8 elements, aligned")
-    assert json.loads(done.stdout)["outputs"][0]["wrong"] == 0
-    assert "37 elements, aligned" in command("add", "--list").stdout.splitlines()
-    assert command("adx").returncode == 2

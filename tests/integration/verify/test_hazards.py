@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.plan.model import PlannedKernel
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
-from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.families import PROJECT, plan_of
+from tests.support.verified import compiled_images
 
 pytestmark = pytest.mark.compiler
 
@@ -51,12 +50,7 @@ def test_an_image_with_a_hazard_fails_and_its_cure_passes(tmp_path: Path) -> Non
         alone = replace(
             plan, jobs=(one,), kernels=tuple(_with_key(kernel, job.key, one.key) for kernel in plan.kernels)
         )
-        with Cache(tmp_path / name) as cache:
-            images = dict(
-                compile_plan(
-                    alone, kernels_root=root, architectures=architectures(), cache=cache, jobs=1
-                ).items()
-            )
+        images = compiled_images(alone, root, tmp_path / name)
         (task,) = image_tasks(alone, images, root)
         outcomes[name] = check_image(task, kernels_root=root, cache=CACHE)
         assert ("::" in images[one.key].asm) or name == "cured"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import PackError
 from aotforge.pipeline.images import check_no_host_calls
 from aotforge.plan.model import Plan
@@ -18,7 +16,8 @@ from aotforge.verify.report import VerifyReport
 from aotforge.verify.verify_plan import verify_images
 from tests.integration.release.real import CACHE
 from tests.integration.verify.test_verify import Images
-from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.families import PROJECT, plan_of
+from tests.support.verified import compiled_images
 
 pytestmark = pytest.mark.compiler
 LOADED = "    right = tl.load(y + start + lane, mask=mask).to(tl.float32)\n"
@@ -49,10 +48,7 @@ def add_lines(root: Path, lines: str) -> None:
 
 def verified(root: Path, cache: Path = CACHE) -> tuple[VerifyReport, Plan, Images]:
     plan = plan_of(root)
-    with Cache(cache) as opened:
-        images = dict(
-            compile_plan(plan, kernels_root=root, architectures=architectures(), cache=opened).items()
-        )
+    images = compiled_images(plan, root, cache)
     report = verify_images(plan, images, kernels_root=root, cache=cache, jobs=1)
     return report, plan, images
 

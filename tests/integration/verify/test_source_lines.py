@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.plan.model import CompileJob, with_line_info
 from aotforge.verify.verify_plan import source_map
 from tests.integration.vgpu.emulator.attention_images import Images
-from tests.support.families import (
-    HEADER,
-    KERNEL,
-    PROJECT,
-    architectures,
-    plan_of,
-    plan_project,
-    write_family,
-)
+from tests.support.families import HEADER, KERNEL, PROJECT, architectures, plan_of, write_family
 from tests.support.runtime import CACHE
+from tests.support.verified import compiled_images
 from vgpu.emulator.lines import LineMap, read_lines
-from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
@@ -38,9 +26,7 @@ LOAD_AND_STORE = next(n for n, line in enumerate(_TEXT.splitlines(), 1) if "tl.s
 
 def compiled(root: Path) -> tuple[CompileJob, KernelImage]:
     (job,) = (job for job in plan_of(root).jobs if not job.hints)
-    with Cache(CACHE) as cache:
-        images = compile_plan(plan_of(root), kernels_root=root, architectures=architectures(), cache=cache)
-        return job, images[job.key]
+    return job, compiled_images(plan_of(root), root)[job.key]
 
 
 def lines_of(job: CompileJob, image: KernelImage, root: Path, scratch: Path) -> LineMap:
@@ -100,31 +86,3 @@ def test_functions_that_are_inlined_name_their_callers(tmp_path: Path) -> None:
     )
     assert any(place and place.startswith("triton/language/standard.py:") for place in places)
     assert not any(place and place.startswith("/") for place in places)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
-def test_every_quick_image_has_source_lines(tmp_path: Path, arch: str) -> None:
-    plan = plan_project(PROJECT, archs=[arch], profile="quick")
-    jobs = tuple(replace(job, spills="report") for job in plan.jobs)
-    again = {job.key: with_line_info(job) for job in jobs}
-    with (
-        Cache(CACHE) as cache,
-        Cache(tmp_path / "b") as other,
-    ):
-
-        def made(jobs: tuple[CompileJob, ...], cache: Cache) -> ImageSet:
-            return compile_plan(
-                replace(plan, jobs=jobs),
-                kernels_root=PROJECT / "kernels",
-                architectures=architectures(),
-                cache=cache,
-            )
-
-        shipped, with_lines = made(jobs, cache), made(tuple(again.values()), other)
-        for job in jobs:
-            image = shipped[job.key]
-            again_made = with_lines[again[job.key].key]
-            found = read_lines(again_made.asm, again_made.binary, image.binary)
-            assert len(found.places) > len(parse_listing(image.asm).lines) / 2, job.label
-    print(f"{arch}: {len(jobs)} images have the same code with line info")  # noqa: T201 - shown with -s

@@ -20,16 +20,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.pool import WorkerLimits
 from aotforge.verify.compare import TILE_SCALE, Expected
 from aotforge.verify.interpreter.dispatch import launch_of, uses_of
 from aotforge.verify.interpreter.number_formats import EPSILON, DType, decode, encode
 from aotforge.verify.invocation import load_cases
 from aotforge.verify.tensors import Float
 from tests.integration.release.real import CACHE
-from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.families import PROJECT, plan_of
+from tests.support.verified import compiled_images
 from vgpu.emulator.program import Emulator, LaunchRequest
 from vgpu.memory import Memory
 
@@ -55,11 +53,7 @@ def results(label: str) -> list[Result]:
     """Every output of every case that is dispatched to an image of gfx908."""
     plan = plan_of(PROJECT / "kernels", profile="core")
     job = next(job for job in plan.jobs if job.label == label)
-    with Cache(CACHE) as cache:
-        image = compile_plan(
-            replace(plan, jobs=(job,)), kernels_root=PROJECT / "kernels", architectures=architectures(),
-            cache=cache, jobs=1, limits=WorkerLimits(),
-        )[job.key]  # fmt: skip
+    image = compiled_images(replace(plan, jobs=(job,)), PROJECT / "kernels")[job.key]
     program = Emulator("gfx908", cache=CACHE).load(image.binary, image.asm)
     cases = load_cases(PROJECT / "kernels", job.family)
     assert cases

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import RulesError
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import Verdict
-from aotforge.verify.verify_plan import image_tasks, verify_images
+from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
-from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.families import PROJECT, plan_of
+from tests.support.verified import compiled_images
 
 pytestmark = pytest.mark.compiler
 
@@ -25,11 +22,7 @@ TYPES = PROJECT / "tests" / "fixtures" / "kernels_types"
 
 def verdicts(root: Path) -> dict[str, Verdict]:
     plan = plan_of(root)
-    with Cache(CACHE) as cache:
-        images = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, limits=WorkerLimits()
-        )
-    tasks = image_tasks(plan, images, root)
+    tasks = image_tasks(plan, compiled_images(plan, root), root)
     return {
         task.label.split("dtype=")[1].split(":")[0]: check_image(task, kernels_root=root, cache=CACHE)
         for task in tasks
@@ -70,18 +63,3 @@ def test_one_wrong_element_fails_in_every_type(planted: Path) -> None:
     assert {name: one.outcome for name, one in found.items()} == dict.fromkeys(found, "failed")
     for name in ("i8", "i32", "i64", "u64"):
         assert "out is wrong in 1 of 100 elements; the first at (99,) is " in found[name].failure
-
-
-def test_a_mistake_in_the_cases_is_an_error_with_its_line(planted: Path) -> None:
-    cases = planted / "types" / "cases.py"
-    cases.write_text(cases.read_text().replace('shape=("n",), dtype="i1")', 'shape=("m",), dtype="i1")'))
-    plan = plan_of(planted)
-    with Cache(CACHE) as cache:
-        images = compile_plan(
-            plan, kernels_root=planted, architectures=architectures(), cache=cache, limits=WorkerLimits()
-        )
-    report = verify_images(plan, images, kernels_root=planted, cache=CACHE)
-    assert all("cases.py: KeyError: 'm'" in verdict.failure for verdict in report.verdicts)
-    cases.write_text(cases.read_text().replace('shape=("m",), dtype="i1")', 'shape=("n",), dtype="bool")'))
-    with pytest.raises(RulesError, match="'bool' is not a valid element type"):
-        verify_images(plan, images, kernels_root=planted, cache=CACHE)

@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import RulesError, VerifyError
+from aotforge.errors import VerifyError
 from aotforge.plan.model import Plan
 from aotforge.verify import verify_plan as run
 from aotforge.verify.report import VerifyReport
@@ -27,6 +24,7 @@ from aotforge.verify.verify_plan import verify_images
 from tests.e2e.checkouts import share_interpreter
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.verified import compiled_images
 from vgpu.emulator.assembly import assemble
 
 pytestmark = pytest.mark.compiler
@@ -44,11 +42,7 @@ def cache(tmp_path: Path) -> Path:
 def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[Plan, dict[str, KernelImage]]:
     complete = plan_of(root)
     plan = replace(complete, jobs=tuple(job for job in complete.jobs if wanted(job.label)))
-    with Cache(folder) as cache:
-        made = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1, limits=WorkerLimits()
-        )
-        return plan, dict(made.items())
+    return plan, compiled_images(plan, root, folder)
 
 
 @pytest.fixture(scope="module")
@@ -343,11 +337,3 @@ def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Pa
     assert set(outcomes(report).values()) == {"unverified"}
     with pytest.raises(VerifyError, match="no case is dispatched"):
         report.require_passed()
-
-
-def test_cases_that_do_not_load_are_an_error_of_the_rules(
-    add: tuple[Plan, Images], root: Path, cache: Path
-) -> None:
-    (root / "add" / "cases.py").write_text("import nothing_of_that_name\n")
-    with pytest.raises(RulesError, match="nothing_of_that_name"):
-        verified(add, root, cache)

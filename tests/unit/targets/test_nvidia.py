@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.base.architectures import find_arch, load_architectures
+from aotforge.base.architectures import load_architectures
 from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Setting, ValueType
 from aotforge.targets.backend import CodeObjectStats, kernarg_layout, setting_options
@@ -96,19 +96,6 @@ def stats(**given: int) -> CodeObjectStats:
 )
 def test_occupancy_in_warps_of_a_scheduler(arch: str, given: dict[str, int], warps: int) -> None:
     assert NVIDIA.occupancy(stats(**given), ARCHS.find(arch)) == warps
-
-
-@pytest.mark.parametrize(
-    ("text", "arch"), [("sm_90", "sm_90"), ("SM_80", "sm_80"), ("H100", "sm_90"), ("NVIDIA L40S", "sm_89")]
-)
-def test_archs_are_named_as_amds_are(text: str, arch: str) -> None:
-    assert find_arch(text, ARCHS).arch == arch
-
-
-@pytest.mark.parametrize("text", ["sm_86", "RTX 3090", "T4"])
-def test_capabilities_without_kernels_are_named(text: str) -> None:
-    with pytest.raises(UnsupportedError, match="no kernels for sm_"):
-        find_arch(text, ARCHS)
 
 
 def test_an_option_of_another_vendor_is_refused() -> None:

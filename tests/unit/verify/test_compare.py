@@ -194,24 +194,6 @@ def test_the_unit_in_the_last_place_is_that_of_the_largest_value_however_small()
     assert want.compare(value).allowed == 2.0**-33
 
 
-def test_the_texts_name_the_worst_and_the_first_place() -> None:
-    value = numbers((1, 2, 32, 48))
-    want = Expected(
-        bounded=Bounded(value=value, error=0.1 * np.abs(value)),
-        same_precision=[value * 1.5, value],
-        dtype="fp32",
-    )
-    wrong = value.copy()
-    wrong[0, 1, 20, 33] *= 1.25
-    wrong[0, 1, 21, 34] *= 1.5
-    (text,) = (each for each in want.compare(wrong).violations("dq") if each.startswith("dq is wrong"))
-    assert "in 2 of 3072 elements, worst 4 times its bound; the first at (0, 1, 20, 33) is " in text
-    tiles = replace(want, same_precision=[value])
-    scaled = value.copy()
-    scaled[0, 1, 16:, 32:] *= 1.06
-    assert "the tile of dq at (0, 1, 16, 32) is scaled by 6.00%" in tiles.compare(scaled).violations("dq")
-
-
 def test_a_ratio_of_exactly_one_is_allowed() -> None:
     one = np.array([[1.0, 2.0]])
     at_limits = Comparison(

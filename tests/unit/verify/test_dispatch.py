@@ -48,27 +48,6 @@ def test_every_image_is_reached_by_a_case_that_launches(arch: str) -> None:
         assert reached >= 3, job.label
 
 
-def test_launches_are_those_of_the_rules() -> None:
-    plan = plan_of(ROOT, profile="quick", compiler=FAKE_TOOLCHAIN)
-    kernels = {k.name: k for loaded in load_families(ROOT) for k in loaded.family.kernels}
-    found = uses(plan)
-    planned = {(job.kernel, *sorted(job.constants), bool(job.hints)) for job in plan.jobs}
-    assert plan.jobs and all(found[job.key] for job in plan.jobs)
-    for job in plan.jobs:
-        # the rules have a special image for each call, of which the profile lacks some
-        for use in (use for use in found[job.key] if not use.general):
-            for values in calls_of(use):
-                launch, selected = launch_of(use, values), select(kernels[job.kernel], job.target, values)
-                if (job.kernel, *sorted(selected.constants.items()), selected.hinted) not in planned:
-                    assert use.kernel.ladder, "the profile leaves out a smaller number of the ladder"
-                    continue
-                same = dict(job.constants) == dict(selected.constants) and bool(job.hints) == selected.hinted
-                assert same == (launch is not None)
-                if launch:
-                    assert launch.grid == selected.grid
-                    assert dict(launch.arguments) == dict(selected.arguments)
-
-
 def test_calls_of_other_functionals_and_calls_that_lack_values() -> None:
     plan = plan_of(ROOT, profile="quick", compiler=FAKE_TOOLCHAIN)
     job = next(j for j in plan.jobs if j.label.startswith("add.add:gfx908:dtype=fp32"))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aotforge.compile.model import Resources
-from aotforge.errors import AotforgeError, CacheError, DecodeError, UnsupportedError, VerifyError
+from aotforge.errors import (
+    AotforgeError,
+    CacheError,
+    DecodeError,
+    ExecutionError,
+    UnsupportedError,
+    VerifyError,
+)
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
 from aotforge.verify.check_image import check_image
 from aotforge.verify.interpreter.dispatch import Use
@@ -17,27 +26,25 @@ from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from tests.support.families import PROJECT
+from vgpu.emulator.classes import InstructionClass
 from vgpu.emulator.program import Emulator
 
 RESOURCES = Resources(
     registers=32, accumulation_registers=0, scalar_registers=16, spilled_registers=0,
-        spilled_scalar_registers=0, scratch_bytes=0,
-    shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
+    spilled_scalar_registers=0, scratch_bytes=0, shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
     num_warps=4, threads=256, occupancy=8,
 )  # fmt: skip
 TASK = ImageTask(
     key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", binary=b"", asm="",
-        resources=RESOURCES,
-    folder="fam", verifier_digest="t", uses=(),
+    resources=RESOURCES, folder="fam", verifier_digest="t", uses=(),
 )  # fmt: skip
 OUT = OutputStats(
     name="Out", tensor=0.5, element=0.25, tile=0.125, error=1e-3, allowed=2e-3, at="ragged, random schedule"
 )
 PASSED = Verdict(
     key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,),
-        instructions=7,
-    mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),), resources=RESOURCES,
-        verifier_digest="t",
+    instructions=7, mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),),
+    resources=RESOURCES, verifier_digest="t",
 )  # fmt: skip
 WRONG = replace(OUT, tensor=float("inf"), error=float("inf"))
 FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
@@ -168,6 +175,7 @@ def test_what_the_virtual_gpu_lacks_is_no_wrong_result() -> None:
         (DecodeError("line 4: v_new v1: unknown instruction v_new"), True),
         (UnsupportedError("the kernel has a stack of unknown size"), True),
         (DecodeError("the assembly text of kernel is not the image's"), False),
+        (ExecutionError("line 3: out of bounds"), False),
     ],
 )
 def test_an_image_that_does_not_load(
@@ -207,3 +215,31 @@ def test_reports_of_several_packs_become_one_that_fails_when_one_does() -> None:
     joined_report([report(PASSED)]).require_passed()
     with pytest.raises(VerifyError, match="1 of 2 images failed"):
         both.require_passed()
+
+
+def cells(*verdicts: Verdict) -> list[list[str]]:
+    """Rows of the page's table, as text."""
+    page = report(*verdicts).html()
+    assert not re.search(r"<script|https?:|@import|url\(", page)
+    assert "does not replace one run on the real GPU" in page
+    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)[1:]
+    return [[html.unescape(re.sub(r"<[^>]+>", " ", c)) for c in re.split(r"</td>", row)] for row in rows]
+
+
+def test_the_page_has_a_row_for_every_image() -> None:
+    nasty = replace(FAILED, label="<script>alert(1)</script>", failure="a < b & c")
+    passed, failed, unverified = cells(PASSED, nasty, UNVERIFIED)
+    assert [one.strip() for one in (passed[0], passed[1], passed[4], passed[5])] == [
+        "passed", "approximated", "2", "0.50"
+    ]  # fmt: skip
+    assert PASSED.label in passed[2] and "ragged" in passed[3] and "Out: 0.50 / 0.25 / 0.12" in passed[6]
+    assert "<script>alert(1)</script>" in failed[2] and "a < b & c" in failed[2] and "∞" in failed[5]
+    assert "not executed" in unverified[1] and "no case is dispatched" in unverified[2]
+    assert cells() == []
+
+
+def test_the_mix_of_the_page_shows_every_class() -> None:
+    mix = tuple((str(kind), 10) for kind in InstructionClass)
+    page = report(replace(PASSED, mix=mix, instructions=80)).html()
+    colours = re.findall(r"width:12\.50%;background:(#\w+)", page)
+    assert len(set(colours)) == len(colours) == len(InstructionClass)

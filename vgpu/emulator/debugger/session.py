@@ -31,8 +31,7 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """Continue, execute `count` instructions of this wave (`step`), or go to its next source line
-    (`line`)."""
+    """Continue, do `count` instructions of this wave (`step`), or go to its next source line (`line`)."""
 
     kind: Literal["continue", "step", "line"] = "continue"
     count: int = 1

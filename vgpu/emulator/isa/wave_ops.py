@@ -47,8 +47,7 @@ NO_OPS = wave(
 """Their operands are not parsed."""
 INTERRUPT = "sendmsg(MSG_INTERRUPT)"
 MESSAGES = frozenset({"sendmsg(MSG_DEALLOC_VGPRS)", INTERRUPT})
-"""Messages of s_sendmsg: giving registers back has no effect; an interrupt is a host call. Any other one is
-refused."""
+"""Of s_sendmsg: giving registers back has no effect; an interrupt is a host call."""
 MESSAGE = wave("s_sendmsg", "if (I->flags) host_call(w);", "")
 UNPARSED = NO_OPS.keys() | MESSAGE.keys()
 

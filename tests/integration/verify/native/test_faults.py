@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.pool import WorkerLimits
 from aotforge.targets.backends import unexecutable
 from aotforge.verify.check_image import check_image
 from aotforge.verify.native import executor
 from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import image_tasks
 from tests.integration.release.real import CACHE
-from tests.support.families import architectures, plan_of
+from tests.support.families import plan_of
+from tests.support.verified import compiled_images
 
 ARCH = "cpu-x86-64-v3"
 pytestmark = [
@@ -99,11 +97,7 @@ def fault_tasks(root: Path) -> dict[str, ImageTask]:
     (folder / "rules.py").write_text(_RULES.format(names=tuple(_EXPECTED)))
     (folder / "cases.py").write_text(_CASES)
     plan = plan_of(root, arch=ARCH)
-    with Cache(CACHE) as cache:
-        images = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, limits=WorkerLimits()
-        )
-    tasks = image_tasks(plan, images, root)
+    tasks = image_tasks(plan, compiled_images(plan, root), root)
     return {task.label.split(":")[0].removeprefix("faults."): task for task in tasks}
 
 

@@ -1,5 +1,4 @@
-"""Buffer resources are read bit by bit, by the rules of the arch's generation: word 3 differs between
-them."""
+"""Buffer resources by the rules of the arch, and addresses of buffers and pointers."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 
 from aotforge.errors import ExecutionError
 from tests.campaigns.replay import Replay
-from tests.campaigns.subjects import Subject, calls_of, execute, subjects
-from tests.campaigns.waits import CHECKS, KERNELS, alter_each, altered_listings
+from tests.campaigns.subjects import ATTENTION, Subject, calls_of, execute, subjects
+from tests.campaigns.waits import CHECKS, alter_each, altered_listings
 from vgpu.cache import default_cache
 from vgpu.emulator.program import Program
 
@@ -75,7 +75,7 @@ def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx908", "gfx1100", "gfx1201"])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ATTENTION)
 def test_every_wait_of_a_kernel(kernel: str, arch: str) -> None:
     done = alter_each(_subject(kernel, arch))
     assert done

@@ -1,5 +1,5 @@
-"""LDS between barriers: two waves do not touch the same bytes unless both only read, both use atomics, or
-store what is there already."""
+"""LDS between barriers that all waves reach: two waves touch the same bytes only to read them, both by
+atomics, or to store what is there already."""
 
 from __future__ import annotations
 

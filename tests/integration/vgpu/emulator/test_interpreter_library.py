@@ -1,12 +1,10 @@
-"""The interpreter is compiled by parts: what programs use, once; handlers that a library lacks are null."""
+"""The interpreter as a library: parts are compiled once, and serve programs of other processes."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
-from ctypes import c_uint64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +13,11 @@ import pytest
 from aotforge.errors import ExecutionError
 from tests.integration.vgpu.emulator.handwritten import kernel
 from vgpu.cache import default_cache
-from vgpu.emulator import native
 from vgpu.emulator.generate import OPCODES
 from vgpu.emulator.interpreter_library import build_library, load_library
 from vgpu.emulator.listing import instruction_names, parse_line
 from vgpu.emulator.program import LaunchRequest
-from vgpu.hip.blob import ServeFile, program_file
+from vgpu.hip.blob import program_file
 from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
@@ -112,36 +109,6 @@ def test_a_program_with_functions_of_the_same_names(file: bytes, interpreter: Pa
     command = [sys.executable, "-c", OPEN, str(interpreter), str(tmp_path / "file")]
     done = subprocess.run(command, env=os.environ | {"LD_PRELOAD": str(other)}, check=False)
     assert done.returncode == 0
-
-
-DAMAGE = [
-    ("kernarg_sgpr", 31), ("kernarg_sgpr", 0xFFFFFFF0), ("preload_sgpr", 32), ("kernel", b"x" * 256),
-        ("digest", b"x" * 72),
-    ("arch", b"x" * 32), ("launch_at", 2**64 - 8), ("rows_at", 2**64 - 1), ("row_count", 0xFFFFFFFF),
-        ("parameters_at", 2**63),
-    ("effects_at", 2**64 - 64), ("program_at", 2**64 - 64), ("bytes", 0),
-]  # fmt: skip
-DAMAGED_LAUNCH = [
-    ("waves", 0), ("waves", 33), ("vgprs", 257), ("user_sgprs", 33), ("item_ids", 4), ("entry", 0xFFFFFFFF),
-        ("length", 0xFFFFFFFF),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("field", "value"), [*DAMAGE, *DAMAGED_LAUNCH])
-def test_numbers_beyond_a_launchs_arrays(
-    file: bytes, interpreter: Path, field: str, value: int | bytes
-) -> None:
-    library = ctypes.CDLL(str(interpreter))
-    library.serve_open.restype, library.serve_open.argtypes = c_void_p, [c_void_p, c_uint64]
-    library.serve_close.argtypes = [c_void_p]
-    data = ctypes.create_string_buffer(file, len(file))
-    opened = library.serve_open(data, len(file))
-    assert opened
-    library.serve_close(opened)
-    head = ServeFile.from_buffer(data)
-    launch = native.Launch.from_buffer(data, head.launch_at)
-    setattr(launch if (field, value) in DAMAGED_LAUNCH else head, field, value)
-    assert not library.serve_open(data, len(file))
 
 
 def test_a_plane_of_more_workgroups_than_32_bits_count() -> None:

@@ -1,5 +1,4 @@
-"""Complete kernels beside attention: spills, atomics, float32 products, loops; the check of the text; the
-command line."""
+"""Complete kernels: spills, atomics, loops, calls of functions; the check of the text; the command line."""
 
 from __future__ import annotations
 
@@ -15,9 +14,10 @@ import pytest
 from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError, UnsupportedError
 from tests.integration.compile.builds import build
-from tests.integration.vgpu.emulator.handwritten import assembly_text
+from tests.integration.vgpu.emulator.handwritten import assembly_text, caught, kernel, run
 from tests.support.families import plan_of, write_family
 from tests.support.runtime import CACHE
+from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.cli import main
 from vgpu.elf import read_elf
 from vgpu.emulator.assembly import assemble, link
@@ -98,7 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelImage]:
     return {job.family: images[job.key] for job in plan_of(root).jobs}
 
 
-def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
+def launch_image(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
     program = Emulator("gfx908").load(image.binary, image.asm)
     report = program.launch(
         LaunchRequest(
@@ -116,7 +116,7 @@ def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: 
 def test_spilled_registers_come_back(made: dict[str, KernelImage], schedule: int | None) -> None:
     x = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
     a, b, c, d = x.astype(np.float64).reshape(4, 1024)
-    counts = launch(made["spill"], x, 1024, schedule=schedule)
+    counts = launch_image(made["spill"], x, 1024, schedule=schedule)
     assert counts["buffer_store_dword"] + counts["buffer_store_dwordx4"] > 0
     assert np.allclose(x[:1024], a * b + c * d, atol=1e-5)
     assert np.allclose(x[1024:2048], a + b * c - d, atol=1e-5)
@@ -124,13 +124,13 @@ def test_spilled_registers_come_back(made: dict[str, KernelImage], schedule: int
 
 def test_atomics_of_workgroups_on_several_threads_add_up(made: dict[str, KernelImage]) -> None:
     x = np.zeros(7, dtype=np.float32)
-    launch(made["count"], x, 5000, grid=40, jobs=4)
+    launch_image(made["count"], x, 5000, grid=40, jobs=4)
     assert np.array_equal(x, np.bincount(np.arange(5000) % 7))
 
 
 def test_float32_products(made: dict[str, KernelImage]) -> None:
     x = np.random.default_rng(2).standard_normal(3072).astype(np.float32)
-    launch(made["product"], x, 1024)
+    launch_image(made["product"], x, 1024)
     a, b, c = x.astype(np.float64).reshape(3, 32, 32)
     assert np.allclose(c, a @ b, atol=1e-4)
 
@@ -138,13 +138,13 @@ def test_float32_products(made: dict[str, KernelImage]) -> None:
 def test_running_sums(made: dict[str, KernelImage]) -> None:
     x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
     expected = np.cumsum(x[:200].astype(np.float64))
-    launch(made["sort"], x, 200)
+    launch_image(made["sort"], x, 200)
     assert np.allclose(x[:200], expected, atol=1e-4)
 
 
 def test_a_kernel_that_does_not_end_is_stopped(made: dict[str, KernelImage]) -> None:
     with pytest.raises(ExecutionError, match="without ending"):
-        launch(made["forever"], np.zeros(64, dtype=np.float32), 1, limit=10_000)
+        launch_image(made["forever"], np.zeros(64, dtype=np.float32), 1, limit=10_000)
 
 
 # ---- the check of the text ----
@@ -345,3 +345,66 @@ def test_a_branch_goes_to_the_address_of_its_label() -> None:
     text = f"{first}{other}\t.section{end}".replace("next_free_sgpr 32", "next_free_sgpr 48")
     with pytest.raises(DecodeError, match="behind"):
         _loaded(text)
+
+
+ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+NESTED = """
+@triton.jit(noinline=True)
+def square(a):
+    return a * a
+
+@triton.jit(noinline=True)
+def polynomial(a, b):
+    return square(a) + square(b) * 2 + 1
+
+@triton.jit
+def kernel(x, factor):
+    p = tl.program_id(0)
+    v = tl.load(x + p)
+    tl.store(x + p, polynomial(v, factor) - square(v + 1))
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_functions_that_call_functions(arch: str) -> None:
+    made = compile_kernel(NESTED, arch, {"x": "*fp32", "factor": "fp32"}, num_warps=1)
+    assert "s_swappc_b64" in made.asm
+    x = np.arange(5, dtype=np.float32)
+    expected = x * x + 2 * 9 + 1 - (x + 1) ** 2
+    launch(made.load(arch), [x, 3.0], grid=(5, 1, 1), lds=made.lds)
+    assert np.array_equal(x, expected)
+
+
+def test_a_call_is_verified_against_the_image() -> None:
+    made = compile_kernel(NESTED, "gfx942", {"x": "*fp32", "factor": "fp32"}, num_warps=1)
+    altered = made.asm.replace("@rel32@lo+4", "@rel32@lo+8", 1)
+    assert altered != made.asm
+    with pytest.raises(DecodeError, match="is not the image"):
+        Emulator("gfx942").load(made.binary, altered)
+
+
+@pytest.mark.parametrize(
+    "line", ["v_add3_u32 v0, v1, v2, kernel@rel32@lo+4", "v_and_or_b32 v0, kernel@rel32@lo+4, v1, v2"]
+)
+def test_constants_of_the_linker_are_where_compilers_have_them(line: str) -> None:
+    """Encodings of two words have them behind the second one."""
+    with pytest.raises(DecodeError, match="have constants of the linker"):
+        kernel(f"{line}\n", "gfx1100", threads=32)
+
+
+def test_a_call_returns_behind_itself_and_a_jump_has_to_meet_an_instruction() -> None:
+    body = """
+    s_load_dwordx4 s[4:7], s[0:1], 0x0
+    v_lshlrev_b32_e32 v1, 2, v0
+    s_call_b64 s[8:9], target
+    s_waitcnt lgkmcnt(0)
+    global_store_dword v1, v2, s[6:7]
+    s_endpgm
+    target:
+    v_mov_b32_e32 v2, 7
+    {adjust}
+    s_setpc_b64 s[8:9]
+    """
+    assert (run(body.format(adjust=""))[:128] == 7).all()
+    fault = caught(body.format(adjust="s_add_u32 s8, s8, 2"))
+    assert "where no instruction begins" in fault.what and "s_setpc_b64" in fault.cause

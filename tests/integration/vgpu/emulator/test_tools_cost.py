@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
-from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.run_cost import Cost, cost
+from aotforge.devtools.cost.timeline import PathRecorder
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from tests.integration.vgpu.emulator.handwritten import kernel
-from tests.support.compiled import Compiled, compile_text
 from tests.support.families import PROJECT
+from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cache import default_cache
 from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.measure import Banks, Meter
@@ -179,7 +179,7 @@ def aligned(count: int, dtype: type) -> npt.NDArray[Any]:
 
 
 def measured(
-    made: Compiled, arch: str, buffers: list[npt.NDArray[Any]], n: int, grid: int = 1, **options: Any
+    made: CompiledKernel, arch: str, buffers: list[npt.NDArray[Any]], n: int, grid: int = 1, **options: Any
 ) -> Work:
     program = Emulator(arch).load(made.binary, made.asm)
     meter = Meter(Banks())

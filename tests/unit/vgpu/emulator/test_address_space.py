@@ -1,4 +1,4 @@
-"""Addresses that kernels see: fixed, far apart, and the host's bytes behind them."""
+"""Addresses and arguments that kernels see, and faults that name them."""
 
 from __future__ import annotations
 
