@@ -3,16 +3,13 @@
 A family lists operators (what callers request, as named values) and kernels (what computes it, one per step).
 The plan expands a kernel into images:
 
-    for every functional (one value of every Choice that the constraints allow)
-        for every Setting with `hinted` that the family offers this arch for that functional, in order
-            one image, tried when `Setting.when` and every argument hint hold
-        for every Setting with `unaligned`, in order
-            one more image without hints, tried when `Setting.when` holds, so that unaligned tensors are
-            served too
+for every functional (one value of every Choice that the constraints allow) for every Setting with `hinted`
+that the family offers this arch for that functional, in order one image, tried when `Setting.when` and every
+argument hint hold for every Setting with `unaligned`, in order one more image without hints, tried when
+`Setting.when` holds, so that unaligned tensors are served too
 
 At run time the library looks the functional up by its key values and takes the first image whose predicates
-hold.
-This module imports nothing but the standard library, so that planning never loads Triton.
+hold. This module imports nothing but the standard library, so that planning never loads Triton.
 """
 
 import hashlib
@@ -35,8 +32,9 @@ Functional = Mapping[str, Scalar]
 
 
 DTYPE_NUMBERS: Mapping[str, int] = {
-    "fp32": 1, "fp16": 2, "bf16": 3, "i8": 10, "i16": 11, "i32": 12, "i64": 13, "u8": 20, "u16": 21, "u32": 22, "u64": 23,
-    "fp64": 101, "fp8e5": 111, "fp8e4nv": 112, "fp8e4b8": 113, "fp8e5b16": 114, "i1": 120,
+    "fp32": 1, "fp16": 2, "bf16": 3, "i8": 10, "i16": 11, "i32": 12, "i64": 13, "u8": 20, "u16": 21,
+    "u32": 22, "u64": 23, "fp64": 101, "fp8e5": 111, "fp8e4nv": 112, "fp8e4b8": 113, "fp8e5b16": 114,
+    "i1": 120,
 }  # fmt: skip
 """The number of an element type in an operator value: `aotriton::DType` up to 99, beyond it types that
 AOTriton lacks."""
@@ -80,8 +78,7 @@ class Choice:
     it.
 
     `ladder`: a call takes the smallest planned number at or above the value, among functionals that agree
-    with it otherwise. The last
-    choice of a kernel alone may be one.
+    with it otherwise. The last choice of a kernel alone may be one.
     """
 
     name: str
@@ -95,10 +92,8 @@ class Argument:
     """A run-time kernel parameter.
 
     `type` is Triton's spelling; `{choice}` inserts a choice's value, as in "*{dtype}". `value` names the
-    operator
-    value that fills it. `divisible_by` is the hint given to the compiler and checked before every launch:
-    bytes for
-    a pointer, units for an integer.
+    operator value that fills it. `divisible_by` is the hint given to the compiler and checked before every
+    launch: bytes for a pointer, units for an integer.
     """
 
     name: str
@@ -148,11 +143,9 @@ class Setting:
     options.
 
     `options` are the other options of Triton's back end for the arch by name, e.g. {"enable_fp_fusion":
-    False}.
-    `waves_per_eu`, `matrix_instr_nonkdim` and `kpack` are AMD's.
-    Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only
-    with `unaligned`.
-    Without `hinted` there is no image with hints: the one without them serves aligned tensors, too.
+    False}. `waves_per_eu`, `matrix_instr_nonkdim` and `kpack` are AMD's. Calls for which every condition of
+    `when` holds are served; of those whose tensors are not aligned, only with `unaligned`. Without `hinted`
+    there is no image with hints: the one without them serves aligned tensors, too.
     """
 
     constants: Mapping[str, Scalar] = field(default_factory=dict)
@@ -178,10 +171,8 @@ class GeneralSetting(Setting):
     image of a profile does.
 
     With a `source`, a file beside rules.py, its function named as the kernel's with GENERAL_SUFFIX is
-    compiled. It takes the kernel's
-    arguments, and `constants` are all of its constexpr parameters: so one image serves many functionals.
-    `name` is in its label, and
-    no other general image of the kernel has it.
+    compiled. It takes the kernel's arguments, and `constants` are all of its constexpr parameters: so one
+    image serves many functionals. `name` is in its label, and no other general image of the kernel has it.
     """
 
     source: str = ""
@@ -241,10 +232,8 @@ class Kernel:
     """One Triton kernel and how it serves one step of an operator.
 
     `source` is a file beside rules.py, `function` the `@triton.jit` function in it. `arguments` come in the
-    order of the
-    function's run-time parameters; every other parameter is constexpr and is filled by
-    `constants(functional)` or by the
-    setting. `grid` has one tuple of factors per axis, x first.
+    order of the function's run-time parameters; every other parameter is constexpr and is filled by
+    `constants(functional)` or by the setting. `grid` has one tuple of factors per axis, x first.
     """
 
     name: str
@@ -266,8 +255,7 @@ class GateCalls:
     """Calls of an operator: every combination of the numbers in `values`, by operator value.
 
     A ladder's numbers are the largest ones: all below them are calls too. `uses` are values that some kernel
-    must use. Archs
-    that begin with one of `except_archs` get no such calls.
+    must use. Archs that begin with one of `except_archs` get no such calls.
     """
 
     operator: str
@@ -290,14 +278,11 @@ class Parameter:
     """A parameter of a function of the operator library.
 
     A tensor's last axes are its core axes, which `axes` names from the outermost in; axes of one name have
-    one size. The axes before them
-    are batch axes, which broadcast. It is the signature of NumPy's generalized ufuncs: rows are ("columns",),
-    elements ().
-    `reused`: the output may be this input, element by element.
+    one size. The axes before them are batch axes, which broadcast. It is the signature of NumPy's generalized
+    ufuncs: rows are ("columns",), elements (). `reused`: the output may be this input, element by element.
     `number`: a double in C; in operator values f32, or i64: of tensors of integers the number itself, of
-    floats the bits of the double.
-    `axis`: an int64 in C: which axis of the tensors that have the core axis is that axis, instead of the last
-    one.
+    floats the bits of the double. `axis`: an int64 in C: which axis of the tensors that have the core axis is
+    that axis, instead of the last one.
     """
 
     name: str
@@ -330,15 +315,12 @@ class Form:
     """An operator that computes a function, and the calls that it serves.
 
     Batch axes that are adjacent in all tensors are merged first; axis 0 is then the innermost. `rank`: the
-    most batch axes. `dense`: the
-    strides of axis 0 are 1. `least`: the smallest size of axis 0; `least_area`: of axes 0 and 1 together.
-    `most`: the most batch elements
-    of a launch; larger calls become several.
-    The operator's values are found by name: parameters; `n` (batch elements), `rank`, `dtype`, `size_<axis>`,
-    `stride_<parameter>_<axis>`;
-    of core axes `<name>` (the size) and `stride_<parameter>_<name>`.
-    Without a value of the operator, a stride is 1 for a core axis and axis 0 of `dense`, else 0: other calls
-    take another form.
+    most batch axes. `dense`: the strides of axis 0 are 1. `least`: the smallest size of axis 0; `least_area`:
+    of axes 0 and 1 together. `most`: the most batch elements of a launch; larger calls become several. The
+    operator's values are found by name: parameters; `n` (batch elements), `rank`, `dtype`, `size_<axis>`,
+    `stride_<parameter>_<axis>`; of core axes `<name>` (the size) and `stride_<parameter>_<name>`. Without a
+    value of the operator, a stride is 1 for a core axis and axis 0 of `dense`, else 0: other calls take
+    another form.
     """
 
     operator: str

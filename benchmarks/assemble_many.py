@@ -74,10 +74,12 @@ def main() -> None:
         floor, size = gzip(base, pack, images)
     tars = sum(file.size for file in release.files)
     print(
-        f"images                   {len(images)}, {size / 2**20:.0f} MiB of pack and texts, load {os.getloadavg()[0]:.1f}"
+        f"images                   {len(images)}, {size / 2**20:.0f} MiB of pack and texts, load "
+        f"{os.getloadavg()[0]:.1f}"
     )
     print(
-        f"packed, written, checked {took:.1f} s (target {TARGET_SECONDS:.0f}), {used:.1f} s of CPU; packing {packing:.1f} s of it"
+        f"packed, written, checked {took:.1f} s (target {TARGET_SECONDS:.0f}), {used:.1f} s of CPU; packing "
+        f"{packing:.1f} s of it"
     )
     print(f"tarballs                 {tars / 2**20:.0f} MiB in {len(release.files)} files")
     print(f"gzip -9 of the same      {floor:.1f} s: {took / floor:.2f} x")
@@ -129,7 +131,8 @@ def assemble(
         ImageRecord(
             label=labels[one.key], key=one.key, digest=one.digest, resources=one.resources,
             verdict=Verdict(
-                key=one.key, label=labels[one.key], digest=one.digest, outcome="passed", resources=one.resources,
+                key=one.key, label=labels[one.key], digest=one.digest, outcome="passed",
+                resources=one.resources,
                 verifier_digest="t" * 64, cases=("ragged",), runs=2,
             ),
         )
@@ -137,7 +140,8 @@ def assemble(
     )  # fmt: skip
     wanted = PackInput(pack=pack, assembly={one.digest: one.asm for one in images}, records=records)
     return assemble_release(
-        manifest(), [wanted], prefix, output=output, licence=(ROOT / "LICENSE").read_bytes(), epoch=manifest().epoch,
+        manifest(), [wanted], prefix, output=output, licence=(ROOT / "LICENSE").read_bytes(),
+        epoch=manifest().epoch,
         inputs="benchmark",
     )  # fmt: skip
 

@@ -132,14 +132,17 @@ def main() -> None:
     print(f"images                         {number}, {cpus} CPUs, load {os.getloadavg()[0]:.1f}")
     print(f"CPU per image, bare stages     {bare_cpu / number:.3f} s")
     print(
-        f"CPU per image, pinned allocator {pinned_cpu / number:.3f} s: {pinned_cpu / bare_cpu:.3f} x (target at most {TARGET_PINNED})"
+        f"CPU per image, pinned allocator {pinned_cpu / number:.3f} s: {pinned_cpu / bare_cpu:.3f} x (target "
+        f"at most {TARGET_PINNED})"
     )
     print(
-        f"CPU per image, compile package {scheduled_cpu / number:.3f} s: {scheduled_cpu / bare_cpu:.3f} x (target at most {TARGET_CPU})"
+        f"CPU per image, compile package {scheduled_cpu / number:.3f} s: {scheduled_cpu / bare_cpu:.3f} x "
+        f"(target at most {TARGET_CPU})"
     )
     print(f"time, compile package          {scheduled_seconds:.2f} s")
     print(
-        f"time, a process per kernel     {apart_seconds:.2f} s: {apart_seconds / scheduled_seconds:.2f} x (target at least {TARGET_SPEEDUP})"
+        f"time, a process per kernel     {apart_seconds:.2f} s: {apart_seconds / scheduled_seconds:.2f} x "
+        f"(target at least {TARGET_SPEEDUP})"
     )
     print(f"peak memory of a worker        {max(peak, more) / 2**20:.0f} MiB (target at most 1536)")
 

@@ -55,7 +55,8 @@ def main(only: str | None) -> None:
     """Prints a row of a table for each anchor."""
     data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     print(
-        "| arch, kernel, best (M, N, warps, waves) | rank, excess by estimate | by longest pipe | without scratch | scratch |"
+        "| arch, kernel, best (M, N, warps, waves) | rank, excess by estimate | by longest pipe | without "
+        "scratch | scratch |"
     )
     print("|---|---|---|---|---|")
     for anchor in data["anchors"]:

@@ -38,7 +38,8 @@ def _kernel(function: Any) -> Any:
 KERNELS = {
     name: _kernel(getattr(importlib.import_module(f"kernels.flash.{module}"), name))
     for name, module in (
-        ("attn_fwd", "forward"), ("bwd_preprocess", "backward"), ("bwd_dk_dv", "backward"), ("bwd_dq", "backward"),
+        ("attn_fwd", "forward"), ("bwd_preprocess", "backward"), ("bwd_dk_dv", "backward"),
+        ("bwd_dq", "backward"),
     )
 }  # fmt: skip
 _TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -57,8 +58,15 @@ class Attention:
     def common(self) -> dict[str, Any]:
         """Arguments of all kernels, by name; pointers to what this call has not are to one number."""
         s, d = self.length, self.width
-        strides = {f"stride_{name}{axis}": size for name in ("q", "k", "v", "o", "do", "dk", "dv", "dq") for axis, size in
-                   zip("zh" + ("n" if name in {"k", "v", "dk", "dv"} else "m"), (HEADS * s * d, s * d, d), strict=True)}  # fmt: skip
+        strides = {
+            f"stride_{name}{axis}": size
+            for name in ("q", "k", "v", "o", "do", "dk", "dv", "dq")
+            for axis, size in zip(
+                "zh" + ("n" if name in {"k", "v", "dk", "dv"} else "m"),
+                (HEADS * s * d, s * d, d),
+                strict=True,
+            )
+        }
         strides |= {f"stride_{name}{axis}": 0 for name in ("b", "db") for axis in "zhmn"}
         strides |= {
             f"stride_{name}{axis}": size
@@ -68,12 +76,18 @@ class Attention:
         none = torch.zeros(1, dtype=torch.int32)
         words = torch.zeros(1, dtype=torch.uint64)
         return strides | {
-            **self.tensors, "B": self.tensors["Q"], "DB": self.tensors["Q"], "philox_seed": words, "philox_offset1": words,
-            "philox_offset2": 0, "philox_seed_output": words, "philox_offset_output": words, "num_head_q": HEADS, "group": 1,
-            "seqlen_q": s, "seqlen_k": s, "head_dim": d, "head_dim_v": d, "seqinfo_q0": none, "seqinfo_q1": none,
-            "seqinfo_k0": none, "seqinfo_k1": none, "varlen_bits": 0, "lse_packed": 0, "sm_scale": 1 / math.sqrt(d),
-            "window_left": s, "window_right": 0, "dropout_p": 0.0, "WIDTH": d, "PART": d, "PIECE": d, "EXACT": True, "STEP": 0,
-            "MASK": "window" if self.causal else "full", "WINDOW": self.causal, "BIAS": False, "DROPOUT": False, "PACKED": False,
+            **self.tensors, "B": self.tensors["Q"], "DB": self.tensors["Q"], "philox_seed": words,
+            "philox_offset1": words,
+            "philox_offset2": 0, "philox_seed_output": words, "philox_offset_output": words,
+            "num_head_q": HEADS, "group": 1,
+            "seqlen_q": s, "seqlen_k": s, "head_dim": d, "head_dim_v": d, "seqinfo_q0": none,
+            "seqinfo_q1": none,
+            "seqinfo_k0": none, "seqinfo_k1": none, "varlen_bits": 0, "lse_packed": 0,
+            "sm_scale": 1 / math.sqrt(d),
+            "window_left": s, "window_right": 0, "dropout_p": 0.0, "WIDTH": d, "PART": d, "PIECE": d,
+            "EXACT": True, "STEP": 0,
+            "MASK": "window" if self.causal else "full", "WINDOW": self.causal, "BIAS": False,
+            "DROPOUT": False, "PACKED": False,
             "HOLD": True, "APART": False,
         }  # fmt: skip
 
@@ -114,7 +128,8 @@ def rows(lengths: tuple[int, ...]) -> Iterator[tuple[str, Callable[[], object], 
             for length in lengths:
                 for causal in (False, True):
                     call = attention(length, width, kind, causal=causal)
-                    name = f"{str(kind).removeprefix('torch.')} D {width} S {length}{' causal' if causal else ''}"
+                    name = f"{str(kind).removeprefix('torch.')} D {width} S {length}"
+                    name += " causal" if causal else ""
                     yield from _pair(call, name)
 
 

@@ -170,7 +170,8 @@ def main(threads: int, lengths: tuple[int, ...]) -> None:
     backends.backends["cpu"] = Backend(CPUBackend, CPUDriver)
     torch.set_num_threads(threads)
     print(
-        f"{host_level()}, {threads} threads\n{'':26} {'ms':>10} {'torch ms':>10} {'ratio':>8} {'bandwidth':>9}"
+        f"{host_level()}, {threads} threads\n{'':26} {'ms':>10} {'torch ms':>10} {'ratio':>8} "
+        f"{'bandwidth':>9}"
     )
     memory_bound()
     products()

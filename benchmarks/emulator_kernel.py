@@ -110,7 +110,8 @@ class FixedAttention:
         hints = {**hints, **{name: 8 for name in _STRIDES if name != "stride_lz"}}
         cdna = {"kpack": 1, "matrix_instr_nonkdim": 32} if arch.startswith("gfx9") else {}
         kernel = compile_kernel(
-            SOURCE, arch, types, name="attention", divisible_by=hints, num_warps=4, num_stages=2, waves_per_eu=2,
+            SOURCE, arch, types, name="attention", divisible_by=hints, num_warps=4, num_stages=2,
+            waves_per_eu=2,
             constants={"HEAD_DIM": HEAD_DIM, "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}, **cdna,
         )  # fmt: skip
         self._program, self._lds = kernel.load(arch), kernel.lds

@@ -147,7 +147,8 @@ def main() -> None:
                 one, report = rate(run, checks)
                 matrix = sum(n for m, n in report.counts.items() if m.startswith(("v_mfma", "v_wmma")))
                 print(
-                    f"{name:15} {'every check' if checks else 'plain':12} {one:6.2f} M/s of a core, {one / target:.2f} x the "
+                    f"{name:15} {'every check' if checks else 'plain':12} {one:6.2f} M/s of a core, "
+                    f"{one / target:.2f} x the "
                     f"target, {gain(run, checks):.2f} x on two threads; {report.instructions} instructions, "
                     f"{100 * matrix / report.instructions:.1f} % matrix"
                 )

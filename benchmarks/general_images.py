@@ -118,7 +118,8 @@ def multiples(arch: str, cache: Path) -> Iterator[GeneralCost]:
             if problem.window_right is not None:
                 mask = "window"
             row = GeneralCost(
-                arch=arch, operator=operator, dtype=problem.dtype, mask=mask, dropout=problem.dropout is not None,
+                arch=arch, operator=operator, dtype=problem.dtype, mask=mask,
+                dropout=problem.dropout is not None,
                 head_dim=problem.head_dim, multiple=round(total[0] / total[1], 2),
             )  # fmt: skip
             print(row.text(), flush=True)

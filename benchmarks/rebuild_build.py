@@ -45,7 +45,8 @@ def main() -> None:
     middle = statistics.median(times)
     print(f"images                     {made['images']}, load {os.getloadavg()[0]:.1f}")
     print(
-        f"build with nothing changed {middle:.2f} s (target {TARGET_SECONDS}, {profile}), worst {max(times):.2f} s"
+        f"build with nothing changed {middle:.2f} s (target {TARGET_SECONDS}, {profile}), worst "
+        f"{max(times):.2f} s"
     )
     print(f"CPU of it, on average      {cpu / RUNS:.2f} s")
     print(f"floor, task runner alone   {floor:.2f} s: {middle / floor:.1f} x")

@@ -30,7 +30,7 @@ RUNS = 5
 
 def checkout(folder: Path, count: int) -> None:
     """The tracked files, but for the kernels: one family of `count` images."""
-    for name in run_git(ROOT, "ls-files", "-z").stdout.decode().split("\0"):
+    for name in run_git(ROOT, "ls-files", "-z").stdout.split("\0"):
         if name and not name.startswith(("kernels/", "tests/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
@@ -81,11 +81,13 @@ def main() -> None:
     print(f"images                     {images}, load {os.getloadavg()[0]:.1f}")
     print(f"first build                {first:.1f} s")
     print(
-        f"build with nothing changed {middle:.2f} s (target {TARGET_SECONDS}), worst of {RUNS} {max(times):.2f} s"
+        f"build with nothing changed {middle:.2f} s (target {TARGET_SECONDS}), worst of {RUNS} "
+        f"{max(times):.2f} s"
     )
     print(f"floor, task runner alone   {floor:.2f} s: {middle / floor:.1f} x")
     print(
-        f"output gone, images cached {again:.2f} s: every image read, hashed, packed and put into tarballs again"
+        f"output gone, images cached {again:.2f} s: every image read, hashed, packed and put into tarballs "
+        "again"
     )
 
 

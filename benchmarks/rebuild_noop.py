@@ -40,15 +40,25 @@ from aotforge.rules import Argument, Choice, Family, Kernel, Operator, Setting, 
 
 FAMILY = Family(
     name="many",
-    operators=(Operator(name="many", values=(Value(name="X", type="ptr"), Value(name="n", type="i32"), Value(name="k", type="i32"))),),
+    operators=(
+        Operator(
+            name="many",
+            values=(Value(name="X", type="ptr"), Value(name="n", type="i32"), Value(name="k", type="i32")),
+        ),
+    ),
     kernels=(
         Kernel(
             name="many",
             source="many.py",
             function="many",
             operator="many",
-            choices=(Choice(name="variant", key="k", options={{number: number for number in range({count})}}),),
-            arguments=(Argument(name="x", type="*fp32", value="X", divisible_by=16), Argument(name="n", type="i32", value="n")),
+            choices=(
+                Choice(name="variant", key="k", options={{number: number for number in range({count})}}),
+            ),
+            arguments=(
+                Argument(name="x", type="*fp32", value="X", divisible_by=16),
+                Argument(name="n", type="i32", value="n"),
+            ),
             constants=lambda functional: {{"VARIANT": functional["variant"]}},
             settings=lambda target, functional: (Setting(constants={{"BLOCK": 64}}, num_warps=1),),
             grid=((Term(value="n", divisor="BLOCK"),),),

@@ -23,7 +23,7 @@ from vgpu.cache import default_cache
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).with_suffix(".yaml")
-_COST = ("model", "paths", "rates", "run_cost", "simd", "steps", "timeline", "work")
+_COST = ("model", "rates", "run_cost", "simd", "steps", "timeline", "work")
 MODEL = (
     *(f"aotforge/devtools/cost/{name}.py" for name in _COST),
     "aotforge/targets/amd/occupancy.py",
@@ -59,7 +59,8 @@ def main(only: str | None) -> None:
     data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     if (now := model_digest()) != data["model"]:
         print(
-            f"Not comparable: AOTriton's kernels are by model {data['model']}, ours by {now}; measure them again.\n"
+            f"Not comparable: AOTriton's kernels are by model {data['model']}, ours by {now}; measure them "
+            "again.\n"
         )
     print("| arch, kernel | estimate | longest pipe | FLOPs / needed: ours, theirs | scratch: ours, theirs |")
     print("|---|---|---|---|---|")

@@ -100,7 +100,8 @@ def real_pack(images: Path, profile: str, cache_folder: Path) -> Path:
 
 def run(objects: Objects, pack: Path, arch: str) -> dict[str, float]:
     env = os.environ | {
-        "LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(pack.parent), "HIP_DOUBLE_DEVICES": f"{arch}@120",
+        "LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(pack.parent),
+        "HIP_DOUBLE_DEVICES": f"{arch}@120",
     }  # fmt: skip
     command = [str(objects.program("bench_dispatch")), str(pack), str(REPEATS), str(HEAD_DIM)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)

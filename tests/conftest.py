@@ -1,4 +1,5 @@
-"""Settings for every test: property tests have no deadline, CI draws the same examples each time, and `--require-all`."""
+"""Settings for every test: property tests have no deadline, CI draws the same examples each time, and
+`--require-all`."""
 
 from __future__ import annotations
 

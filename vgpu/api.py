@@ -24,9 +24,8 @@ def run(
     lds_bytes: int = 0,
     **options: Any,
 ) -> LaunchReport:
-    """Executes `grid` on the arch that `asm` names. Arrays in `arguments` are changed in place; `lds_bytes`:
-    dynamic LDS (Triton's metadata.shared); `options`: other fields of `LaunchRequest`. Raises what
-    `Emulator.load` and `Program.launch` raise."""
+    """Executes `grid` on the arch that `asm` names; arrays in `arguments` are changed in place. `options`:
+    other fields of `LaunchRequest`. Raises what `Emulator.load` and `Program.launch` raise."""
     arrays = {f"argument {i}": a for i, a in enumerate(arguments) if isinstance(a, np.ndarray)}
     values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     request = LaunchRequest(

@@ -67,8 +67,8 @@ def _to_stderr(text: str) -> None:
 
 @cache
 def processor() -> str:
-    """Model and features of the processor, on which compiled code depends; elsewhere than on Linux its
-    family."""
+    """Model and features of the processor (elsewhere than on Linux its family): compiled code depends on
+    it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

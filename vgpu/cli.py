@@ -11,7 +11,6 @@ import argparse
 import os
 import re
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -35,7 +34,7 @@ from vgpu.emulator.debugger.locations import (
     parse_breakpoint,
     source_lines,
 )
-from vgpu.emulator.debugger.session import Reporter, Session
+from vgpu.emulator.debugger.session import Session
 from vgpu.emulator.debugger.shell import Shell, parse_lanes
 from vgpu.emulator.debugger.views import ViewContext, parse_views
 from vgpu.emulator.decoded import Checks, Line, Operand
@@ -55,10 +54,8 @@ _TYPES: Mapping[str, Any] = {
 }  # fmt: skip
 """Element types by Triton's names; bf16 is held as its bits."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
-_FILE_LIMIT = 128 * 1024 * 1024
 _INVALID = (MemoryError, OverflowError, EOFError)
-"""What numpy raises, besides ValueError, for files that are not complete and for sizes that memory does not
-have."""
+"""What numpy raises besides ValueError."""
 
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
@@ -205,14 +202,11 @@ def _run(flags: argparse.Namespace) -> list[str]:
 
 
 def _save(path: Path, values: np.ndarray) -> None:
-    """Writes a .npy file, with that suffix; a link in its place is not followed. Raises OutputError."""
-    named = path.with_name(f"{path.name.removesuffix('.npy')}.npy")
+    """Writes a .npy file, with that suffix. Raises OutputError."""
     try:
-        with tempfile.NamedTemporaryFile(dir=named.parent, prefix=f".{named.name}", delete=False) as part:
-            np.save(part, values)
-        Path(part.name).replace(named)
+        np.save(path, values)
     except OSError as error:
-        raise OutputError(f"cannot write {named}: {error.strerror}") from error
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _hip(flags: argparse.Namespace) -> list[str]:
@@ -266,12 +260,9 @@ def _session(
         arguments=values,
         width=width,
     )
-    if flags.debug:
-        shell = Shell(context, views=flags.dump)
-        shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=True)
-        return shell.session
-    reporter = Reporter(context, info, views=flags.dump, out=sys.stdout)
-    return Session(info, reporter.on_stop, breakpoints=breaks)
+    shell = Shell(context, views=flags.dump, prompts=flags.debug)
+    shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=flags.debug)
+    return shell.session
 
 
 @contextmanager
@@ -295,8 +286,8 @@ def _report_lines(report: LaunchReport) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A number, or the address of `buffer`, which goes to `output` after the launch. `name` may be empty;
-    `garbage`: the buffer has no value until the kernel stores one."""
+    """A number, or the address of `buffer`, which goes to `output`; with `garbage` it has no value at
+    first."""
 
     value: int | float
     name: str = ""
@@ -364,13 +355,9 @@ def read_text(path: Path) -> str:
 def read_bytes(path: Path) -> bytes:
     """A file, or what a pipe has. Raises UnsupportedError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_FILE_LIMIT + 1)
+        return path.read_bytes()
     except OSError as error:
         raise UnsupportedError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > _FILE_LIMIT:
-        raise UnsupportedError(f"{path} is larger than {_FILE_LIMIT} bytes", hint="it is not of one image")
-    return data
 
 
 def arch_lines() -> list[str]:

@@ -7,24 +7,21 @@ Backend", code object V5 metadata).
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 _NT_AMDGPU_METADATA = 32
 _PT_NOTE = 4
-_MOST_HEADERS = 64
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_NUMBERS, _TEXTS, _ARRAYS, _MAPS = 0xCC, 0xD9, 0xDC, 0xDE
-_LAYOUTS = {
-    first + index: layout
-    for first, layouts in (
-        (_NUMBERS, (">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q")),
-        (_TEXTS, (">B", ">H", ">I")),
-        (_ARRAYS, (">H", ">I")),
-        (_MAPS, (">H", ">I")),
-    )
-    for index, layout in enumerate(layouts)
-}
-"""The number after a type code: itself, or the size of a text, array or map."""
+_SHORT = ((0, 0x7F, "number"), (0x80, 0x8F, "map"), (0x90, 0x9F, "array"), (0xA0, 0xBF, "text"))
+"""First and last type code, which contains the number."""
+_WIDE = (
+    (0xCC, "number", (">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q")),
+    (0xD9, "text", (">B", ">H", ">I")),
+    (0xDC, "array", (">H", ">I")),
+    (0xDE, "map", (">H", ">I")),
+)
+"""First type code, and layouts of the number that follows it: itself, or a size."""
 
 
 class CodeObjectError(ValueError):
@@ -41,15 +38,8 @@ def kernel_metadata(hsaco: bytes) -> dict[str, Any]:
 
 def metadata(hsaco: bytes) -> dict[str, Any]:
     """The complete metadata map. Raises CodeObjectError."""
-    if hsaco[:6] != b"\x7fELF\x02\x01":
-        raise CodeObjectError("not a 64-bit little-endian ELF file")
     try:
-        (offset,) = struct.unpack_from("<Q", hsaco, 0x20)
-        size, count = struct.unpack_from("<HH", hsaco, 0x36)
-        if count > _MOST_HEADERS:
-            raise CodeObjectError(f"{count} program headers")
-        for index in range(count):
-            kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", hsaco, offset + index * size)
+        for kind, start, _, length, _ in segments(hsaco):
             if kind == _PT_NOTE and (found := _note(hsaco[start : start + length])) is not None:
                 value = Unpacker(found).value()
                 if isinstance(value, dict):
@@ -57,6 +47,17 @@ def metadata(hsaco: bytes) -> dict[str, Any]:
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
         raise CodeObjectError(f"truncated or damaged: {error}") from error
     raise CodeObjectError("no AMDGPU metadata note")
+
+
+def segments(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Kind, offset, address, bytes in the file and in memory of every program header of an ELF file."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise CodeObjectError("not a 64-bit little-endian ELF file")
+    (start,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    for index in range(count):
+        header = struct.unpack_from("<IIQQQQQQ", data, start + index * size)
+        yield header[0], header[2], header[3], header[5], header[6]
 
 
 def _note(segment: bytes) -> bytes | None:
@@ -78,51 +79,37 @@ class Unpacker:
         self._data = data
         self._at = 0
 
-    def value(self, depth: int = 0) -> object:
+    def value(self, depth: int = 0) -> Any:
         """The next value. Raises CodeObjectError for other types, struct.error or IndexError past the end."""
         if depth > 16:
             raise CodeObjectError("metadata nested too deeply")
-        code = self._data[self._at]
-        self._at += 1
-        if code <= 0x7F:
-            return code
-        if code >= 0xE0:
-            return code - 256
-        if code <= 0x8F:
-            return self._map(code & 15, depth)
-        if code <= 0x9F:
-            return [self.value(depth + 1) for _ in range(code & 15)]
-        if code <= 0xBF:
-            return self._text(code & 31)
-        return self._wide(code, depth)
-
-    def _wide(self, code: int, depth: int) -> object:
+        code = self._bytes(1)[0]
         if code in _CONSTANTS:
             return _CONSTANTS[code]
-        if code not in _LAYOUTS:
-            raise CodeObjectError(f"MessagePack type 0x{code:02x}")
-        number = self._number(_LAYOUTS[code])
-        if code >= _MAPS:
-            return self._map(number, depth)
-        if code >= _ARRAYS:
+        kind, number = self._head(code)
+        if kind == "number":
+            return number
+        if kind == "text":
+            return self._bytes(number).decode()
+        if kind == "array":
             return [self.value(depth + 1) for _ in range(number)]
-        return self._text(number) if code >= _TEXTS else number
+        keys_and_values = ((self.value(depth + 1), self.value(depth + 1)) for _ in range(number))
+        return {key if isinstance(key, str | int) else repr(key): value for key, value in keys_and_values}
 
-    def _number(self, layout: str) -> int:
-        (value,) = struct.unpack_from(layout, self._data, self._at)
-        self._at += struct.calcsize(layout)
-        return int(value)
+    def _head(self, code: int) -> tuple[str, int]:
+        for first, last, kind in _SHORT:
+            if first <= code <= last:
+                return kind, code - first
+        if code >= 0xE0:
+            return "number", code - 256
+        for first, kind, layouts in _WIDE:
+            if first <= code < first + len(layouts):
+                layout = layouts[code - first]
+                return kind, int(struct.unpack(layout, self._bytes(struct.calcsize(layout)))[0])
+        raise CodeObjectError(f"MessagePack type 0x{code:02x}")
 
-    def _text(self, size: int) -> str:
+    def _bytes(self, size: int) -> bytes:
         if self._at + size > len(self._data):
-            raise IndexError("text past the end")
-        text = self._data[self._at : self._at + size].decode("utf-8")
+            raise IndexError("past the end")
         self._at += size
-        return text
-
-    def _map(self, count: int, depth: int) -> dict[object, object]:
-        result: dict[object, object] = {}
-        for _ in range(count):
-            key = self.value(depth + 1)
-            result[key if isinstance(key, str | int) else repr(key)] = self.value(depth + 1)
-        return result
+        return self._data[self._at - size : self._at]

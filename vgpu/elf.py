@@ -7,14 +7,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vgpu.code_object import CodeObjectError
+from vgpu.code_object import CodeObjectError, segments
 
 _SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_NOBITS = 2, 4, 9, 11, 8
 _PT_LOAD = 1
 _NULL_SECTION = 0
-_MOST_HEADERS = 64
-"""Compilers write about 15 of each kind."""
-_NAME_LIMIT = 4096
 _LEAST_LIMIT = 1 << 24
 """Bytes of loaded segments that any file may have; others 16 times their size more."""
 
@@ -83,27 +80,22 @@ class ElfFile:
 
 def read_elf(data: bytes) -> ElfFile:
     """Parse an ELF file. Raises CodeObjectError."""
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise CodeObjectError("not a 64-bit little-endian ELF file")
     try:
-        sections = _sections(data)
-        return ElfFile(sections=sections, symbols=_symbols(sections), memory=_memory(data))
+        memory, sections = _memory(data), _sections(data)
+        symbols = {symbol.name: symbol for symbol in _entries(sections, defined=True)}
+        return ElfFile(sections=sections, symbols=tuple(symbols.values()), memory=memory)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise CodeObjectError(f"truncated or damaged: {error}") from error
 
 
 def _text_at(table: bytes, offset: int) -> str:
-    return table[offset : table.index(b"\0", offset, offset + _NAME_LIMIT)].decode()
+    return table[offset : table.index(b"\0", offset)].decode()
 
 
 def _sections(data: bytes) -> tuple[Section, ...]:
     (start,) = struct.unpack_from("<Q", data, 40)
     size, count, names = struct.unpack_from("<HHH", data, 58)
-    if count > _MOST_HEADERS:
-        raise CodeObjectError(f"{count} sections")
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
-    if sum(h[5] for h in headers if h[1] != _SHT_NOBITS) > len(data):  # each is copied, and read
-        raise CodeObjectError("sections overlap, or end behind the file")
     table = data[headers[names][4] : headers[names][4] + headers[names][5]]
     return tuple(
         Section(
@@ -119,10 +111,6 @@ def _sections(data: bytes) -> tuple[Section, ...]:
     )
 
 
-def _symbols(sections: tuple[Section, ...]) -> tuple[Symbol, ...]:
-    return tuple({symbol.name: symbol for symbol in _entries(sections, defined=True)}.values())
-
-
 def _entries(sections: tuple[Section, ...], *, defined: bool) -> Iterator[Symbol]:
     for section in sections:
         if section.kind in {_SHT_SYMTAB, _SHT_DYNSYM}:
@@ -134,22 +122,13 @@ def _entries(sections: tuple[Section, ...], *, defined: bool) -> Iterator[Symbol
 
 
 def _memory(data: bytes) -> bytes:
-    (start,) = struct.unpack_from("<Q", data, 32)
-    size, count = struct.unpack_from("<HH", data, 54)
-    if count > _MOST_HEADERS:
-        raise CodeObjectError(f"{count} program headers")
     memory = bytearray()
-    for i in range(count):
-        kind, _, offset, address, _, in_file, in_memory, _ = struct.unpack_from(
-            "<IIQQQQQQ", data, start + i * size
-        )
+    for kind, offset, address, in_file, in_memory in segments(data):
         if kind == _PT_LOAD:
             if address + in_memory > _LEAST_LIMIT + 16 * len(data):
                 raise CodeObjectError("a segment is larger than any kernel")
             if in_file > in_memory or offset + in_file > len(data):
-                raise CodeObjectError(
-                    "a segment has more bytes in the file than in memory, or ends behind the file"
-                )
+                raise CodeObjectError("a segment has more bytes in the file than in memory, or than the file")
             memory.extend(bytes(max(0, address + in_memory - len(memory))))
             memory[address : address + in_file] = data[offset : offset + in_file]
     return bytes(memory)

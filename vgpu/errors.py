@@ -9,8 +9,7 @@ FAILED, USAGE, ENVIRONMENT, INPUT = 1, 2, 3, 4
 
 
 class UserError(Exception):
-    """Base of errors that users meet: `what` names the thing, `cause` the likely reason, `hint` the next
-    step."""
+    """Base of errors that users meet: what failed, its likely cause, the next step."""
 
     exit_code: ClassVar[int] = FAILED
     kind: ClassVar[str] = "error"
@@ -67,8 +66,7 @@ class CacheError(UserError, exit_code=ENVIRONMENT, kind="cache"):
 
 
 class DecodeError(UserError, exit_code=INPUT, kind="decode"):
-    """A text that is not its image's, or an instruction, operand or modifier that the emulator does not
-    know."""
+    """A text that is not its image's, or something in it that the emulator does not know."""
 
 
 class ExecutionError(UserError, exit_code=FAILED, kind="execution"):

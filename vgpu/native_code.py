@@ -25,15 +25,6 @@ def _environment() -> dict[str, str]:
     return {**kept, "LC_ALL": "C"}
 
 
-def sync(path: Path) -> None:
-    """Writes a file's content, or a folder's entries, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def is_intact(path: Path) -> bool:
     """True when a file or folder of native code has the digest that was recorded when it was made."""
     try:
@@ -70,7 +61,7 @@ class NativeCode:
         self, below: Path, parts: Iterable[str], build: Callable[[Path], None], suffix: str = ""
     ) -> Path:
         """What `build` makes, found in the cache `below` by the digest of `parts` or made now. It appears
-        atomically and after it is on the disk; what differs from its recorded digest is made again. Raises
+        atomically; what differs from its recorded digest is made again. Raises
         CacheError."""
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         path = below.absolute() / self.folder / f"{digest}{suffix}"
@@ -91,19 +82,14 @@ class NativeCode:
 
     def _keep(self, made: Path, path: Path, scratch: Path) -> None:
         """Moves `made` to `path` with its digest beside it."""
-        for one in [made, *(made.rglob("*") if made.is_dir() else ())]:
-            if not one.is_symlink():
-                sync(one)
         sums = scratch / "sums"
         sums.write_text(content_digest(made))
-        sync(sums)
         if path.is_dir() and not path.is_symlink():
             if is_intact(path):
                 return  # another process was first
             path.rename(scratch / "damaged")
         sums.rename(_sums(path))  # first: a kill in between makes it again
         made.rename(path)
-        sync(path.parent)
 
     def identity(self, command: Sequence[str]) -> list[str]:
         """The command and its compiler's version: parts of the digest. Raises ToolchainError."""

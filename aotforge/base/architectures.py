@@ -1,4 +1,4 @@
-"""Models of `manifests/architectures.yaml` and `manifests/profiles.yaml`."""
+"""Models of `manifests/architectures.yaml`, whose head describes the fields, and of `profiles.yaml`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -30,7 +30,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class EmulatorProperties(Manifest):
-    """What the virtual GPU must know of an arch; the head of the manifest explains each."""
+    """What the virtual GPU must know of an arch."""
 
     keeps_high_half: bool
     vgpr_unit: Positive
@@ -40,8 +40,7 @@ class EmulatorProperties(Manifest):
 
 
 class DeviceProperties(Manifest):
-    """One product of an arch, for virtual devices and cost estimates; the manifest's head describes the
-    fields."""
+    """One product of an arch, for virtual devices and cost estimates."""
 
     product: str
     compute_units: Positive
@@ -55,11 +54,7 @@ VectorKind = Literal["ordinary", "transcendental", "convert", "multiply", "wide"
 
 
 class MatrixRates(Manifest):
-    """Cycles that a matrix instruction keeps the hardware busy, by its rows.
-
-    `double`: those of one with f64. `halved`: kinds of instructions that take half: `deep` ones multiply
-    eight or more columns, but not of f8f6f4.
-    """
+    """Cycles of a matrix instruction. `deep` ones multiply eight or more columns, but not of f8f6f4."""
 
     cycles: dict[int, Positive]
     double: Positive | None = None
@@ -102,8 +97,7 @@ class CostRates(Manifest):
 
 
 class Architecture(Manifest):
-    """One arch of any vendor: what the pipeline needs to know of it. `pack` names the folder of its
-    images."""
+    """One arch of any vendor: what the pipeline needs to know of it."""
 
     extends: ArchName | None = None
     product_line: str
@@ -111,6 +105,8 @@ class Architecture(Manifest):
     device: DeviceProperties
 
     vendor: ClassVar[Vendor]
+    limits: ClassVar[tuple[str, str]]
+    """Fields with the lanes of a warp, and the bytes of shared memory that one workgroup may have."""
     pack: str
     matrix: str
 
@@ -121,26 +117,15 @@ class Architecture(Manifest):
 
     def target(self, arch: str) -> Target:
         """The properties that rules may use."""
-        warp_size, shared_bytes = self._launch()
-        return Target(
-            arch=arch, vendor=self.vendor, warp_size=warp_size, matrix=self.matrix, shared_bytes=shared_bytes
-        )
-
-    def _launch(self) -> tuple[int, int]:
-        """Lanes of a warp, and bytes of shared memory that one workgroup may have."""
-        raise NotImplementedError
+        lanes, shared = (getattr(self, name) for name in self.limits)
+        return Target(arch=arch, vendor=self.vendor, warp_size=lanes, matrix=self.matrix, shared_bytes=shared)
 
 
 class AmdArchitecture(Architecture):
-    """One AMD arch. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit
-    (bytes).
-
-    Of RDNA "cu" is the workgroup processor (two CUs), as their images are compiled for it. `sgprs` is the
-    scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
-    `sgprs_reserved` are each wave's for the trap handler.
-    """
+    """One AMD arch. Of RDNA "cu" is the workgroup processor, as their images are compiled for it."""
 
     vendor = "amd"
+    limits = ("wavefront", "lds_bytes")
     wavefront: Literal[32, 64]
     matrix: Literal["MFMA", "WMMA", "none"]
     accumulators: Literal["split", "unified", "none"]
@@ -159,14 +144,12 @@ class AmdArchitecture(Architecture):
     emulator: EmulatorProperties | None = None
     cost: CostRates | None = None
 
-    def _launch(self) -> tuple[int, int]:
-        return self.wavefront, self.lds_bytes
-
 
 class NvidiaArchitecture(Architecture):
     """One compute capability of NVIDIA. Registers and shared memory are a multiprocessor's."""
 
     vendor = "nvidia"
+    limits = ("warp_size", "shared_bytes")
     warp_size: Literal[32]
     matrix: Literal["MMA", "WGMMA", "TCGEN05"]
     pack: NvidiaPackName
@@ -180,26 +163,21 @@ class NvidiaArchitecture(Architecture):
     max_blocks: Positive
     schedulers: Positive
 
-    def _launch(self) -> tuple[int, int]:
-        return self.warp_size, self.shared_bytes
-
 
 class CpuArchitecture(Architecture):
     """One level of x86-64. `lanes`: float32 in a vector register; `thread_bytes`: a kernel's most memory."""
 
     vendor = "cpu"
+    limits = ("warp_size", "thread_bytes")
+    warp_size: ClassVar[int] = 1
     lanes: Literal[4, 8, 16]
     matrix: Literal["none", "AVX512-BF16", "AMX"]
     pack: Literal["cpu-x86-64"]
     thread_bytes: Positive
 
-    def _launch(self) -> tuple[int, int]:
-        return 1, self.thread_bytes
-
 
 class CompileAliases(Manifest):
-    """Archs whose images some of Triton's passes compile as another arch's; the manifest's head has the
-    reason."""
+    """Archs whose images some of Triton's passes compile as another arch's."""
 
     archs: dict[AmdArchName, AmdArchName]
     passes: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -271,36 +249,36 @@ class NamedArch:
 
 
 def find_arch(text: str, architectures: Architectures, *, also: Collection[str] = ()) -> NamedArch:
-    """The arch that a user means: `gfx908`, `GFX908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct
-    MI100`.
+    """The arch of `gfx908`, `GFX908`, `gfx908:sramecc+:xnack-`, `MI100` or `AMD Instinct MI100`.
 
-    `also` are archs without kernels that are accepted. Raises UnknownNameError, and UnsupportedError for an
-    arch that exists and has no kernels.
+    Raises UnknownNameError, and UnsupportedError for an arch without kernels that is not in `also`.
     """
-    name, colon, features = text.strip().lower().partition(":")
+    given = text.strip()
+    name, colon, features = given.lower().partition(":")
     if colon and not _FEATURES.fullmatch(features):
-        raise UnknownNameError(
-            f"unknown arch {text}",
-            cause=f"{features!r} are not target features",
-            hint="gfx908:sramecc+:xnack-",
-        )
-    known = architectures.architectures
-    product = architectures.products.get(simplified(name)) or architectures.products.get(
-        f"rx{simplified(name)}"
-    )
+        cause = f"{features!r} are not target features"
+        raise UnknownNameError(f"unknown arch {text}", cause=cause, hint="gfx908:sramecc+:xnack-")
+    products, short = architectures.products, simplified(name)
+    product = products.get(short) or products.get(f"rx{short}")
     arch = product or name
-    if arch in known or arch in also:
-        note = f"{text.strip()} is {arch}" if product else ""
+    if arch in architectures.architectures or arch in also:
+        note = f"{given} is {arch}" if product else ""
         if colon:
-            note = f"{text.strip()} is taken as {arch}: its images run with any of these features"
+            note = f"{given} is taken as {arch}: its images run with any of these features"
         return NamedArch(arch=arch, note=note)
+    known = f"known archs: {', '.join(architectures.architectures)}"
     if product or arch in architectures.other_archs:
         raise UnsupportedError(
-            f"no kernels for {arch}{f' ({text.strip()})' if product else ''} yet",
+            f"no kernels for {arch}{f' ({given})' if product else ''} yet",
             cause=architectures.why_not_served(arch),
-            hint=_known_archs(known),
+            hint=known,
         )
-    raise UnknownNameError(f"unknown arch {text.strip()}", hint=_misspelt(name, known))
+    # the nearest name to one of the form of an arch or product is another GPU's
+    if not _ARCH_OR_PRODUCT.fullmatch(short) and (
+        near := difflib.get_close_matches(name, architectures.architectures, n=1, cutoff=0.7)
+    ):
+        known = f"perhaps you meant {near[0]}"
+    raise UnknownNameError(f"unknown arch {given}", hint=known)
 
 
 def parse_archs(text: str, architectures: Architectures) -> tuple[NamedArch, ...]:
@@ -312,17 +290,14 @@ def parse_archs(text: str, architectures: Architectures) -> tuple[NamedArch, ...
 
 
 def check_archs(archs: Sequence[str], architectures: Architectures) -> None:
-    """Checks that each is the exact name of an arch and named once. Raises UnknownNameError,
-    UnsupportedError."""
+    """Checks that each is the exact name of an arch and named once. Raises as `find_arch`."""
+    known = f"known archs: {', '.join(architectures.architectures)}"
     for number, name in enumerate(archs):
         if not name:
-            raise UnknownNameError(
-                f"an arch without a name in {','.join(archs)!r}",
-                hint=_known_archs(architectures.architectures),
-            )
+            raise UnknownNameError(f"an arch without a name in {','.join(archs)!r}", hint=known)
         if name not in architectures.architectures:
             find_arch(name, architectures)
-            raise UnknownNameError(f"unknown arch {name}", hint=_known_archs(architectures.architectures))
+            raise UnknownNameError(f"unknown arch {name}", hint=known)
         if name in archs[:number]:
             raise UnknownNameError(f"arch {name} is named twice", hint="name each arch once")
 
@@ -332,29 +307,11 @@ _ARCH_OR_PRODUCT = re.compile(
     r"gfx[0-9][0-9a-f]{2,4}|sm_?[0-9]{2,3}[af]?|(mi|rx|rtx|pro|g?[abh]|[lrtvw])?[0-9]{2,}[a-z]*"
 )
 
-
-def _misspelt(name: str, known: Collection[str]) -> str:
-    """What to do about an unknown name. The nearest name to one of the form of an arch or product is another
-    GPU's."""
-    if not _ARCH_OR_PRODUCT.fullmatch(simplified(name)):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-        if near:
-            return f"perhaps you meant {near[0]}"
-    return _known_archs(known)
-
-
-def _known_archs(known: Collection[str]) -> str:
-    return f"known archs: {', '.join(known)}"
-
-
 KeepValue = bool | int | str
 
 
 class Profile(Manifest):
-    """What a build compiles: values kept per choice name; a choice that is not named keeps every value.
-
-    `general`: with the general images, which serve what the others do not.
-    """
+    """What a build compiles: values kept per choice name; `general`: also images that serve the rest."""
 
     description: str
     complete: bool
@@ -379,17 +336,12 @@ class Profiles(Manifest):
 
 
 def load_architectures(folder: Path = MANIFESTS) -> Architectures:
-    """`folder`/architectures.yaml, parsed once per process and version of the file. Raises ManifestError."""
-    path = folder / "architectures.yaml"
-    try:
-        status = path.stat()
-    except OSError:
-        return load(path, Architectures)  # reports the error
-    return _architectures(path, status.st_mtime_ns, status.st_size)
+    """`folder`/architectures.yaml, parsed once per process. Raises ManifestError."""
+    return _architectures(folder / "architectures.yaml")
 
 
-@lru_cache(maxsize=16)
-def _architectures(path: Path, _modified: int, _size: int) -> Architectures:
+@cache
+def _architectures(path: Path) -> Architectures:
     return load(path, Architectures)
 
 

@@ -4,25 +4,36 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import output_errors
+from aotforge.errors import CacheError
 
 IN_USE_SECONDS = 86_400.0
 """Objects that were used in the last day are never removed: a running build may need them."""
 
-LIBRARIES = "runtime"
-"""Folder of the libraries' builds; the file `STAMP` in each has the time of the last use."""
+LIBRARIES, STAMP = "runtime", "build.json"
+"""Folder of the libraries' builds; the file in each that has the time of the last use."""
 
-STAMP = "build.json"
 COMPILED, COMPILED_STAMP = "check-2", "result.json"
-"""Folder of the programs that checks compile, one folder each with this file, of which the same holds."""
+"""The same of the programs that checks compile."""
 
 _FILES = re.compile(r"(images|verdicts)-[0-9]+")
 _KEY = re.compile(r"[0-9a-f]{64}")
+
+
+def check_cache_name(folder: Path) -> None:
+    """Raises CacheError for a path with a character that CMake, shells or lists of folders interpret."""
+    odd = [one for one in str(folder) if one in ';"$\\:' or not one.isprintable()]
+    if odd:
+        raise CacheError(
+            f"cache folder {str(folder)!r} has {odd[0]!r} in its path",
+            cause="CMake, a shell or a list of folders interprets this character",
+            hint="choose another one with --cache or AOTFORGE_CACHE",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +68,7 @@ class Collection:
 
     def fields(self) -> dict[str, int]:
         """JSON values."""
-        return asdict(self)
+        return vars(self)
 
     def lines(self) -> list[str]:
         """One line of text."""
@@ -66,38 +77,41 @@ class Collection:
         ]
 
 
-def stored_objects(cache: Path) -> Iterator[StoredObject]:
-    """Images, verdicts, libraries and programs of checks; of the first two older formats too. Raises
-    OutputError."""
-    with output_errors(cache):
-        for folder in sorted(cache.iterdir()) if cache.is_dir() else ():
-            if _FILES.fullmatch(folder.name):
-                yield from _files(folder)
-        for kind, stamp in ((LIBRARIES, STAMP), (COMPILED, COMPILED_STAMP)):
-            for folder in sorted((cache / kind).iterdir()) if (cache / kind).is_dir() else ():
-                if _KEY.fullmatch(folder.name):
-                    with suppress(FileNotFoundError):
-                        used = (folder / stamp).stat().st_mtime
-                        yield StoredObject(kind=kind, path=folder, size=_tree_size(folder), used=used)
+def _stored_objects(cache: Path) -> Iterator[StoredObject]:
+    """Images, verdicts, libraries and programs of checks; of the first two older formats too."""
+    for folder in sorted(cache.iterdir()) if cache.is_dir() else ():
+        if _FILES.fullmatch(folder.name):
+            for path in sorted(folder.glob("??/*")):
+                with suppress(FileNotFoundError):  # another command removed it
+                    status = path.lstat()
+                    if _KEY.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
+                        size, used = status.st_size, status.st_mtime
+                        yield StoredObject(kind=folder.name, path=path, size=size, used=used)
+    for kind, stamp in ((LIBRARIES, STAMP), (COMPILED, COMPILED_STAMP)):
+        for folder in sorted((cache / kind).iterdir()) if (cache / kind).is_dir() else ():
+            if _KEY.fullmatch(folder.name):
+                with suppress(FileNotFoundError):
+                    used = (folder / stamp).stat().st_mtime
+                    yield StoredObject(kind=kind, path=folder, size=_tree_size(folder), used=used)
 
 
 def usage(cache: Path) -> tuple[KindUsage, ...]:
     """Every kind and every other folder of the cache, the largest first. Raises OutputError."""
     kinds: dict[str, list[StoredObject]] = {}
-    for one in stored_objects(cache):
-        kinds.setdefault(one.kind, []).append(one)
-    found = [
-        KindUsage(
-            kind=kind,
-            objects=len(objects),
-            size=sum(one.size for one in objects),
-            collected=True,
-            oldest=min(one.used for one in objects),
-            newest=max(one.used for one in objects),
-        )
-        for kind, objects in kinds.items()
-    ]
     with output_errors(cache):
+        for one in _stored_objects(cache):
+            kinds.setdefault(one.kind, []).append(one)
+        found = [
+            KindUsage(
+                kind=kind,
+                objects=len(objects),
+                size=sum(one.size for one in objects),
+                collected=True,
+                oldest=min(one.used for one in objects),
+                newest=max(one.used for one in objects),
+            )
+            for kind, objects in kinds.items()
+        ]
         for folder in cache.iterdir() if cache.is_dir() else ():
             if folder.name not in kinds and folder.is_dir() and not folder.is_symlink():
                 entries = sum(1 for _ in folder.iterdir())
@@ -108,30 +122,18 @@ def usage(cache: Path) -> tuple[KindUsage, ...]:
 
 
 def collect(cache: Path, limit: int) -> Collection:
-    """Removes the objects that were not used for longest until the others have at most `limit` bytes. Raises
-    OutputError."""
-    objects = sorted(stored_objects(cache), key=lambda one: one.used)
-    left, removed, freed = sum(one.size for one in objects), 0, 0
+    """Removes what was not used for longest until at most `limit` bytes are left. Raises OutputError."""
+    removed = freed = 0
     newest = time.time() - IN_USE_SECONDS
-    for one in objects:
-        if left <= limit or one.used > newest:
-            break
-        with output_errors(one.path):
+    with output_errors(cache):
+        objects = sorted(_stored_objects(cache), key=lambda one: one.used)
+        left = sum(one.size for one in objects)
+        for one in objects:
+            if left <= limit or one.used > newest:
+                break
             _remove(one.path)
-        left, removed, freed = left - one.size, removed + 1, freed + one.size
+            left, removed, freed = left - one.size, removed + 1, freed + one.size
     return Collection(removed=removed, freed=freed, left=left)
-
-
-def _files(folder: Path) -> Iterator[StoredObject]:
-    for path in _below(folder):
-        with suppress(FileNotFoundError):  # another command removed it
-            status = path.lstat()
-            if _KEY.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
-                yield StoredObject(kind=folder.name, path=path, size=status.st_size, used=status.st_mtime)
-
-
-def _below(folder: Path) -> Iterable[Path]:
-    return (path for prefix in sorted(folder.iterdir()) if len(prefix.name) == 2 for path in prefix.iterdir())
 
 
 def _tree_size(folder: Path) -> int:

@@ -1,9 +1,8 @@
 """Starts processes, with the caller's environment less keys, tokens and passwords.
 
 Passwords in addresses (`https://user:password@index`) are removed as well, and what makes a child load code
-of others. `keep` names the few variables that a child has for its purpose all the same: proxies and pip's
-settings where packages are fetched (`NETWORK`), the SSH agent of a remote engine (`ENGINE`), libraries and
-modules of the user's own Python (`USER_PYTHON`). Object stores have no child: boto3 is in this process.
+of others. `keep` names variables that a child has all the same: proxies and pip's settings (`NETWORK`), the
+SSH agent of a remote engine (`ENGINE`), libraries and modules of the user's own Python (`USER_PYTHON`).
 """
 
 import os
@@ -41,8 +40,7 @@ def child_environment(
     base: Mapping[str, str] | None = None,
     keep: Sequence[str] = (),
 ) -> ChildEnvironment:
-    """The environment `base` (default: this process's) without secrets, but with what `keep` names, then
-    `extra`. Messages are in English."""
+    """`base` (default: this process's environment) without secrets but what `keep` names, and `extra`."""
     source = os.environ if base is None else base
     kept = {
         name: value if _is_any(name, keep) else _USER_INFO.sub("", value)
@@ -77,21 +75,9 @@ def _is_any(name: str, patterns: Sequence[str]) -> bool:
 def run_child(
     command: Sequence[str], *, environment: ChildEnvironment | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end, as `subprocess.run` does, with text in UTF-8 and by default with
-    `child_environment()`. Raises OSError, subprocess.TimeoutExpired."""
+    """As `subprocess.run`, by default with `child_environment()`; text is UTF-8. Raises OSError."""
     env = child_environment() if environment is None else environment
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command, env=env, check=False, encoding="utf-8", errors="replace", **options
-    )
-    return done
-
-
-def run_child_bytes(
-    command: Sequence[str], *, environment: ChildEnvironment | None = None, **options: Any
-) -> subprocess.CompletedProcess[bytes]:
-    """As `run_child`, with output as bytes."""
-    env = child_environment() if environment is None else environment
-    return subprocess.run(command, env=env, check=False, **options)
+    return subprocess.run(command, env=env, check=False, encoding="utf-8", errors="replace", **options)
 
 
 def start_child(

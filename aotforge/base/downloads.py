@@ -4,7 +4,6 @@ Without a deadline a server that sends a byte now and then keeps a client for ev
 attack.
 """
 
-import ssl
 import threading
 import time
 import urllib.request
@@ -18,8 +17,8 @@ T = TypeVar("T")
 FILE_SECONDS = 3600.0
 """Deadline of a file that may be large."""
 
-RECEIVE_SECONDS = 30.0
-"""Time limit of a connection attempt and of one receive: `timeout`'s default."""
+_RECEIVE_SECONDS = 30.0
+"""Time limit of a connection attempt and of one receive."""
 
 _PIECE = 1024 * 1024
 
@@ -60,13 +59,13 @@ def within(seconds: float, items: Iterable[T]) -> Generator[T, None, None]:
             if isinstance(given, BaseException):
                 raise given
             yield given[0]
-        raise TimeoutError(f"it was not complete after {seconds:.0f} s")
     except Empty:
-        raise TimeoutError(f"it was not complete after {seconds:.0f} s") from None
+        pass
     finally:
         abandoned.set()
         while not queue.empty():  # one that waits for space continues, and ends
             queue.get_nowait()
+    raise TimeoutError(f"it was not complete after {seconds:.0f} s")
 
 
 def pieces(read: Callable[[int], bytes], limit: int) -> Iterator[bytes]:
@@ -84,30 +83,22 @@ def download(
     *handlers: urllib.request.BaseHandler,
     limit: int,
     seconds: float,
-    timeout: float = RECEIVE_SECONDS,
-    context: ssl.SSLContext | None = None,
 ) -> Generator[bytes, None, None]:
-    """The content of an address, at most `limit` bytes, through the environment's proxies unless `handlers`
-    has others. Raises OSError, URLError among them, ValueError, http.client.HTTPException."""
+    """The content of an address, at most `limit` bytes, through proxies of the environment or `handlers`.
+
+    Raises OSError, URLError among them, ValueError, http.client.HTTPException.
+    """
 
     def received() -> Iterator[bytes]:
-        with open_url(request, *handlers, timeout=timeout, context=context) as response:
-            # read1 returns what has arrived
-            yield from pieces(response.read1, limit)
+        with open_url(request, *handlers) as response:
+            yield from pieces(response.read1, limit)  # read1 returns what has arrived
 
     return within(seconds, received())
 
 
-def open_url(
-    request: str | urllib.request.Request,
-    *handlers: urllib.request.BaseHandler,
-    timeout: float = RECEIVE_SECONDS,
-    context: ssl.SSLContext | None = None,
-) -> Any:
+def open_url(request: str | urllib.request.Request, *handlers: urllib.request.BaseHandler) -> Any:
     """The response of an http or https address, without a deadline. Raises as `download`."""
-    trusted = urllib.request.HTTPSHandler(context=context or ssl.create_default_context())
-    opener = urllib.request.build_opener(trusted, _Redirects(), *handlers)
-    return opener.open(request, timeout=timeout)
+    return urllib.request.build_opener(_Redirects(), *handlers).open(request, timeout=_RECEIVE_SECONDS)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -121,8 +112,6 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if scheme not in {"https", urlsplit(req.full_url).scheme.lower()}:
             raise WeakerSchemeError(req.full_url, scheme)
         made = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if (
-            made
-        ):  # the earlier one has the proxy's password, which the proxy's handler adds again where it belongs
+        if made:  # without the proxy's password, which the proxy's handler adds where it belongs
             made.headers = {name: value for name, value in made.headers.items() if name in _KEPT_HEADERS}
         return made

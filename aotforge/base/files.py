@@ -46,10 +46,7 @@ def new_file(path: Path) -> Iterator[BufferedWriter]:
 
 
 def new_partial(path: Path) -> tuple[int, Path]:
-    """The locked, empty file `.<name>.part` beside `path`. Raises OSError.
-
-    Waits for another writer of this name, and takes over the file of a killed one.
-    """
+    """The locked, empty file `.<name>.part`, for which writers of this name wait. Raises OSError."""
     partial = path.with_name(f".{path.name}.part")
     while True:
         handle = open_lock(partial)
@@ -217,10 +214,7 @@ def staged_folder(path: Path, *, known: str = "*") -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new, locked folder of this user alone in `parent`, removed when the block ends. Raises OutputError.
-
-    Removes those of killed processes.
-    """
+    """A new, locked folder of this user alone in `parent`, removed at the end. Raises OutputError."""
     with output_errors(parent):
         make_folders(parent)
         for left in parent.glob(f"{prefix}{'?' * 8}"):

@@ -21,8 +21,7 @@ schema: 1
 
 
 class GeneralCost(Manifest):
-    """A call that a profile without a special image leaves to a general one, and what that costs. `mask` as
-    the rules name it."""
+    """A call that a profile without a special image leaves to a general one, and what that costs."""
 
     arch: ArchName
     operator: Name
@@ -56,8 +55,7 @@ class GeneralCosts(Manifest):
     def nearest(
         self, arch: str, operator: str, *, dtype: str, mask: str, dropout: bool, head_dim: int
     ) -> GeneralCost | None:
-        """The row for the call that is most like this one: of the same arch and operator, then by head_dim
-        and features; None without any."""
+        """The row of the same arch and operator that is most like this call: by head_dim, then features."""
         halves = ("fp16", "bf16")
 
         def distance(row: GeneralCost) -> tuple[float, ...]:
@@ -87,10 +85,7 @@ def written(table: GeneralCosts, arch: str, rows: Iterable[GeneralCost], date: s
     lines = [f"  {name}: '{dates[name]}'" for name in sorted(dates)]
     lines += ["costs:"] if every else []
     for row in sorted(every, key=lambda row: row.arch):
-        values = ", ".join(f"{name}: {_yaml(value)}" for name, value in row.model_dump().items())
+        cells = row.model_dump() | {"dropout": str(row.dropout).lower()}
+        values = ", ".join(f"{name}: {value}" for name, value in cells.items())
         lines.append(f"- {{{values}}}")
     return _HEAD + "dates:\n" + "\n".join(lines) + "\n"
-
-
-def _yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

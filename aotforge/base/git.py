@@ -1,38 +1,30 @@
 """Git on this checkout or a clone of it, also of another user: the checkout's code is executed anyway."""
 
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
-from aotforge.base.child_processes import child_environment, run_child_bytes
+from aotforge.base.child_processes import run_child
 from aotforge.errors import ToolchainError
 
-_ANY_OWNER = ("git", "-c", "safe.directory=*")
-
-_CLONE = (
-    *("clone", "--quiet", "--no-checkout"),
-    # the process that reads the repository does not inherit the settings of the command line
-    *("--upload-pack", "git -c 'safe.directory=*' upload-pack"),
-)
+_UPLOAD = "git -c 'safe.directory=*' upload-pack"
+"""The process that reads a repository, which does not inherit the settings of the command line."""
 
 
-def run_git(
-    root: Path, *arguments: str, given: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
+def run_git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs git in the repository of `root`, not of a calling hook. Raises ToolchainError without git."""
-    command = [*_ANY_OWNER, "-C", str(root), *arguments]
+    command = ["git", "-c", "safe.directory=*", "-C", str(root), *arguments]
     try:
-        return run_child_bytes(command, environment=child_environment(base=given), capture_output=True)
+        return run_child(command, capture_output=True)
     except OSError as error:
         raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
 
 
-def clone(root: Path, target: Path, *options: str) -> subprocess.CompletedProcess[bytes]:
-    """Clones the repository of `root` without a working tree. Raises ToolchainError without git."""
-    return run_git(root, *_CLONE, *options, "--", str(root.absolute()), str(target.absolute()))
+def clone(root: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    """Clones the repository of `root` without a working tree, sharing its objects. Raises as `run_git`."""
+    options = ("--quiet", "--no-checkout", "--shared", "--upload-pack", _UPLOAD)
+    return run_git(root, "clone", *options, "--", str(root.absolute()), str(target.absolute()))
 
 
-def first_line(done: subprocess.CompletedProcess[bytes]) -> str:
+def first_line(done: subprocess.CompletedProcess[str]) -> str:
     """What git complains of."""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[0] if lines else "no message"
+    return (done.stderr.strip().splitlines() or ["no message"])[0]

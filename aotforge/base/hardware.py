@@ -14,15 +14,7 @@ from aotforge.base.manifest_reader import Manifest, load
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def _check_day(text: str) -> str:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text} is not a valid day") from None
-    return text
-
-
-Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$"), AfterValidator(_check_day)]
+Day = Annotated[str, Field(pattern=r"^20"), AfterValidator(lambda text: str(date.fromisoformat(text)))]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Line = Annotated[str, Field(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -33,8 +25,7 @@ Outcome = Literal["passed", "failed", "fault", "hang", "unverified", "not execut
 
 
 class ReportedDevice(Manifest):
-    """A GPU as its driver shows it. `version` is the driver library's; `emulator` what plays the GPU, '' for
-    hardware."""
+    """A GPU as its driver shows it. `version` is the driver library's; `emulator` what plays the GPU."""
 
     vendor: Literal["amd", "nvidia"]
     name: Line
@@ -44,9 +35,10 @@ class ReportedDevice(Manifest):
 
 
 class ReportedImage(Manifest):
-    """One image. `elements` were computed by the device and by the virtual GPU, `same` of them have the same
-    bits; `differs` is one that has not. `exact`: every instruction has one right result, so that all bits
-    must be the same."""
+    """One image. `elements` were computed by the device and by the virtual GPU, `same` of them alike.
+
+    `differs` is one of the others. `exact`: all must be the same, as every instruction has one right result.
+    """
 
     digest: Sha256
     label: Text
@@ -64,8 +56,7 @@ class ReportedImage(Manifest):
 
     @property
     def unequal(self) -> bool:
-        """True where the device computed other bits than the virtual GPU although there is one right
-        result."""
+        """Whether the device computed other bits than the only right ones."""
         return self.exact and self.same < self.elements
 
     @property
@@ -75,8 +66,7 @@ class ReportedImage(Manifest):
 
 
 class ReportedTime(Manifest):
-    """Milliseconds of an operator's kernels together, and of PyTorch's math path on the same call; None: not
-    measured."""
+    """Milliseconds of an operator's kernels together, and of PyTorch's math path on the same call."""
 
     operator: Line
     functional: Line
@@ -87,9 +77,10 @@ class ReportedTime(Manifest):
 
 
 class HardwareReport(Manifest):
-    """What one check found. `sums`: SHA-256 of the release's SHA256SUMS. `rocm`, `module` and `kernel` are
-    versions, '' where unknown; `torch` is PyTorch's version or why it was not timed. `seconds`: of the
-    complete check."""
+    """What one check found. `sums`: SHA-256 of the release's SHA256SUMS; `seconds`: of the complete check.
+
+    `rocm`, `module` and `kernel` are versions or '', `torch` PyTorch's version or why it was not timed.
+    """
 
     schema_version: Literal[1] = Field(alias="schema", default=1)
     date: Day
@@ -120,11 +111,10 @@ class HardwareReport(Manifest):
 
 
 class HardwareRun(Manifest):
-    """One imported report. `images` were executed or tried, `passed` of them are right; `wrong` are labels of
-    the others with their state.
+    """One imported report. `passed` of `images` are right; `wrong`: labels of the others with their state.
 
-    `exact` images were compared bit by bit with the virtual GPU, `same` of them agree. `report` is the
-    SHA-256 of the report's bytes; `key` that of the public key (DER) which signed it, '' without a signature.
+    `same` of the `exact` images agree bit by bit with the virtual GPU. `report` is the SHA-256 of the
+    report's bytes; `key` that of the public key (DER) which signed it, '' without a signature.
     """
 
     schema_version: Literal[1] = Field(alias="schema")

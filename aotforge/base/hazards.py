@@ -14,8 +14,7 @@ HazardName = Literal["dual-issue-parity", "dual-issue-after-dpp", "store-before-
 
 
 class Hazard(Manifest):
-    """One fault. `cure`: what compile jobs for these archs do about it; `none`: the pinned compiler avoids
-    it."""
+    """One fault. `cure`: what compile jobs for these archs do; `none`: the pinned compiler avoids it."""
 
     archs: Annotated[tuple[ArchName, ...], Field(min_length=1)]
     fault: str
@@ -24,8 +23,7 @@ class Hazard(Manifest):
 
 
 class Hazards(Manifest):
-    """`hazards.yaml`. Every hazard of `HazardName` must be in it: a check without archs would find
-    nothing."""
+    """`hazards.yaml`. Every hazard must be in it: a check without archs would find nothing."""
 
     schema_version: Literal[1] = Field(alias="schema")
     hazards: Annotated[dict[HazardName, Hazard], Field(min_length=3)]
@@ -42,14 +40,9 @@ class Hazards(Manifest):
 def load_hazards(folder: Path) -> Hazards:
     """`folder`/hazards.yaml, with the archs that extend those which it names. Raises ManifestError."""
     table, known = load(folder / "hazards.yaml", Hazards), load_architectures(folder)
+    lineages = {arch: set(known.lineage(arch)) for arch in known.architectures}
     every = {
-        name: one.model_copy(
-            update={
-                "archs": tuple(
-                    arch for arch in known.architectures if not set(known.lineage(arch)).isdisjoint(one.archs)
-                )
-            }
-        )
+        name: one.model_copy(update={"archs": tuple(a for a in lineages if lineages[a] & set(one.archs))})
         for name, one in table.hazards.items()
     }
     return table.model_copy(update={"hazards": every})

@@ -44,13 +44,8 @@ class Document:
     node: Any
     values: dict[Any, Any]
 
-    def value(self) -> dict[Any, Any]:
-        """Plain Python values."""
-        return self.values
-
     def line(self, location: Location) -> int:
-        """Line of the deepest part of `location` that exists; for a missing key, of the mapping it belongs
-        in."""
+        """Line of the deepest part of `location` that exists: for a missing key, of its mapping."""
         line, node = 1, self.node
         for part in location:
             if isinstance(node, yaml.MappingNode):
@@ -65,8 +60,7 @@ class Document:
 
 
 def read_yaml(path: Path) -> Document:
-    """One YAML file. Raises ManifestError (file, line) for malformed YAML and for anything but one
-    mapping."""
+    """One YAML file. Raises ManifestError (file, line) for anything but one mapping."""
     try:
         return parse_yaml(path.read_text(encoding="utf-8"), path)
     except OSError as error:
@@ -118,8 +112,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(path: Path, model: type[M]) -> M:
-    """Read one YAML file as `model`. Raises ManifestError (file, line, key) for anything that does not
-    fit."""
+    """One YAML file as `model`. Raises ManifestError (file, line, key) for anything that does not fit."""
     return _validated(read_yaml(path), model)
 
 
@@ -129,19 +122,18 @@ def parse(text: str, path: Path, model: type[M]) -> M:
 
 
 def _validated(document: Document, model: type[M]) -> M:
-    path = document.path
     try:
         return model.model_validate(_tuples(document.values))
     except ValidationError as error:
         # a key that is missing is often one that is misspelt, so the misspelling comes first
         found = sorted(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
         first = found[0]
-        where = document.line(first["loc"])
+        where = f"{document.path}:{document.line(first['loc'])}: {_key(first['loc'])}"
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ManifestError(
-            f"{path}:{where}: {_key(first['loc'])}: {_reason(first['type'], first['msg'])}{more}",
+            f"{where}: {_REASONS.get(first['type'], first['msg'])}{more}",
             cause=_cause(model, first),
-            hint=f"correct the key in {path}; models are in aotforge/base",
+            hint=f"correct the key in {document.path}; models are in aotforge/base",
         ) from None
 
 
@@ -150,12 +142,11 @@ def line_of(path: Path, location: Location) -> int:
     return read_yaml(path).line(location)
 
 
+_REASONS = {"extra_forbidden": "unknown key", "missing": "required key is missing"}
+
+
 def _key(location: Location) -> str:
     return ".".join(str(part) for part in location) or "(top level)"
-
-
-def _reason(kind: str, message: str) -> str:
-    return {"extra_forbidden": "unknown key", "missing": "required key is missing"}.get(kind, message)
 
 
 def _cause(model: type[BaseModel], error: Any) -> str:
@@ -168,19 +159,13 @@ def _cause(model: type[BaseModel], error: Any) -> str:
 
 
 def _fields(model: type[BaseModel], location: Location) -> tuple[str, ...]:
-    """Field names of the model that `location` leads to; none when it leads through a type that is not a
-    model."""
+    """Field names of the model that `location` leads to; none for another type."""
     current: Any = model
     for part in location:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            field = current.model_fields.get(str(part))
-            current = field.annotation if field else None
+        if fields := getattr(current, "model_fields", None):
+            current = fields[str(part)].annotation if str(part) in fields else None
         else:
             # dict[K, V] leads to V, tuple[T, ...] and list[T] to T
             inner = [kind for kind in typing.get_args(current) if kind is not Ellipsis]
             current = inner[-1] if inner else None
-        if current is None:
-            return ()
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return tuple(current.model_fields)
-    return ()
+    return tuple(getattr(current, "model_fields", ()))

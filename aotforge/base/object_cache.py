@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 _DAMAGED = {errno.EIO, errno.EISDIR}  # a bad sector, or a folder: as good as damaged
@@ -25,44 +25,28 @@ class DamagedObjectError(ValueError):
     """Bytes that are not the intact object of the expected key; the text fits after the object's name."""
 
 
-class SharedObjects(Protocol):
-    """Objects in shared places. No method raises for a place that fails, is slow or has wrong bytes: the
-    object is missing then."""
+class SharedObjects:
+    """Objects in shared places, here in none; those of a place that fails are missing: nothing raises."""
 
     def expect(self, kind: str, keys: Iterable[str]) -> None:
         """These objects will be loaded soon, in this order."""
 
     def load(self, kind: str, key: str) -> bytes | None:
         """The bytes that a trusted writer has stored; None when there are none."""
+        return None
 
     def reject(self, kind: str, key: str, reason: str) -> None:
         """The loaded bytes are not a valid object of this kind and key."""
 
     def wants(self, kind: str, key: str) -> bool:
         """Whether `offer` would store this object."""
+        return False
 
     def offer(self, kind: str, key: str, data: bytes) -> None:
         """Bytes that the local cache has; they are stored later, where this command may write."""
 
 
-class _NoObjects:
-    def expect(self, kind: str, keys: Iterable[str]) -> None:
-        return None
-
-    def load(self, kind: str, key: str) -> bytes | None:
-        return None
-
-    def reject(self, kind: str, key: str, reason: str) -> None:
-        return None
-
-    def wants(self, kind: str, key: str) -> bool:
-        return False
-
-    def offer(self, kind: str, key: str, data: bytes) -> None:
-        return None
-
-
-NOT_SHARED: SharedObjects = _NoObjects()
+NOT_SHARED = SharedObjects()
 """No shared places: the default of every command."""
 
 
@@ -89,11 +73,7 @@ class ObjectCache(Generic[T]):
             self.shared.expect(self.kind, [key for key in keys if not self.path(key).is_file()])
 
     def load(self, key: str) -> T | None:
-        """The object, from a shared place when the folder lacks it or has a damaged one; None when there is
-        none.
-
-        Raises DamagedObjectError when the folder has a damaged one and no shared place has an intact one.
-        """
+        """The object, from a shared place if the folder has none or a damaged one."""
         damage: DamagedObjectError | None = None
         try:
             if (data := self._read(key)) is not None:
@@ -134,8 +114,7 @@ class ObjectCache(Generic[T]):
 
 
 def record_use(path: Path, status: os.stat_result) -> None:
-    """Sets the time of a file that was last used an hour ago or earlier to now, for the collection; a
-    read-only cache keeps its times."""
+    """Sets the time of a file that was last used over an hour ago, for the collection; if it can be set."""
     if time.time() - status.st_mtime > _TOUCH_SECONDS:
         with suppress(OSError):
             os.utime(path)

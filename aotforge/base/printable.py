@@ -1,4 +1,4 @@
-"""Text for terminals and logs, possibly of others: without control characters and CI commands."""
+"""Text for terminals and logs, possibly of others: without control characters."""
 
 import re
 
@@ -9,23 +9,14 @@ _UNSAFE = (
     "\ud800-\udfff]"  # undecodable bytes of file names
 )
 _ESCAPED = re.compile(_UNSAFE)
-_COMMAND = re.compile(r"^[^\S\n]*:(?=:[A-Za-z])|#(?=#(?:vso|teamcity)?\[)", re.MULTILINE | re.IGNORECASE)
-"""Where a space ends what GitHub's runner (`::set-output`, `##[error]`), Azure Pipelines (`##vso[`) or
-TeamCity would execute of a log."""
-
 _STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
 
 
 def printable(text: str, *, styled: bool = False) -> str:
-    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or
-    title; also valid as JSON, where it was.
-
-    `styled` keeps the colours that this program prints.
-    """
+    """`text` with `\\x1b` etc. for control characters but, with `styled`, this program's colours."""
     pattern = _STYLED if styled else _ESCAPED
-    shown = pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
-    return _COMMAND.sub(r"\g<0> ", shown)
 
+    def shown(found: re.Match[str]) -> str:
+        return found[0] if len(found[0]) > 1 else found[0].encode("unicode_escape").decode("ascii")
 
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return pattern.sub(shown, text)

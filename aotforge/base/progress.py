@@ -1,23 +1,27 @@
-"""Progress with time left on a terminal, or as JSON lines; else nothing, so that logs stay readable.
+"""Progress with time left on a terminal, or as JSON lines (docs/errors.md); else nothing but notes.
 
 Honours NO_COLOR (https://no-color.org), and TERM=dumb counts as no terminal.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from aotforge.base.printable import printable
-from aotforge.base.progress_events import EventLines, Unit
 
 if TYPE_CHECKING:
     import rich.progress
+
+Unit = Literal["jobs", "bytes"]
 
 
 class Report(Protocol):
@@ -50,25 +54,37 @@ class LineObserver:
         """A stage begins."""
         self.write(text)
 
-    def note(self, text: str) -> None:
-        """A fact that must stay visible, one line."""
-        self.write(text)
+    note = stage
 
 
 SILENT = LineObserver(lambda _: None)
 """Ignores everything."""
 
 
-class Progress(Observer, Protocol):
-    """A line of progress, used as a context manager."""
+class Progress:
+    """A line of progress, used as a context manager; this one shows notes only, or nothing."""
 
-    def __enter__(self) -> Progress:
-        """Show it."""
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take it away; the terminal is as before."""
+        """Takes it away; the terminal is as before."""
+
+    def stage(self, text: str) -> None:
+        """A stage begins."""
+        if self._stream is not None and self._stream.isatty():
+            self.note(f"-- {text}")
+
+    def note(self, text: str) -> None:
+        """A fact that must stay visible, one line."""
+        if self._stream is not None:
+            self._stream.write(f"{printable(text)}\n")
+            self._stream.flush()
 
     def begin(self, work: str, unit: Unit = "jobs") -> None:
         """Updates are about `work` from now on; its line replaces that of other work."""
@@ -78,6 +94,7 @@ class Progress(Observer, Protocol):
 
     def job(self, outcome: str, label: str, detail: str = "") -> None:
         """A job of the work failed, is repeated, or is otherwise worth a line that stays."""
+        self.note(": ".join(part for part in (outcome, label, detail) if part))
 
 
 def progress(
@@ -88,7 +105,7 @@ def progress(
     quiet: bool = False,
     events: bool = False,
 ) -> Progress:
-    """Progress on `stream` (stderr if not given): a moving line on a terminal, only notes elsewhere.
+    """Progress on `stream` (default: stderr): a moving line on a terminal, only notes elsewhere.
 
     Nothing when `quiet`; JSON lines when `events`, also when `quiet`.
     """
@@ -97,9 +114,9 @@ def progress(
     if events:
         shown = EventLines(where)
     elif quiet:
-        shown = _Plain(None)
+        shown = Progress(None)
     elif not where.isatty() or environment.get("TERM") == "dumb":
-        shown = _Plain(where)
+        shown = Progress(where)
     else:
         shown = _Terminal(where)
     if title:
@@ -135,46 +152,13 @@ def byte_progress(*, quiet: bool, events: bool = False) -> Iterator[OnProgress]:
         yield report
 
 
-class _Plain:
-    """Notes only."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def stage(self, text: str) -> None:
-        if self._stream is not None and self._stream.isatty():
-            self.note(f"-- {text}")
-
-    def begin(self, work: str, unit: Unit = "jobs") -> None:
-        return None
-
-    def update(self, done: int, total: int) -> None:
-        return None
-
-    def job(self, outcome: str, label: str, detail: str = "") -> None:
-        self.note(": ".join(part for part in (outcome, label, detail) if part))
-
-    def note(self, text: str) -> None:
-        if self._stream is not None:
-            self._stream.write(f"{printable(text)}\n")
-            self._stream.flush()
-
-
-class _Terminal(_Plain):
+class _Terminal(Progress):
     """Starts rich with the first update that has something to wait for: a no-op build does not."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._work = ""
-        self._unit: Unit = "jobs"
-        self._bar: rich.progress.Progress | None = None
-        self._before = 0
+    _work = ""
+    _unit: Unit = "jobs"
+    _bar: rich.progress.Progress | None = None
+    _before = 0
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
@@ -208,11 +192,11 @@ class _Terminal(_Plain):
         from rich.console import Console  # noqa: PLC0415 - as above
 
         bar = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            "{task.description}",
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             bars.TimeElapsedColumn(),
-            bars.TextColumn("left:"),
+            "left:",
             bars.TimeRemainingColumn(),
             console=Console(file=self._stream, force_terminal=True),
             transient=True,
@@ -220,3 +204,114 @@ class _Terminal(_Plain):
         bar.add_task(f"{self._work}, MiB" if self._unit == "bytes" else self._work, total=None)
         bar.start()
         return bar
+
+
+INTERVAL = 0.25
+"""Seconds between two `progress` events of one kind of work; the last one of a work is never omitted."""
+
+
+def write_event(stream: TextIO, event: str, **fields: object) -> None:
+    """One line, written at once: other threads and processes may write to the same stream."""
+    values = {"event": event, "time": round(time.time(), 3), **fields}
+    stream.write(json.dumps(values).replace("\x7f", "\\u007f") + "\n")
+    stream.flush()
+
+
+class EventLines(Progress):
+    """JSON lines: `started` and `finished` of a stage, `progress`, `job` and `note`.
+
+    Work that belongs to no stage is a stage itself.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._events, self._clock = stream, clock
+        self._stage = ""
+        self._staged = False
+        self._began = 0.0
+        self._work: _Work | None = None
+        self._works: dict[str, _Work] = {}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish(ok=kind is None)
+
+    def stage(self, text: str) -> None:
+        """A stage begins, and the one before has finished."""
+        self._staged = True
+        self._start(text)
+
+    def begin(self, work: str, unit: Unit = "jobs") -> None:
+        """Updates are about `work` from now on. Several kinds of work of a stage may alternate."""
+        if not self._staged and work != self._stage:
+            self._start(work)
+        self._work = self._works.setdefault(work, _Work(work, unit))
+
+    def update(self, done: int, total: int) -> None:
+        """A `progress` event, unless there was one just now."""
+        if self._work is not None and self._work.moved(done, total, self._clock()):
+            self._write("progress", **self._work.written(self._clock()))
+
+    def job(self, outcome: str, label: str, detail: str = "") -> None:
+        """An event of its own for a job."""
+        work = self._work.name if self._work else ""
+        self._write("job", work=work, job=label, outcome=outcome, detail=detail)
+
+    def note(self, text: str) -> None:
+        """An event of its own for a text."""
+        write_event(self._events, "note", text=text)
+
+    def _write(self, event: str, **fields: object) -> None:
+        write_event(self._events, event, stage=self._stage, **fields)
+
+    def _start(self, stage: str) -> None:
+        self._finish(ok=True)
+        self._stage, self._began = stage, self._clock()
+        self._write("started")
+
+    def _finish(self, *, ok: bool) -> None:
+        for work in self._works.values():
+            if work.pending:
+                self._write("progress", **work.written(self._clock()))
+        self._works.clear()
+        self._work = None
+        if self._stage:
+            self._write("finished", seconds=round(self._clock() - self._began, 3), ok=ok)
+        self._stage = ""
+
+
+class _Work:
+    """Counts of one kind of work, and its rate over the latest 64 events."""
+
+    def __init__(self, name: str, unit: Unit) -> None:
+        self.name, self.unit = name, unit
+        self.pending = False
+        self._done = self._total = 0
+        self._shown = -INTERVAL
+        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
+
+    def moved(self, done: int, total: int, now: float) -> bool:
+        """Keeps the counts; True where an event is due: after the interval, and at a known end."""
+        last = self._done < total <= done and total == self._total
+        if done < self._done or total != self._total:  # another piece of the same kind of work
+            self._samples.clear()
+        if (done, total) != (self._done, self._total) or not self._samples:
+            self._done, self._total, self.pending = done, total, True
+        return self.pending and (last or now - self._shown >= INTERVAL)
+
+    def written(self, now: float) -> dict[str, object]:
+        """Fields of an event with the present counts."""
+        self.pending, self._shown = False, now
+        self._samples.append((now, self._done))
+        began, before = self._samples[0]
+        rate = (self._done - before) / (now - began) if now > began else 0.0
+        left = max(self._total - self._done, 0)
+        seconds = left / rate if rate else None if left else 0.0
+        return {
+            "work": self.name,
+            "unit": self.unit,
+            "done": self._done,
+            "total": self._total or None,
+            "rate": round(rate, 3) or None,
+            "seconds_left": round(seconds, 1) if self._total and seconds is not None else None,
+        }

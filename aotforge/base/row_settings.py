@@ -33,8 +33,7 @@ class TunedRows:
 
 
 def row_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The first row of `kernel` in manifests/tuning/ that fits the functional's choice of `ROW`. Raises
-    ManifestError."""
+    """The first row of `kernel` in manifests/tuning/ that fits the choice of `ROW`. Raises ManifestError."""
     columns = functional["row"]
     table = tuning().rows(kernel, target.arch, target.warp_size, TunedRows)
     if columns == "any":

@@ -13,14 +13,6 @@ from aotforge.errors import ToolchainError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_CODE_OBJECTS = (
-    "vgpu/__init__.py",
-    "vgpu/code_object.py",
-    "vgpu/elf.py",
-    "vgpu/errors.py",
-    "vgpu/native_code.py",
-)
-
 _EMULATOR = (
     "vgpu/**/*",
     "!vgpu/hip/**/*",
@@ -29,13 +21,7 @@ _EMULATOR = (
     "manifests/architectures.yaml",
 )
 
-_TARGETS = (
-    "aotforge/targets/cpu/*.py",
-    "aotforge/targets/*.py",
-    "aotforge/targets/amd/*.py",
-    "aotforge/targets/nvidia/*.py",
-    "ttcpu/*.py",
-)
+_TARGETS = (*(f"aotforge/targets/{folder}*.py" for folder in ("", "cpu/", "amd/", "nvidia/")), "ttcpu/*.py")
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and
@@ -44,14 +30,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/__init__.py",
         "aotforge/errors.py",
         "aotforge/rules.py",
-        "aotforge/base/__init__.py",
-        "aotforge/base/child_processes.py",
-        "aotforge/base/files.py",
-        "aotforge/base/machine.py",
-        "aotforge/base/object_cache.py",
-        "aotforge/base/source_groups.py",
-        "aotforge/base/workers.py",
-        *_CODE_OBJECTS,
+        *(f"aotforge/base/{name}.py" for name in ("__init__", "child_processes", "files", "machine")),
+        *(f"aotforge/base/{name}.py" for name in ("object_cache", "source_groups", "workers")),
+        *(f"vgpu/{name}.py" for name in ("__init__", "code_object", "elf", "errors", "native_code")),
         "aotforge/toolchain/**/*",
         *_TARGETS,
         "aotforge/compile/*.py",
@@ -79,7 +60,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "device timing": (
         "aotforge/verify/device/*.py",
         "aotforge/devtools/tune/device_times.py",
-        "aotforge/devtools/tune/rounds.py",
     ),
     # in addition, where this machine's processor executes images
     "native verifier": (
@@ -91,10 +71,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     # the lowering of Triton's IR to machine code for x86-64: part of the job keys
     "CPU compiler": (
         "ttcpu/*.py",
-        "!ttcpu/__main__.py",
-        "!ttcpu/cache.py",
-        "!ttcpu/driver.py",
-        "!ttcpu/launch.py",
+        *(f"!ttcpu/{name}.py" for name in ("__main__", "cache", "driver", "launch")),
     ),
     # what turns images, verdicts and the library into a release's bytes
     "release": (
@@ -103,6 +80,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/formats/*.py",
         "aotforge/pack/*.py",
         "aotforge/release/**/*",
+        "aotforge/base/templates/coverage.md.jinja",
         "aotforge/pipeline/build_release.py",
         "aotforge/pipeline/images.py",
     ),
@@ -112,11 +90,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
-    """Files of a group by their path below `root`, sorted. Raises ToolchainError when a pattern matches
-    nothing."""
-    patterns = GROUPS[group]
+    """Files of a group by their path below `root`, sorted. Raises ToolchainError for an idle pattern."""
     found: dict[str, Path] = {}
-    for pattern in patterns:
+    for pattern in GROUPS[group]:
         matched = {
             path.relative_to(root).as_posix(): path
             for path in root.glob(pattern.removeprefix("!"))

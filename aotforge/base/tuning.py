@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from aotforge.base.architectures import MANIFESTS, ArchName, Name, load_architectures
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.errors import ManifestError, RulesError
+from aotforge.errors import RulesError
 
 T = TypeVar("T")
 Cell = bool | int | str | tuple[str, ...]
@@ -20,10 +20,7 @@ Cell = bool | int | str | tuple[str, ...]
 
 
 class Timed(Manifest):
-    """Where times come from: a device, and the versions of its driver's parts.
-
-    `milliseconds` are the rules' choice's by shape.
-    """
+    """A device, the versions of its driver's parts, and the times of the rules' choice by shape."""
 
     device: str
     versions: tuple[str, ...]
@@ -31,13 +28,10 @@ class Timed(Manifest):
 
 
 class Found(Manifest):
-    """Result of a search (`./dev tune`): estimates of the rules' choice for a functional, and the best
-    setting by estimate, or by time.
+    """Result of a search (`./dev tune`) for a functional: the rules' choice, and the best setting.
 
-    `rules`: the searched values of the rules' choice, `cycles` its estimates by shape, `registers` and
-    `occupancy` (waves per SIMD) its image's. `setting` is the best one, empty where that is the rules' own;
-    `ratio`: its estimate as a share of the rules' choice, over `shapes`; `tried`: settings that were
-    compared. `timed`: they are times on a device, and there are no `cycles`.
+    `cycles` by shape, `registers` and `occupancy` (waves per SIMD) are those of the rules' choice. `setting`
+    is empty where that is the best one; `ratio`: its estimate (`timed`: its time) as a share of that.
     """
 
     arch: ArchName
@@ -103,8 +97,7 @@ class TuningFiles:
         )
 
     def rows(self, kernel: str, arch: str, warp_size: int, make: Callable[..., T]) -> tuple[T, ...]:
-        """The kernel's rows for an arch, each made by `make` from its cells. Raises RulesError for a cell
-        that it does not know."""
+        """The kernel's rows for an arch, made by `make` from their cells. Raises RulesError."""
         path, found = self.of(arch, warp_size)
         if kernel not in found.kernels:
             every = (
@@ -121,20 +114,8 @@ class TuningFiles:
 
 
 def load_tuning(folder: Path) -> TuningFiles:
-    """Every file of a folder. Raises ManifestError, also for an arch in two files."""
-    found = {path: load(path, Tuning) for path in sorted(folder.glob("*.yaml"))}
-    for key, word in (("archs", "arch"), ("default_warp_size", "warp size")):
-        seen: dict[object, Path] = {}
-        for path, one in found.items():
-            value = getattr(one, key)
-            for name in value if isinstance(value, tuple) else (value,) if value else ():
-                if name in seen:
-                    raise ManifestError(
-                        f"{path}: {key}: the {word} {name} is in {seen[name].name}, too",
-                        hint=f"remove it from {path}",
-                    )
-                seen[name] = path
-    return TuningFiles(files=found)
+    """Every file of a folder. Raises ManifestError."""
+    return TuningFiles(files={path: load(path, Tuning) for path in sorted(folder.glob("*.yaml"))})
 
 
 @cache

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 READY = "ready"
 _POLL_SECONDS = 0.1
+_START_SECONDS = 120.0
 _END_SECONDS = 20.0
 """To end after SIGKILL: a process inside a driver that does not answer stays."""
 _LOG_TAIL = 4096
@@ -50,8 +51,7 @@ class Fork:
 
 
 class WorkerProcess:
-    """A child process in a session of its own, with its output in memory: Ctrl-C reaches the parent, which
-    kills it."""
+    """A child process in a session of its own, which Ctrl-C does not reach, with its output in memory."""
 
     def __init__(
         self,
@@ -104,8 +104,7 @@ class WorkerProcess:
             raise self._ended() from error
 
     def receive(self, seconds: float, *, memory_bytes: int | None = None) -> Any:
-        """The next message. Raises WorkerEnded for a worker that ends, or exceeds `seconds` or
-        `memory_bytes`."""
+        """The next message. Raises WorkerEnded for a worker that ends, or exceeds a limit."""
         deadline = time.monotonic() + seconds
         try:
             while True:
@@ -126,7 +125,7 @@ class WorkerProcess:
         return max(resident_bytes(self.pid), resident_bytes(self._fork) if self._fork else 0)
 
     def kill(self) -> bool:
-        """Kills the process and its forks; False when it is still there after a while. Safe to call again."""
+        """Kills the process and its forks; False when it is still there after a while."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -156,39 +155,27 @@ class WorkerProcess:
         if code >= 0:
             return WorkerEnded(f"exited with status {code}", self.log())
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        return WorkerEnded(
-            f"died of {name}" + (" (out of memory?)" if -code == signal.SIGKILL else ""), self.log()
-        )
+        memory = " (out of memory?)" if -code == signal.SIGKILL else ""
+        return WorkerEnded(f"died of {name}{memory}", self.log())
 
 
 class WorkerPool:
-    """Workers, one per thread; each is started again after a failure. Linux ends them with their
-    threads.
+    """Workers, one per thread; each is started again after a failure. Linux ends them with their threads.
 
-    `start` makes a process. Limits: `seconds` and resident `memory_bytes` of a request, `start_seconds`. A
-    worker that keeps more than half of the memory does no second job.
+    `start` makes a process. Limits of a request: `seconds` and resident `memory_bytes`. A worker that keeps
+    more than half of the memory does no second job.
     """
 
     def __init__(
-        self,
-        start: Callable[[], WorkerProcess],
-        *,
-        seconds: float,
-        memory_bytes: int | None = None,
-        start_seconds: float = 120.0,
+        self, start: Callable[[], WorkerProcess], *, seconds: float, memory_bytes: int | None = None
     ) -> None:
-        self._start, self._seconds = start, seconds
-        self._memory_bytes, self._start_seconds = memory_bytes, start_seconds
+        self._start, self._seconds, self._memory_bytes = start, seconds, memory_bytes
         self._lock = threading.Lock()
         self._workers: dict[int, WorkerProcess] = {}
         self._closed = False
 
     def request(self, message: object) -> Any:
-        """The answer of the calling thread's worker.
-
-        Raises WorkerEnded, also for one that could not be sent anything twice, ToolchainError for one that
-        does not start.
-        """
+        """The answer of the calling thread's worker. Raises WorkerEnded; ToolchainError if none starts."""
         try:
             worker = self._sent(message)
             answer = worker.receive(self._seconds, memory_bytes=self._memory_bytes)
@@ -235,7 +222,7 @@ class WorkerPool:
                 raise ToolchainError("the work has been stopped")
             worker = self._workers[threading.get_ident()] = self._start()
         try:
-            worker.receive(self._start_seconds)
+            worker.receive(_START_SECONDS)
         except WorkerEnded as ended:
             self.restart()
             raise ToolchainError(
@@ -255,15 +242,13 @@ def open_connection(arguments: Sequence[str]) -> tuple[Connection, list[str]]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have Linux kill this process when the process `parent` ends, in whichever way (prctl(2),
-    PR_SET_PDEATHSIG)."""
+    """Has Linux kill this process when the process `parent` ends, in whichever way (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 
 def import_path() -> list[str]:
-    """Folders in which this interpreter finds modules, for a worker to find the same ones; this package
-    first."""
+    """Folders in which this interpreter finds modules, this package's first, for a worker."""
     own = str(Path(__file__).resolve().parents[2])
     return list(dict.fromkeys([own, *(entry for entry in sys.path if entry and Path(entry).is_dir())]))

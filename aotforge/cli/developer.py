@@ -155,7 +155,7 @@ def matrix(request: CiRequest) -> None:
     """Print the jobs that compile parts of a build, as a JSON list for a GitHub matrix (docs/scale.md)."""
     from json import dumps
 
-    from aotforge.pipeline.ci_matrix import matrix
+    from aotforge.pipeline.parts import matrix
 
     print_result(dumps(matrix(request), separators=(",", ":")))
 

@@ -50,10 +50,12 @@ def check(
     """
     from tempfile import TemporaryDirectory
 
+    from aotforge.base.architectures import load_architectures
     from aotforge.conformance.candidate import newest_release
     from aotforge.deliver.hardware import check as tool
     from aotforge.deliver.hardware.device import SHAPE, choose_device
     from aotforge.deliver.hardware.report import write_report
+    from aotforge.deliver.install.install_release import fetch_pack, install_errors
     from aotforge.plan.selection import Only
     from aotforge.release.signing import KEY_VARIABLE, load_private_key
     from aotforge.verify.device.watchdog import Limits
@@ -74,18 +76,31 @@ def check(
         torch=absolute(torch),
         limits=Limits(launch=seconds),
     )
-
+    wanted = one_arch(arch) if arch else None
     dist, local = ROOT / "releases" / "dist", None
     if not from_:
         local = Path(release).absolute() if release else newest_release(dist / "finished", dist)
-    wanted = one_arch(arch) if arch else None
     device = choose_device(ROOT, arch=wanted, number=gpu, library=hip)
     with (
         TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
         _reporters(console) as (on_stage, on_result),
     ):
-        folder = local or _published(from_ or "", root, cache, version, device.arch, Path(scratch), console)
-        report = tool.check_release(request, folder, device, on_stage=on_stage, on_result=on_result)
+        if local is None:
+            with install_errors(), console.bytes() as on_progress:
+                reader, trusted = checked_index(from_, root, cache, console)
+                local, notes = fetch_pack(
+                    reader,
+                    trusted.index,
+                    version=version,
+                    arch=device.arch,
+                    pack=load_architectures(ROOT / "manifests").architectures[device.arch].pack,
+                    downloads=request.cache / "downloads",
+                    folder=Path(scratch),
+                    on_progress=on_progress,
+                )
+            for note in notes if not console.silent else ():
+                print_status(f"note: {note}")
+        report = tool.check_release(request, local, device, on_stage=on_stage, on_result=on_result)
     return write_report(report, Path(output or ".").absolute(), key=signing)
 
 
@@ -116,37 +131,6 @@ def _size(name: str, text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise UsageError(f"--shape {name}={text} is not a valid size", hint="--shape seqlen_q=1024")
     return int(text)
-
-
-def _published(
-    place: str,
-    root: str | None,
-    cache: str | None,
-    version: str | None,
-    arch: str,
-    scratch: Path,
-    console: Output,
-) -> Path:
-    """The downloaded archives of the arch's pack."""
-    from aotforge.base.architectures import load_architectures
-    from aotforge.deliver.hardware.published import fetch_pack
-    from aotforge.deliver.install.install_release import install_errors
-
-    with install_errors(), console.bytes() as on_progress:
-        reader, trusted = checked_index(place, root, cache, console)
-        folder, notes = fetch_pack(
-            reader,
-            trusted.index,
-            version=version,
-            arch=arch,
-            pack=load_architectures(ROOT / "manifests").architectures[arch].pack,
-            downloads=cache_folder(cache) / "downloads",
-            folder=scratch,
-            on_progress=on_progress,
-        )
-    for note in notes if not console.silent else ():
-        print_status(f"note: {note}")
-    return folder
 
 
 @command("hardware.import")

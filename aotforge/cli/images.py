@@ -1,7 +1,6 @@
 """Tasks that show image packs, caches, builds and settings."""
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from aotforge.base.child_processes import is_secret
 from aotforge.base.progress import Report
 from aotforge.cli.flags import command
 from aotforge.cli.output import Result
-from aotforge.cli.settings import ROOT, VARIABLES, load_settings
+from aotforge.cli.settings import ROOT, VARIABLES, load_settings, project_facts
 from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.errors import ExecutorError, OutputError, UnknownNameError, UnsupportedError, suggest
 
 if TYPE_CHECKING:
-    from aotforge.publish.cache.session import CachePlaces
+    from aotforge.publish.shared_cache import CachePlaces
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -110,7 +109,7 @@ def cache(
         lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
     lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
     if places := _places(shared, None, cache_root, cache_keys, 0):
-        from aotforge.publish.cache.session import shared_usage
+        from aotforge.publish.shared_cache import shared_usage
         from aotforge.publish.stores.store import redact_urls
 
         counts = shared_usage(places)
@@ -128,7 +127,7 @@ def _places(
     """The shared cache to read or to prune, if one is named."""
     if not source and not target:
         return None
-    from aotforge.publish.cache.session import CachePlaces
+    from aotforge.publish.shared_cache import CachePlaces
 
     return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
 
@@ -136,7 +135,7 @@ def _places(
 def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
     from aotforge.base.cache_folder import collect
-    from aotforge.publish.cache.session import prune_shared
+    from aotforge.publish.shared_cache import prune_shared
     from aotforge.run.choose import EXECUTORS, make_runner
     from aotforge.run.rootfs.cache import prune_rootfs
 
@@ -208,11 +207,5 @@ def _settings() -> Iterator[dict[str, str]]:
         yield {"name": name, "value": shown, "source": "environment" if value else "default"}
     for name, value in load_settings(ROOT).items():
         yield {"name": name.replace("_", "-"), "value": redact_urls(str(value)), "source": "aotforge.toml"}
-    for name, file, pattern in (
-        ("profile", "manifests/profiles.yaml", r"^default: *(\S+)"),
-        ("version", "manifests/release.yaml", r"^api_level: *(\S+)"),
-        ("revision", "manifests/release.yaml", r"^revision: *(\S+)"),
-        ("triton", "requirements/build.in", r"^triton==(\S+)"),
-    ):
-        match = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
-        yield {"name": name, "value": match[1] if match else "unknown", "source": file}
+    for name, (value, file) in project_facts(ROOT).items():
+        yield {"name": name, "value": value, "source": file}

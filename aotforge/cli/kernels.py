@@ -161,8 +161,7 @@ def tune(
 
 
 def _on_device(flags: TimedFlags) -> "OnDevice":
-    from aotforge.devtools.tune.device_times import OnDevice
-    from aotforge.devtools.tune.rounds import Timing
+    from aotforge.devtools.tune.device_times import OnDevice, Timing
     from aotforge.verify.device.watchdog import Limits
 
     if not flags.drift > 0 or not flags.seconds > 0:

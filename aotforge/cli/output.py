@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from aotforge.base.printable import printable
-from aotforge.base.progress import OnProgress, Report, byte_progress
-from aotforge.base.progress_events import write_event
+from aotforge.base.progress import OnProgress, Report, byte_progress, write_event
 from aotforge.cli.settings import INSTALLED
 from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError
 

@@ -15,7 +15,7 @@ from invoke.parser.parser import Parser
 from invoke.program import Program
 
 from aotforge.cli.output import exit_codes, print_result
-from aotforge.cli.settings import INSTALLED, ROOT
+from aotforge.cli.settings import INSTALLED, ROOT, project_facts
 from aotforge.errors import UsageError
 
 PROGRAM = "aotforge" if INSTALLED else "./dev"
@@ -87,30 +87,22 @@ class AotforgeProgram(Program):
 
     def _refuse(self, text: str, name: str) -> NoReturn:
         """Raises UsageError for what invoke could not parse."""
-        contexts = {
+        tasks = {
             one: task for task in self._make_parser().contexts.values() for one in (task.name, *task.aliases)
         }
-        task = contexts.get(name)
         word = match[1] if (match := re.search(r"(?:No idea what '|unknown flag )([^']*)", text)) else ""
-        if task is None:
-            known = sorted(contexts) if name else sorted(f"--{one}" for one in _CORE)
-            what = f"{name or word} is not a {'task' if name else 'flag'}"
+        hint = f"{PROGRAM} --list"
+        if (task := tasks.get(name)) is None:
+            word = name or word
+            known = sorted(tasks) if name else [f"--{one}" for one in sorted(_CORE)]
+            what = f"{word} is not a {'task' if name else 'flag'}"
         else:
-            known = [*task.flags, *task.inverse_flags]
-            what = (
-                f"{name} has no flag {word}" if word.startswith("-") else f"{name} takes no argument {word!r}"
-            )
-            what = what if word else _reworded(text, name)
-        near = (
-            difflib.get_close_matches(name if task is None and name else word, known, n=1, cutoff=0.6)
-            if word or not task
-            else ()
-        )
-        hint = f"{PROGRAM} {name} --help" if task else f"{PROGRAM} --list"
-        if task and word and not word.startswith("-") and "--arch" in task.flags and not near:
-            hint = (
-                f"{PROGRAM} {name} --arch ARCH: a value needs the name of its flag, and a flag is given once"
-            )
+            known, hint = [*task.flags, *task.inverse_flags], f"{PROGRAM} {name} --help"
+            kind = f"has no flag {word}" if word.startswith("-") else f"takes no argument {word!r}"
+            what = f"{name} {kind}" if word else _reworded(text, name)
+        near = difflib.get_close_matches(word, known, n=1, cutoff=0.6) if word else ()
+        if task and not near and word[:1] not in ("", "-") and "--arch" in task.flags:
+            hint = f"{PROGRAM} {name} --arch ARCH: a value needs the name of its flag, which is given once"
         raise UsageError(what, cause=f"did you mean {near[0]}?" if near else "", hint=hint) from None
 
     def print_version(self) -> None:
@@ -158,15 +150,7 @@ def main(collection: Collection, words: Sequence[str]) -> None:
 
 
 def version() -> str:
-    """From the text of the manifests: loading them takes longer than the rest of a short command."""
-    manifest = (ROOT / "manifests" / "release.yaml").read_text(encoding="utf-8")
-    pins = (ROOT / "requirements" / "build.txt").read_text(encoding="utf-8")
-    level, revision, triton = (
-        match[1] if (match := re.search(pattern, text, re.MULTILINE)) else "unknown"
-        for pattern, text in (
-            (r"^api_level: *(\S+)", manifest),
-            (r"^revision: *(\d+)", manifest),
-            (r"^triton==(\S+)", pins),
-        )
-    )
+    """Release, API level and Triton."""
+    facts = project_facts(ROOT)
+    level, revision, triton = (facts[name][0] for name in ("version", "revision", "triton"))
     return f"{level}-r{revision} (API level {level}, Triton {triton})"

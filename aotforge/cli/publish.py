@@ -55,9 +55,8 @@ def publish(
     ./dev release.publish --folder releases/dist/finished/0.11.2b-r1 --to s3://BUCKET/PREFIX --keys ~/keys
     ./dev release.publish --renew --to s3://BUCKET/PREFIX --keys ~/keys
     """
-    from aotforge.publish.maintenance import mirror, renew_index
     from aotforge.publish.session import open_for_publishing, open_publisher
-    from aotforge.publish.upload import publish_errors, publish_release
+    from aotforge.publish.upload import mirror, publish_errors, publish_release, renew_index
 
     if sum(map(bool, (folder, from_, renew))) != 1:
         raise UsageError("one of --folder, --from and --renew is needed", hint="./dev release.publish --help")
@@ -96,8 +95,8 @@ def yank(
 
     ./dev release.yank 0.11.2b-r1 --to s3://BUCKET/PREFIX --reason "wrong results for bf16"
     """
-    from aotforge.publish.maintenance import yank_release
     from aotforge.publish.session import open_publisher
+    from aotforge.publish.upload import yank_release
 
     place = open_publisher(to, absolute(keys), os.environ)
     return yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)

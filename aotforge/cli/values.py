@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from aotforge.base.cache_trust import check_cache_name
+from aotforge.base.cache_folder import check_cache_name
 from aotforge.cli.output import print_status
 from aotforge.cli.settings import HOME, ROOT
 from aotforge.errors import UnsupportedError, UsageError

@@ -7,7 +7,6 @@ failure fails its digest and is compiled again, which costs less than a sync per
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -25,11 +24,6 @@ from aotforge.errors import CacheError
 from aotforge.plan.model import JobKey
 
 _HOUSEKEEPING = "housekeeping"
-_FULL = "free space there, or choose another cache folder; finished images are kept"
-_READ_ONLY = "choose a cache folder that can be written"
-_HINTS = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL} | dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM), _READ_ONLY
-)
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
@@ -108,8 +102,7 @@ class Cache:
             return self._objects.load(key)
 
     def store(self, key: JobKey, data: bytes) -> None:
-        """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete
-        new one."""
+        """Store an encoded entry, replacing a damaged one; readers see the old file or the new one."""
         with self._errors():
             self._objects.store(key, data)
 
@@ -134,8 +127,7 @@ class Cache:
         self._lock_file().release(key)
 
     def temporary(self) -> Path:
-        """A private folder on the cache's file system; removed on close, or by a later build if this one is
-        killed."""
+        """A private folder on the cache's file system, removed on close or by a later build."""
         if self._session is None:
             locks = self._lock_file()
             session = self._folder / "tmp" / secrets.token_hex(8)
@@ -182,5 +174,5 @@ class Cache:
         except OSError as error:
             raise CacheError(
                 f"cache folder {self._folder.parent}: {error.strerror or error}",
-                hint=_HINTS.get(error.errno or 0, "check the folder, or choose another one"),
+                hint="free space there, or choose another cache folder; finished images are kept",
             ) from error

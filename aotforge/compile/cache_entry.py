@@ -35,8 +35,7 @@ _STORED_SIZE = ("binary_size", "hsaco_size")
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """An entry without its contents. `digest` is the SHA-256 of the code object, sizes are in bytes as
-    stored."""
+    """An entry without its contents. `digest` is the code object's SHA-256, sizes are as stored."""
 
     key: JobKey
     digest: str

@@ -28,8 +28,7 @@ _LISTED = 20
 
 
 class JobRunner(Protocol):
-    """Runs jobs: `Scheduler`, `RemoteScheduler`, or the pipeline's for a cluster. `failures` are jobs that
-    failed twice."""
+    """Runs jobs here, in a rootfs or on a cluster. `failures` are jobs that failed twice."""
 
     failures: list[Outcome]
 
@@ -124,8 +123,7 @@ def _compile(
     report: Callable[[Outcome], None],
     runner: MakeRunner | None = None,
 ) -> list[Outcome]:
-    """Compile into the cache, in workers of this process, of the execution target's rootfs, or by `runner`.
-    Returns the failures."""
+    """Compile into the cache, here, in the execution target's rootfs, or by `runner`; the failures."""
     settings = CompileSettings(
         store=cache,
         allocator=build_allocator(cache.folder),

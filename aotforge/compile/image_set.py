@@ -14,8 +14,7 @@ from aotforge.targets.backends import backend_of
 
 
 class ImageSet(Mapping[JobKey, KernelImage]):
-    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; only summaries
-    are kept in memory."""
+    """Images by job key in the plan's order, read and verified on each access."""
 
     def __init__(
         self,
@@ -34,20 +33,15 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         return image_of(self.entry(key), self._architectures[self._jobs[key].target.arch])
 
     def entry(self, key: JobKey) -> Entry:
-        """The cache entry. Raises KeyError for jobs of other plans, CacheError when it is gone or damaged
-        since the build."""
+        """The cache entry. Raises KeyError for jobs of other plans, CacheError when it is gone or damaged."""
         job, summary = self._jobs[key], self._summaries[key]
+        reason = "it is gone from the cache"
         try:
-            entry = self._cache.load(key)
+            if (entry := self._cache.load(key)) and entry.summary.digest == summary.digest:
+                return entry
         except DamagedObjectError as error:
-            raise CacheError(
-                f"image of {job.label}: {error}", hint="build again: it is compiled anew"
-            ) from error
-        if entry is None or entry.summary.digest != summary.digest:
-            raise CacheError(
-                f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
-            )
-        return entry
+            reason = str(error)
+        raise CacheError(f"image of {job.label}: {reason}", hint="build again: it is compiled anew")
 
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._jobs)
@@ -90,8 +84,7 @@ def resources(stats: CodeObjectStats, architecture: Architecture) -> Resources:
 
 
 def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
-    """Why the image must be rejected: more shared memory than its arch has, or spills to memory where the
-    rules refuse them."""
+    """Reasons to reject the image: too much shared memory, or spills that the rules refuse."""
     reasons = []
     if found.shared_bytes > job.target.shared_bytes:
         reasons.append(
@@ -104,8 +97,7 @@ def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
 
 
 def spills(found: Resources) -> str:
-    """Spilled registers and their destination, or ''. Scalar ones without scratch go to lanes of others:
-    moves, no memory."""
+    """Spilled registers and where to, or ''; scalar ones without scratch are moves, no memory."""
     if not (found.spilled_registers or found.spilled_scalar_registers or found.scratch_bytes):
         return ""
     if not (found.spilled_registers or found.spilled_scalar_registers):

@@ -1,10 +1,9 @@
-"""Compile workers seen from their parent: number, limits, environment, attempts; and frames of a byte
-stream."""
+"""Compile workers seen from their parent: number, limits, environment, attempts, messages."""
 
 import json
 import os
-import struct
 import time
+from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,63 +14,35 @@ from aotforge.base.workers import WorkerEnded, WorkerPool, WorkerProcess, import
 from aotforge.errors import CacheError
 from aotforge.plan.model import CompileJob
 
-_HEAD = struct.Struct("<II")
-_TEXT_LIMIT, _PAYLOAD_LIMIT = 1 << 24, 1 << 28
-
 
 def frame(message: dict[str, Any], payload: bytes = b"") -> bytes:
-    """One frame: u32 sizes of both parts, the JSON, the payload."""
-    text = json.dumps(message, separators=(",", ":")).encode("ascii")
-    return b"".join((_HEAD.pack(len(text), len(payload)), text, payload))
+    """A message with bytes as one line of JSON."""
+    return json.dumps({**message, "payload": b64encode(payload).decode()}).encode("ascii") + b"\n"
 
 
-class Frames:
-    """Joins pieces of a stream to frames."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, piece: bytes) -> list[tuple[dict[str, Any], bytes]]:
-        """Frames that this piece completes. Raises ValueError for one that is too large or has no JSON
-        object."""
-        self._buffer += piece
-        complete = []
-        while len(self._buffer) >= _HEAD.size:
-            text, payload = _HEAD.unpack_from(self._buffer)
-            middle = _HEAD.size + text
-            end = middle + payload
-            if text > _TEXT_LIMIT or payload > _PAYLOAD_LIMIT:
-                raise ValueError(f"a frame of {text} and {payload} bytes")
-            if len(self._buffer) < end:
-                break
-            message = json.loads(self._buffer[_HEAD.size : middle])
-            if not isinstance(message, dict):
-                raise ValueError("a frame without a JSON object")
-            complete.append((message, bytes(self._buffer[middle:end])))
-            del self._buffer[:end]
-        return complete
+def read_frame(line: bytes) -> tuple[dict[str, Any], bytes]:
+    """The message of a line and its bytes. Raises ValueError, LookupError, TypeError for another line."""
+    message = json.loads(line)
+    return message, b64decode(message.pop("payload"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLimits:
-    """Per worker: seconds of wall time per job, bytes of resident memory, seconds to start."""
+    """Per worker: seconds of wall time per job, bytes of resident memory."""
 
     job_seconds: float = 600.0
     memory_bytes: int = 3 * GIB // 2
-    start_seconds: float = 120.0
 
 
 def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) -> int:
-    """Workers for `jobs` jobs: `wanted` or the number of CPUs, bounded by free memory and by the jobs; at
-    least 1."""
+    """`wanted` workers or one per CPU, bounded by free memory and by the jobs; at least 1."""
     by_memory = available_memory() // limits.memory_bytes
     return max(1, min(wanted or available_cpus(), by_memory, jobs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """The end of one attempt: the encoded entry in `data`, or the reason in `failure` and the worker's
-    `output`."""
+    """The end of an attempt: the encoded entry, or the `failure` and the worker's `output`."""
 
     data: bytes = b""
     failure: str = ""
@@ -88,16 +59,10 @@ class CompileWorkers:
         self._kernels_root, self._allocator, self._temporary = kernels_root.resolve(), allocator, temporary
         self._environment: tuple[tuple[str, str], ...] = ()
         self.limits = limits
-        self._pool = WorkerPool(
-            self._start,
-            seconds=limits.job_seconds,
-            memory_bytes=limits.memory_bytes,
-            start_seconds=limits.start_seconds,
-        )
+        self._pool = WorkerPool(self._start, seconds=limits.job_seconds, memory_bytes=limits.memory_bytes)
 
     def compile(self, job: CompileJob) -> Attempt:
-        """One attempt. Raises ToolchainError for a worker that does not start, CacheError for a full
-        folder."""
+        """One attempt. Raises ToolchainError when no worker starts, CacheError for a full folder."""
         began = time.monotonic()
         self._environment = job.toolchain.environment
         try:

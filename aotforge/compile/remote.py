@@ -13,11 +13,11 @@ from aotforge.base.files import write_atomic
 from aotforge.base.machine import GIB
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.base.source_groups import group_files
-from aotforge.compile.pool import Frames
+from aotforge.compile.pool import read_frame
 from aotforge.compile.remote_worker import ALLOCATOR
 from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, Outcome, longest_first
 from aotforge.errors import ExecutorError, LimitError, ToolchainError
-from aotforge.formats.tree import input_tree
+from aotforge.formats.archive import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build
 from aotforge.run.step import ExecutionTarget, Step, StepLimits
 from aotforge.toolchain.triton import Toolchain
@@ -147,14 +147,18 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
 
 def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[int, str]:
     """Runs a step of the worker: its status and the end of its log. Raises the error that it reports."""
-    frames, log = Frames(), bytearray()
+    received, log = bytearray(), bytearray()
 
     def on_output(stream: str, data: bytes) -> None:
         if stream == "stderr":
             log.extend(data)
             del log[:-_LOG_TAIL]
             return
-        for message, payload in frames.feed(data):
+        received.extend(data)
+        while b"\n" in data and (end := received.find(b"\n")) >= 0:
+            line = bytes(received[:end])
+            del received[: end + 1]
+            message, payload = read_frame(line)
             if "error" in message:
                 raise ToolchainError(message["error"], cause=message["cause"], hint=message["hint"])
             on_message(message, payload)

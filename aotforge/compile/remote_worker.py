@@ -1,4 +1,4 @@
-"""The scheduler in a rootfs: jobs from a file, outcomes as frames (`pool`) on stdout.
+"""The scheduler in a rootfs: jobs from a file, outcomes as lines (`pool.frame`) on stdout.
 
 Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package
 and the kernels on the import path and nothing else of the project. An image is sent with its outcome.

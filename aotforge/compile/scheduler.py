@@ -22,8 +22,7 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of an attempt at a job: the `summary` of its image, or the reason in `detail` and the end of
-    its `output`."""
+    """The end of an attempt at a job: the image's `summary`, or the reason and the end of its output."""
 
     kind: EventKind
     job: CompileJob
@@ -96,8 +95,7 @@ class CompileSettings:
         return "finished"
 
     def finish(self, job: CompileJob, data: bytes, *, seconds: float, peak_bytes: int) -> None:
-        """Store, unlock and report a compiled entry. Raises DamagedObjectError when it is damaged,
-        CacheError."""
+        """Store, unlock and report a compiled entry. Raises DamagedObjectError, CacheError."""
         summary = decode(data, job.key).summary
         self.store.store(job.key, data)
         self.store.release(job.key)
@@ -117,12 +115,9 @@ class Scheduler:
     _tries: dict[JobKey, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Work until every job is done or failed. Raises CacheError, ToolchainError; kills its workers in any
-        case."""
-        settings, count = (
-            self.settings,
-            worker_count(len(self.jobs), self.settings.limits, wanted=self.settings.workers),
-        )
+        """Work until every job is done or failed, then kill all workers; CacheError, ToolchainError."""
+        settings = self.settings
+        count = worker_count(len(self.jobs), settings.limits, wanted=settings.workers)
         self._waiting = longest_first(self.jobs)
         workers = CompileWorkers(
             kernels_root=settings.kernels_root,
@@ -145,31 +140,27 @@ class Scheduler:
             threads.shutdown(cancel_futures=True)
 
     def _claim_next(self) -> CompileJob | None:
-        """The next job that no other build is compiling, with its entry locked; locked ones are tried again
-        first."""
+        """The next job, its entry locked; those that other builds compile are tried again first."""
         locked: list[CompileJob] = []
-        found = None
-        while self._waiting and found is None:
-            job = self._waiting.pop(0)
-            state = self.settings.claim(job)
-            if state == "locked":
-                locked.append(job)
-            elif state == "claimed":
-                found = job
-        self._waiting[:0] = locked
-        return found
+        try:
+            while self._waiting:
+                job = self._waiting.pop(0)
+                if (state := self.settings.claim(job)) == "claimed":
+                    return job
+                locked += [job] * (state == "locked")
+            return None
+        finally:
+            self._waiting[:0] = locked
 
     def _finish(self, job: CompileJob, attempt: Attempt) -> None:
-        failure = attempt.failure
-        if not failure:
+        if not (failure := attempt.failure):
             try:
                 self.settings.finish(
                     job, attempt.data, seconds=attempt.seconds, peak_bytes=attempt.peak_bytes
                 )
+                return
             except DamagedObjectError as error:
                 failure = f"the worker's result is damaged: {error}"
-            else:
-                return
         self.settings.store.release(job.key)
         self._tries[job.key] = self._tries.get(job.key, 0) + 1
         if self._tries[job.key] < ATTEMPTS:

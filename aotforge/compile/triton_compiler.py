@@ -67,8 +67,7 @@ class Compiler:
         sys.pycache_prefix = "/nonexistent"
 
     def compile(self, job: CompileJob) -> Entry:
-        """Compile and check. Raises whatever Triton raises, CodeObjectError, SourceChangedError,
-        ToolchainError."""
+        """Compile and check. Raises all of Triton, CodeObjectError, SourceChangedError, ToolchainError."""
         if triton.__version__ != job.toolchain.triton_version:
             raise ToolchainError(
                 f"worker has Triton {triton.__version__}, the plan {job.toolchain.triton_version}"
@@ -94,8 +93,7 @@ class Compiler:
         return Entry(summary=summary, binary=binary, asm_zstd=compressed)
 
     def warm_up(self) -> None:
-        """Compile something small, so that the compiler's tables and libraries are loaded before this process
-        forks."""
+        """Compile something small: tables and libraries are loaded before this process forks."""
         signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
         lower(warm_up, GPUTarget(*TYPICAL_TARGET), signature, {"BLOCK": 64}, {}, {"num_warps": 1})
 
@@ -142,8 +140,7 @@ def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, An
 
 @contextmanager
 def _locations() -> Iterator[None]:
-    """Source lines in the first representation, from where messages of assertions take them; later stages add
-    no line info."""
+    """Source lines in the first representation, for messages of assertions; none later."""
     before = os.environ.get("TRITON_DISABLE_LINE_INFO", "0")
     os.environ["TRITON_DISABLE_LINE_INFO"] = "0"
     try:

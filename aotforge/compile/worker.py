@@ -111,8 +111,7 @@ def _result(compiler: Compiler, job: dict[str, Any]) -> Attempt | CacheError:
 
 
 def _storage_trouble(error: BaseException) -> str:
-    """The reason why the temporary folder cannot be written, or ''; LLD reports that in its own words
-    only."""
+    """Why the temporary folder cannot be written, or ''; LLD reports that in words of its own."""
     if isinstance(error, OSError) and error.errno in _NO_STORAGE:
         return str(error)
     try:

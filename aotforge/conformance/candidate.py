@@ -1,6 +1,6 @@
 """A candidate release: a release folder with its tarballs unpacked, and the form of each archive."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,25 +84,19 @@ def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
 def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     release = Release.open(folder)
-    return Candidate(release=release, archives=tuple(_unpack_all(release, work)))
-
-
-def _unpack_all(release: Release, work: Path) -> Iterator[Archive]:
-    """Unpacks tarballs of the same bytes once."""
     unpacked: dict[str, tuple[Path, str, tuple[str, ...]]] = {}
+    archives = []
     for name in release.archives:
-        if name.kind == "windows" or not (release.folder / str(name)).exists():
+        path = folder / str(name)
+        if name.kind == "windows" or not path.exists():
             continue
-        path = release.folder / str(name)
-        try:
-            digest = sha256_file(path)
-        except OSError as error:
-            raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
+        digest = sha256_file(path)
         if digest not in unpacked:
             root = work / f"tar-{len(unpacked)}"
             unpacked[digest] = (root, *unpack(path, root))
         root, tar, violations = unpacked[digest]
-        yield Archive(**vars(name), tar=tar, root=root, violations=violations)
+        archives.append(Archive(**vars(name), tar=tar, root=root, violations=violations))
+    return Candidate(release=release, archives=tuple(archives))
 
 
 def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
@@ -141,38 +135,31 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     """Sums, names and completeness for the promised ROCm releases, and the form of each archive."""
-    packs = ", ".join(sorted(candidate.packs()))
     # those of the same bytes have the same faults
     distinct = {archive.root: archive for archive in candidate.archives}.values()
-    form = (f"{archive} {text}" for archive in distinct for text in archive.violations)
-    differing = ["the tarballs differ"] if len({archive.tar for archive in candidate.runtimes}) > 1 else []
-    sums = candidate.release.sums
-    tars = {str(archive).removesuffix(".gz"): archive.tar for archive in candidate.archives}
+    one_library = "the same library under every ROCm's name"
+    tars = f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them"
+    form = "one top folder, files and neighbour links only, canonical order and owners"
+    complete = f"ROCm {' '.join(rocms)}; {', '.join(sorted(candidate.packs()))}"
+    violations = {
+        f"every file as {SUMS} and {RELEASE_JSON} list it": _file_violations(candidate.release),
+        "a runtime per promised ROCm, texts for every image pack": _completeness_violations(candidate, rocms),
+        one_library: ["the tarballs differ"] if len({one.tar for one in candidate.runtimes}) > 1 else [],
+        tars: _tar_violations(
+            candidate.release, {str(one).removesuffix(".gz"): one.tar for one in candidate.archives}
+        ),
+        form: [f"{archive} {text}" for archive in distinct for text in archive.violations],
+    }
+    evidence = (
+        f"{len(candidate.release.sums)} files",
+        complete,
+        "",
+        "",
+        f"{len(candidate.archives)} archives",
+    )
     return [
-        finding_from(
-            "folder",
-            f"every file as {SUMS} and {RELEASE_JSON} list it",
-            _file_violations(candidate.release),
-            f"{len(sums)} files",
-        ),
-        finding_from(
-            "folder",
-            "a runtime per promised ROCm, texts for every image pack",
-            _completeness_violations(candidate, rocms),
-            f"ROCm {' '.join(rocms)}; {packs}",
-        ),
-        finding_from("folder", "the same library under every ROCm's name", differing),
-        finding_from(
-            "folder",
-            f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them",
-            _tar_violations(candidate.release, tars),
-        ),
-        finding_from(
-            "archives",
-            "one top folder, files and neighbour links only, canonical order and owners",
-            form,
-            f"{len(candidate.archives)} archives",
-        ),
+        finding_from("archives" if what == form else "folder", what, faults, seen)
+        for (what, faults), seen in zip(violations.items(), evidence, strict=True)
     ]
 
 

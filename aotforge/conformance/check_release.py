@@ -11,12 +11,11 @@ from pathlib import Path
 
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
-from aotforge.conformance.checks.calls import check_calls, check_refused
+from aotforge.conformance.checks.calls import check_calls, check_dropin, check_refused, check_serving
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.images import check_packs
 from aotforge.conformance.checks.library import check_elf, check_paths, check_platform, check_sonames
 from aotforge.conformance.checks.names import check_names
-from aotforge.conformance.checks.running import check_dropin, check_serving
 from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip

@@ -93,14 +93,9 @@ def require_ok(report: CheckReport) -> None:
 def report_fields(report: CheckReport) -> dict[str, object]:
     """The report for `--json`, with `error` as other tasks have it when something failed."""
     error = compat_error(report)
-    keys = ("kind", "what", "cause", "hint") if error else ()
-    return ({"error": {key: getattr(error, key) for key in keys}} if error else {}) | {
-        "release": report.release,
-        "folder": report.folder,
-        "ok": report.ok,
-        "seconds": round(report.seconds, 2),
-        "findings": [asdict(finding) for finding in report.findings],
-    }
+    found = {key: getattr(error, key) for key in ("kind", "what", "cause", "hint") if error}
+    fields = asdict(report) | {"ok": report.ok, "seconds": round(report.seconds, 2)}
+    return fields | ({"error": found} if found else {})
 
 
 def report_lines(report: CheckReport, *, colour: bool = False) -> list[str]:

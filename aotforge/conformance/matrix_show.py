@@ -2,6 +2,8 @@
 
 import io
 import textwrap
+from functools import partial
+from itertools import chain
 
 from rich import box
 from rich.console import Console
@@ -94,18 +96,9 @@ def _cells(compat: Compatibility, row: Row, numbers: dict[str, int]) -> list[str
 
 def _wrapped(texts: list[str]) -> list[str]:
     """The first text, and below it the others."""
-    first, *others = texts
-    lines = textwrap.wrap(first, WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
-    for text in others:
-        lines += textwrap.wrap(
-            text,
-            WIDTH - 2,
-            initial_indent="  ",
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
-    return lines
+    wrap = partial(textwrap.wrap, width=WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    lines = [wrap(text, initial_indent="  ", subsequent_indent="    ") for text in texts[1:]]
+    return [*wrap(texts[0], subsequent_indent="  "), *chain.from_iterable(lines)]
 
 
 def matrix_fields(compat: Compatibility) -> dict[str, object]:

@@ -19,10 +19,10 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
+from aotforge.release.contents import ReleaseDescription
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.model import RELEASE_JSON, SIGNATURE
 from aotforge.release.release import DOCUMENTS
-from aotforge.release.release_json import ReleaseDescription
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"

@@ -38,18 +38,18 @@ def attention_page(root: Path) -> str:
     """The page's text for a checkout. Raises what planning raises."""
     full = {arch: plan_project(Checkout(root), archs=[arch], profile="full") for arch in page_archs()}
     default = {arch: plan_project(Checkout(root), archs=[arch]) for arch in page_archs()}
+    kernels, served = (
+        {arch: [one for one in plan.kernels if one.family == "flash"] for arch, plan in plans.items()}
+        for plans in (full, default)
+    )
     text = render(
         "attention.md.jinja",
         images=_table(_images(default, full)),
         costs=_table(_costs(load_general_costs(root / "manifests"))),
-        widths=_table(_widths({arch: _attention(plan) for arch, plan in full.items()})),
-        gates=_table(_gates({arch: _attention(plan) for arch, plan in default.items()})),
+        widths=_table(_widths(kernels)),
+        gates=_table(_gates(served)),
     )
     return f"{text}\n"
-
-
-def _attention(plan: Plan) -> list[PlannedKernel]:
-    return [kernel for kernel in plan.kernels if kernel.family == "flash"]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.cache_trust import check_cache_name
+from aotforge.base.cache_folder import check_cache_name
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
 from aotforge.conformance.matrix import levels_of_names, pack_serves

@@ -1,6 +1,6 @@
 """Selection of a kernel, one of its functionals and a case by the user's names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
@@ -22,6 +22,20 @@ def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
     return found[0]
 
 
+def require_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raises UnknownNameError for the first name that is not known: `what` lacks it."""
+    if unknown := sorted(set(names) - set(known)):
+        raise UnknownNameError(f"{what} {unknown[0]}", hint=suggest(unknown[0], known))
+
+
+def integers(texts: Mapping[str, str], what: str) -> dict[str, int]:
+    """Numbers that a user wrote. Raises UnsupportedError."""
+    try:
+        return {name: int(text) for name, text in texts.items()}
+    except ValueError as error:
+        raise UnsupportedError(f"{what} must be integers: {error}") from error
+
+
 def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     """A functional that the kernel serves with the options that `keys` name; others are the first that fit.
 
@@ -29,25 +43,22 @@ def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     that it does not serve.
     """
     names = {choice.name: choice for choice in kernel.choices}
-    if unknown := sorted(set(keys) - set(names)):
-        raise UnknownNameError(f"{kernel.name} has no choice {unknown[0]}", hint=suggest(unknown[0], names))
+    require_known(keys, names, f"{kernel.name} has no choice")
     options: list[Functional] = [{}]
     for name, choice in names.items():
         offered = {str(option): option for option in choice.options}
-        if name in keys and _spelt(keys[name]) not in offered:
-            hint = suggest(keys[name], offered)
-            raise UnknownNameError(f"{kernel.name} does not offer {name} = {keys[name]}", hint=hint)
-        kept = [offered[_spelt(keys[name])]] if name in keys else list(choice.options)
+        wanted = keys.get(name, "")
+        spelt = wanted.capitalize() if wanted in {"true", "false"} else wanted
+        if name in keys and spelt not in offered:
+            hint = suggest(wanted, offered)
+            raise UnknownNameError(f"{kernel.name} does not offer {name} = {wanted}", hint=hint)
+        kept = [offered[spelt]] if name in keys else list(choice.options)
         options = [{**one, name: option} for one in options for option in kept]
-    served = [one for one in options if kernel.allowed(one)]
-    if not served:
-        wanted = ", ".join(f"{name} = {value}" for name, value in keys.items())
-        raise UnsupportedError(f"{kernel.name} does not serve {wanted}")
-    return served[0]
-
-
-def _spelt(text: str) -> str:
-    return text.capitalize() if text in {"true", "false"} else text
+    served = next((one for one in options if kernel.allowed(one)), None)
+    if served is None:
+        text = ", ".join(f"{name} = {value}" for name, value in keys.items())
+        raise UnsupportedError(f"{kernel.name} does not serve {text}")
+    return served
 
 
 def key_numbers(kernel: Kernel, functional: Functional) -> dict[str, int]:
@@ -58,13 +69,11 @@ def key_numbers(kernel: Kernel, functional: Functional) -> dict[str, int]:
 def find_case(cases: Sequence[Case], name: str | None) -> Case:
     """A case by name, or by the only one that starts so; the first one for None. Raises UnknownNameError,
     UnsupportedError."""
-    if name is None:
-        return cases[0]
-    exact = [case for case in cases if case.name == name]
-    found = exact or [case for case in cases if case.name.startswith(name)]
+    found = [case for case in cases if name is None or case.name.startswith(name)]
     if not found:
-        raise UnknownNameError(f"unknown case {name!r}", hint=suggest(name, (case.name for case in cases)))
-    if len(found) > 1:
+        raise UnknownNameError(f"unknown case {name!r}", hint=suggest(name or "", (c.name for c in cases)))
+    exact = next((case for case in found if case.name == name), None)
+    if exact is None and name is not None and len(found) > 1:
         names = ", ".join(case.name for case in found)
         raise UnsupportedError(f"several cases start with {name!r}", hint=names)
-    return found[0]
+    return exact or found[0]

@@ -127,3 +127,16 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file, hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = None) -> bytes:
+    """A deterministic tar of files by their names in it, and of contents in memory. Raises OSError."""
+    contents = {name: path.read_bytes() for name, path in members.items()} | dict(files or {})
+    runnable = {name for name, path in members.items() if path.stat().st_mode & 0o100}
+    packed = io.BytesIO()
+    entries = (
+        entry(name, Member(content=data, executable=name in runnable))
+        for name, data in sorted(contents.items())
+    )
+    write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
+    return packed.getvalue()

@@ -93,8 +93,7 @@ def run_tool(
 
 
 def find_program(what: str, names: Sequence[str], path: str, *, hint: str, beside: bool = False) -> Path:
-    """The first of `names` on `path`, or, with `beside`, next to the running Python. Raises
-    ToolchainError."""
+    """The first of `names` on `path`, or next to the running Python. Raises ToolchainError."""
     for name in names:
         own = str(Path(sys.executable).parent) if beside else ""
         if found := shutil.which(name, path=path) or (own and shutil.which(name, path=own)):
@@ -195,8 +194,7 @@ def cross_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_windows_tools(environment: Mapping[str, str]) -> Tools:
-    """mingw-w64's compilers and dlltool. Raises ToolchainError with the command that
-    installs what is missing."""
+    """mingw-w64's compilers and dlltool. Raises ToolchainError."""
     env = cross_environment(environment)
     dlltool = find_dlltool(environment)
     tools = find_tools(env, libraries=_MINGW_LIBRARIES)

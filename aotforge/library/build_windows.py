@@ -60,8 +60,7 @@ def exported_names(root: Path, level: str) -> frozenset[str]:
 
 
 def check_dll(path: Path, exports: frozenset[str]) -> None:
-    """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, no
-    hardening."""
+    """Raises RuntimeBuildError for other imports or exports, a link time, no hardening."""
     try:
         data = path.read_bytes()
         module = read_module(data)

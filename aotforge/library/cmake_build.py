@@ -11,7 +11,7 @@ from aotforge.base.files import output_errors
 from aotforge.base.machine import GIB
 from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
-from aotforge.formats.tree import input_tree
+from aotforge.formats.archive import input_tree
 from aotforge.library.build_tools import Tools, run_tool
 from aotforge.run.choose import choose_runner
 from aotforge.run.step import WORK, ExecutionTarget, Step, StepLimits
@@ -32,8 +32,7 @@ def cmake_commands(
     jobs: int | None,
     install: str | None,
 ) -> list[list[str]]:
-    """Commands that configure, build and, with a prefix `install`, install. `settings` are cache
-    variables."""
+    """Commands that configure, build and, with a prefix `install`, install; `settings` are of its cache."""
     configure = [cmake, "-S", source, "-B", objects, "-G", "Ninja"]
     configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
     commands = [configure, [cmake, "--build", objects, *(["--parallel", str(jobs)] if jobs else [])]]
@@ -43,8 +42,7 @@ def cmake_commands(
 
 
 def shell_script(commands: list[list[str]]) -> str:
-    """The commands, one after the other, until one fails. `$WORK` replaces `{work}`, whatever characters its
-    value has."""
+    """The commands until one fails. `$WORK` replaces `{work}`, whatever is in its value."""
 
     def quoted(word: str) -> str:
         return '"$WORK"'.join(shlex.quote(part) if part else "" for part in word.split(WORK)) or "''"

@@ -47,7 +47,7 @@ def exports_def(root: Path, level: str) -> str:
 
     Raises ToolchainError without a clang that compiles the headers.
     """
-    facts = read_yaml(root / "compat" / "api_levels.yaml").value()
+    facts = read_yaml(root / "compat" / "api_levels.yaml").values
     functions, classes = _functions(facts, level), _classes(facts, level)
     unit = _unit(functions, classes)
     minor = int(level.partition(".")[2])
@@ -137,7 +137,7 @@ def _compiled(root: Path, unit: str, target: str, minor: int) -> str:
 
 if __name__ == "__main__":
     _root = Path(__file__).resolve().parents[2]
-    for _level in read_yaml(_root / "compat" / "api_levels.yaml").value()["levels"]:
+    for _level in read_yaml(_root / "compat" / "api_levels.yaml").values["levels"]:
         _file = exports_file(_level)
         (_root / _file).write_text(exports_def(_root, _level), encoding="utf-8")
         sys.stdout.write(f"{_file}\n")

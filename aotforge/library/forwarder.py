@@ -23,8 +23,7 @@ _LINK_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Forwarder:
-    """`module` is `<name>.dll`, `msvc` its import library `<name>.lib`, `gnu` `lib<name>.dll.a`; `names` are
-    the forwarded exports."""
+    """The .dll, its import libraries for MSVC and GNU linkers, and the `names` that it forwards."""
 
     module: Path
     msvc: Path

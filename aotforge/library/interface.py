@@ -31,18 +31,17 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
         for planned in plan.operators:
             served = library.get(planned.name)
             if served is not None and served.interface() != planned.interface():
-                rules = _rules_file(root, plan, planned)
+                family = next(kernel.family for kernel in plan.kernels if kernel.operator == planned.name)
                 raise RulesError(
                     f"operator {planned.name}: interface {served.interface_hash()} in {definition}, "
-                    f"{planned.interface_hash()} in {rules}",
+                    f"{planned.interface_hash()} in {root / 'kernels' / family}",
                     cause=_difference(served, planned),
-                    hint=f"make {DEFINITION} and {rules.relative_to(root)} list the same values in one order",
+                    hint=f"make {DEFINITION} and kernels/{family} list the same values in one order",
                 )
 
 
 def library_operators(definition: Path) -> dict[str, Operator]:
-    """Operators of an operators.def by name: its macros that no other macro uses. Raises RulesError for
-    another file."""
+    """Operators of an operators.def by name: macros that no other macro uses. Raises RulesError."""
     try:
         text = definition.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as error:
@@ -69,20 +68,8 @@ def _expanded(definition: Path, macros: dict[str, str], name: str, within: tuple
     return body
 
 
-def _rules_file(root: Path, plan: Plan, operator: Operator) -> Path:
-    family = next(kernel.family for kernel in plan.kernels if kernel.operator == operator.name)
-    folder = root / "kernels" / family
-    # by convention; a small family has its operators in rules.py
-    named = folder / "operators.py"
-    return named if named.is_file() else folder / "rules.py"
-
-
 def _difference(served: Operator, planned: Operator) -> str:
-    for at, (ours, theirs) in enumerate(zip_longest(served.values, planned.values)):
-        if ours != theirs:
-            return f"value {at} is {_shown(ours)} in the library and {_shown(theirs)} in the rules"
-    return ""
-
-
-def _shown(value: Value | None) -> str:
-    return f"{value.name}:{value.type}" if value else "missing"
+    names = ([f"{value.name}:{value.type}" for value in one.values] for one in (served, planned))
+    both = enumerate(zip_longest(*names, fillvalue="missing"))
+    at, (ours, theirs) = next((at, pair) for at, pair in both if pair[0] != pair[1])
+    return f"value {at} is {ours} in the library and {theirs} in the rules"

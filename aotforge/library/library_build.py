@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from aotforge.base.cache_folder import LIBRARIES, STAMP
-from aotforge.base.cache_trust import check_cache_name
+from aotforge.base.cache_folder import LIBRARIES, STAMP, check_cache_name
 from aotforge.base.files import errors_as, staged_folder, waiting_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
@@ -111,8 +110,7 @@ class LibraryRequest:
         return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
 
     def build(self, staged: Path, build: CMakeBuild) -> str:
-        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the
-        compiler's description."""
+        """Completes `build` and installs it to `staged`/prefix; returns the compiler's description."""
         zstd = unpack_zstd(
             self.manifest.zstd,
             cache=self.cache,

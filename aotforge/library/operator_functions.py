@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aotforge.base.files import write_atomic
 from aotforge.errors import AotforgeError, RulesError, suggest
-from aotforge.plan.families import LoadedFamily, load_families
+from aotforge.plan.families import load_families
 from aotforge.rules import (
     DTYPE_NUMBERS,
     Form,
@@ -26,22 +26,9 @@ from aotforge.rules import (
 )
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_RESERVED = ("launch", "ops", "tensor", "device", "type", "value")
-"""First words of names that `aotforge_<name>` has in other headers."""
-_KEYWORDS = frozenset({
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
-        "extern", "float", "for", "goto",
-    "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static",
-        "struct", "switch",
-    "typedef", "union", "unsigned", "void", "volatile", "while", "and", "class", "new", "not", "or", "this",
-        "stream",
-})  # fmt: skip
-"""Words of C and C++ that a parameter must not have, and the last parameter of every function."""
 _MOST_PARAMETERS, _MOST_AXES, _MOST_CORES, _MOST_VALUES, _MOST_OPTIONS = 8, 8, 4, 128, 64
 _FIXED = {"n": "count", "rank": "rank", "dtype": "dtype"}
 _INTEGERS = ("i32", "i64")
-
-_TENSOR = "const aotforge_tensor*"
 
 HEADER = "include/aotforge/ops.h"
 TABLES = "functions.cpp"
@@ -50,10 +37,9 @@ EXPORTS = "exports.map"
 
 def function_sources(kernels: Path) -> dict[str, str]:
     """Generated files by name; none where no family declares a function. Raises RulesError."""
-    families = load_families(kernels)
     found = [
-        (function, _operators(loaded), kernels / loaded.folder / "rules.py")
-        for loaded in families
+        (function, {one.name: one for one in loaded.family.operators}, kernels / loaded.folder / "rules.py")
+        for loaded in load_families(kernels)
         for function in loaded.family.functions
     ]
     if not found:
@@ -63,8 +49,9 @@ def function_sources(kernels: Path) -> dict[str, str]:
     for function, operators, file in found:
         _check_function(function, operators, file)
     functions = [function for function, _, _ in found]
-    tables = "\n".join(_tables(function, operators) for function, operators, _ in found)
-    return {HEADER: _header(functions), TABLES: _SOURCE.format(tables=tables), EXPORTS: _exports(functions)}
+    lines = [line for one, operators, _ in found for line in (*_data(one, operators), *_entry_points(one))]
+    header = _HEADER.format(declarations="\n".join(map(_documented, functions)))
+    return {HEADER: header, TABLES: _SOURCE.format(tables="\n".join(lines)), EXPORTS: _exports(functions)}
 
 
 def declared_functions(kernels: Path) -> tuple[Function, ...]:
@@ -73,17 +60,12 @@ def declared_functions(kernels: Path) -> tuple[Function, ...]:
     return tuple(sorted(found, key=lambda function: function.name))
 
 
-def _operators(loaded: LoadedFamily) -> dict[str, Operator]:
-    return {operator.name: operator for operator in loaded.family.operators}
-
-
 def _check_names(found: Iterable[tuple[Function, Mapping[str, Operator], Path]]) -> None:
     known: dict[str, Path] = {}
     for function, _, file in found:
-        if not _IDENTIFIER.fullmatch(function.name) or function.name.split("_")[0] in _RESERVED:
+        if not _IDENTIFIER.fullmatch(function.name):
             raise RulesError(
                 f"{file}: function {function.name!r} is not a valid name",
-                cause=f"C knows it as aotforge_{function.name}; its first word is not {', '.join(_RESERVED)}",
                 hint="use lower-case letters, digits and single underscores",
             )
         if function.name in known:
@@ -123,7 +105,7 @@ def _check_parameters(function: Function, where: str) -> None:
     cores = _cores(function)
     names = [*(parameter.name for parameter in function.parameters), *cores]
     for name in names:
-        if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS or name in _FIXED or names.count(name) > 1:
+        if not _IDENTIFIER.fullmatch(name) or name in _FIXED or names.count(name) > 1:
             raise RulesError(f"{where}: parameter {name!r} is not a valid name, or there are two of it")
     kinds = [parameter.kind for parameter in function.parameters]
     if kinds.count("output") != 1 or "input" not in kinds or len(kinds) > _MOST_PARAMETERS:
@@ -207,8 +189,7 @@ def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
 
 
 def _stride_masks(function: Function, form: Form, operator: Operator) -> Iterator[str]:
-    """Initializers of the axes, by parameter, whose strides are values of the operator: batch axes, then core
-    axes."""
+    """Initializers of batch and of core axes, by parameter, whose strides the operator takes."""
     names = {value.name for value in operator.values}
     batch, core = [0] * len(function.parameters), [0] * len(function.parameters)
     for place, parameter in _tensors(function):
@@ -232,10 +213,6 @@ def _full_name(dtype: str) -> str:
     """As numpy has it: float16 of fp16."""
     letters = dtype.rstrip("0123456789")
     return "bool" if dtype == "i1" else _FULL_NAMES[letters] + dtype[len(letters) :]
-
-
-def _tables(function: Function, operators: Mapping[str, Operator]) -> str:
-    return "\n".join((*_data(function, operators), *_entry_points(function)))
 
 
 def _data(function: Function, operators: Mapping[str, Operator]) -> Iterator[str]:
@@ -286,24 +263,22 @@ def _described(function: Function, parameter: Parameter, cores: Sequence[str]) -
 
 
 def _declaration(function: Function) -> str:
-    parameters = ", ".join(f"{_C_TYPES[_kind(p)]} {p.name}" for p in function.parameters)
+    parameters = ", ".join(f"{_C_TYPES[_kind(p)][0]} {p.name}" for p in function.parameters)
     return f"int aotforge_{function.name}({parameters}, void* stream)"
 
 
-_C_TYPES = {"number": "double", "axis": "int64_t", "option": "int", "input": _TENSOR, "output": _TENSOR}
-_MAKERS = {
-    "number": "of_number",
-    "axis": "of_integer",
-    "option": "of_integer",
-    "input": "of_tensor",
-    "output": "of_tensor",
-}
+_TENSOR = ("const aotforge_tensor*", "of_tensor")
+_C_TYPES = {
+    "number": ("double", "of_number"), "axis": ("int64_t", "of_integer"), "option": ("int", "of_integer"),
+    "input": _TENSOR, "output": _TENSOR,
+}  # fmt: skip
+"""C's type of a parameter, and the function that makes an argument of it."""
 
 
 def _entry_points(function: Function) -> Iterator[str]:
     name = function.name
     arguments = ", ".join(
-        f"{_MAKERS[_kind(parameter)]}({parameter.name})" for parameter in function.parameters
+        f"{_C_TYPES[_kind(parameter)][1]}({parameter.name})" for parameter in function.parameters
     )
     yield f'extern "C" {_declaration(function)} {{'
     yield f"  const Argument arguments[] = {{{arguments}}};"
@@ -313,10 +288,6 @@ def _entry_points(function: Function) -> Iterator[str]:
     yield f'extern "C" AOTFORGE_OPS_API int __tvm_ffi_{name}({parameters}) {{'
     yield f"  return call_tvm(k_{name}, arguments, count, result);"
     yield "}"
-
-
-def _header(functions: Iterable[Function]) -> str:
-    return _HEADER.format(declarations="\n".join(_documented(function) for function in functions))
 
 
 def _documented(function: Function) -> str:

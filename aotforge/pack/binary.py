@@ -3,10 +3,10 @@
 import os
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from aotforge.errors import PackError
 from aotforge.pack.model import FORMAT
@@ -48,17 +48,32 @@ def _bounds(kind: Kind, low: int | None, high: int | None) -> tuple[int, int]:
     return least if low is None else low, most if high is None else high
 
 
+class _Unread:
+    """The value of what is still to be read: so are its fields, and it has no items."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+UNREAD: Any = _Unread()
+
+
 class Cursor:
-    """Reads `data` from front to back. Every read past the end raises PackError with the file's name and the
-    offset."""
+    """Reads `data` from front to back by the methods of `Writer`: values are ignored, and read ones returned.
+
+    Every read past the end raises PackError with the file's name and the offset.
+    """
 
     def __init__(self, data: bytes, *, file: str, start: int = 0) -> None:
         self._data = data
         self._at = start
         self.file = file
 
-    def take(self, size: int, what: str) -> bytes:
-        """The next `size` bytes; `what` names them in the error."""
+    def raw(self, size: int, what: str, value: bytes = b"") -> bytes:
+        """The next `size` bytes."""
         end = self._at + size
         if end > len(self._data):
             raise self.error(f"ends within {what}")
@@ -66,31 +81,33 @@ class Cursor:
         self._at = end
         return part
 
-    def integer(self, kind: Kind, what: str, low: int | None = None, high: int | None = None) -> int:
-        """An integer within [low, high], by default all values of its type."""
+    def integer(
+        self, kind: Kind, what: str, value: int = 0, low: int | None = None, high: int | None = None
+    ) -> int:
+        """An integer within [low, high]."""
         code, (low, high) = _CODES[kind], _bounds(kind, low, high)
-        value = int(struct.unpack(code, self.take(struct.calcsize(code), what))[0])
-        if not low <= value <= high:
-            raise self.error(f"{what} is {value}, allowed are {low} to {high}")
-        return value
+        found = int(struct.unpack(code, self.raw(struct.calcsize(code), what))[0])
+        if not low <= found <= high:
+            raise self.error(f"{what} is {found}, allowed are {low} to {high}")
+        return found
 
-    def string(self, what: str) -> str:
+    def string(self, what: str, value: str = "") -> str:
         """A length byte (1 to 255) and that number of characters 0x21 to 0x7E."""
-        text = self.take(self.integer("u8", f"the length of {what}", 1), what).decode("latin-1")
+        text = self.raw(self.integer("u8", f"the length of {what}", low=1), what).decode("latin-1")
         if not _PRINTABLE.fullmatch(text):
             raise self.error(f"{what} has a character outside printable ASCII")
         return text
 
-    def one_of(self, kind: Kind, what: str, entries: Sequence[T]) -> T:
+    def one_of(self, kind: Kind, what: str, entries: Sequence[T], value: T | None = None) -> T:
         """The entry whose index is stored."""
-        return entries[self.integer(kind, what, 0, len(entries) - 1)]
+        return entries[self.integer(kind, what, low=0, high=len(entries) - 1)]
 
     def items(
-        self, kind: Kind, what: str, read: Callable[[], T], low: int = 0, high: int | None = None
-    ) -> tuple[T, ...]:
-        """A count and that number of items; memory grows with what has been read, so no count can request
-        more than the file has."""
-        return tuple(read() for _ in range(self.integer(kind, what, low, high)))
+        self, kind: Kind, what: str, item: Callable[[Any], T], values: Iterable[Any] = (), low: int = 0,
+        high: int | None = None,
+    ) -> tuple[T, ...]:  # fmt: skip
+        """Items; memory grows with what has been read, so that no count can request more."""
+        return tuple(item(UNREAD) for _ in range(self.integer(kind, what, low=low, high=high)))
 
     def end(self) -> None:
         """Raises PackError unless every byte has been read."""
@@ -104,45 +121,55 @@ class Cursor:
 
 
 class Writer:
-    """Appends integers and strings. A value that does not fit its field raises PackError and is never wrapped
-    around."""
+    """Appends values. One that does not fit its field raises PackError and is never wrapped around. `what`
+    names a field in errors; [low, high] are by default all values of its type."""
 
     def __init__(self, *, file: str) -> None:
         self._parts = bytearray()
         self.file = file
 
-    def raw(self, data: bytes) -> None:
+    def raw(self, size: int, what: str, value: bytes) -> bytes:
         """Bytes as they are."""
-        self._parts += data
+        self._parts += value
+        return value
 
     def integer(
-        self, kind: Kind, value: int, what: str, low: int | None = None, high: int | None = None
-    ) -> None:
-        """An integer within [low, high], by default all values of its type."""
+        self, kind: Kind, what: str, value: int, low: int | None = None, high: int | None = None
+    ) -> int:
+        """An integer within [low, high]."""
         low, high = _bounds(kind, low, high)
         if not low <= value <= high:
-            raise self.unfit(f"{what} is {value}, allowed are {low} to {high}")
+            raise self.error(f"{what} is {value}, allowed are {low} to {high}")
         self._parts += struct.pack(_CODES[kind], value)
+        return value
 
-    def string(self, value: str, what: str) -> None:
+    def string(self, what: str, value: str) -> str:
         """A length byte and the characters, 1 to 255 of 0x21 to 0x7E."""
         if len(value) > _STRING_LIMIT or not _PRINTABLE.fullmatch(value):
-            raise self.unfit(f"{what} {value!r} is not 1 to {_STRING_LIMIT} printable ASCII characters")
-        self.integer("u8", len(value), what)
+            raise self.error(f"{what} {value!r} is not 1 to {_STRING_LIMIT} printable ASCII characters")
+        self.integer("u8", what, len(value))
         self._parts += value.encode("ascii")
+        return value
+
+    def one_of(self, kind: Kind, what: str, entries: Sequence[T], value: T) -> T:
+        """The index of the entry."""
+        self.integer(kind, what, entries.index(value))
+        return value
 
     def items(
-        self, kind: Kind, entries: Sequence[T], what: str, low: int = 0, high: int | None = None
-    ) -> Sequence[T]:
-        """Appends the number of entries; returns them, for the caller to append."""
-        self.integer(kind, len(entries), what, low, high)
-        return entries
+        self, kind: Kind, what: str, item: Callable[[Any], T], values: Iterable[Any], low: int = 0,
+        high: int | None = None,
+    ) -> tuple[T, ...]:  # fmt: skip
+        """A count, and that number of items."""
+        listed = tuple(values)
+        self.integer(kind, what, len(listed), low, high)
+        return tuple(map(item, listed))
 
     def bytes(self) -> bytes:
         """Everything written so far."""
         return bytes(self._parts)
 
-    def unfit(self, reason: str) -> PackError:
+    def error(self, reason: str) -> PackError:
         """PackError for a plan that the format cannot hold."""
         return PackError(
             f"{self.file}: {reason}",
@@ -151,18 +178,20 @@ class Writer:
         )
 
 
+Stream = Cursor | Writer
+"""Where the steps that read a file and write it are the same."""
+
+
 @dataclass(frozen=True)
 class Source:
-    """A file of a pack: its name in errors, its size in bytes, and the function that reads `size` bytes from
-    `offset`."""
+    """A file of a pack: its name in errors, its size, and what reads `size` bytes from `offset`."""
 
     name: str
     size: int
     _read: Callable[[int, int], bytes]
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`. Raises PackError, before anything is allocated, if the file is
-        shorter."""
+        """Exactly `size` bytes from `offset`. Raises PackError before anything is allocated."""
         data = self._read(offset, size) if offset + size <= self.size else b""
         if len(data) != size:
             raise damaged(self.name, f"ends before byte {offset + size}")
@@ -175,8 +204,7 @@ def bytes_source(name: str, data: bytes) -> Source:
 
 
 def file_source(path: Path) -> Source:
-    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is not
-    a regular file."""
+    """A file on disk, opened for each read, so that nothing needs closing. Raises PackError."""
 
     def read(offset: int, size: int) -> bytes:
         try:

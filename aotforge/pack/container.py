@@ -24,8 +24,7 @@ _ENTRY = struct.Struct("<32sQII16s")
 
 
 def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: str) -> bytes:
-    """The container of these images, whose order and repetitions do not matter. Raises PackError when a bound
-    is exceeded."""
+    """The container of these images, in any order. Raises PackError when a bound is exceeded."""
     by_digest = {hashlib.sha256(image).digest(): image for image in images}
     digests = sorted(by_digest)
     if not 1 <= len(digests) <= IMAGE_COUNT_LIMIT:

@@ -77,8 +77,7 @@ def _words(keys: Iterable[tuple[str, tuple[int, ...]]]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PackCoverage:
-    """What a pack serves. `bytes` of its files; `first_bytes` are read once per process, by whatever call is
-    the first."""
+    """What a pack serves. `first_bytes` are read once per process, by the first call."""
 
     pack: str
     archs: tuple[str, ...]

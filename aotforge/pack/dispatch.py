@@ -2,12 +2,12 @@
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from aotforge.pack.binary import FILE_NAME, Cursor, Writer, check_version, damaged
+from aotforge.pack.binary import FILE_NAME, UNREAD, Cursor, Stream, Writer, check_version, damaged
 from aotforge.pack.model import (
     FORMAT,
     DispatchChoice,
@@ -44,150 +44,24 @@ KINDS: tuple[Literal["multiple", "range"], ...] = ("multiple", "range")
 
 
 def encode_dispatch(table: DispatchTable, *, file: str) -> bytes:
-    """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a
-    bound is exceeded."""
+    """The bytes of a table in the format's order. Raises PackError when a bound is exceeded."""
     out = Writer(file=file)
-    for arch in out.items("u16", table.archs, "the arch count", 1, ARCH_LIMIT):
-        out.string(arch, "arch")
-    for container in out.items("u16", table.containers, "the container count", 1, CONTAINER_LIMIT):
-        out.string(container.file, "container")
-        out.raw(container.identity)
-    for operator in out.items("u16", table.operators, "the operator count", 1, OPERATOR_LIMIT):
-        _write_operator(out, operator)
-    names = [operator.name for operator in table.operators]
-    containers = [container.file for container in table.containers]
-    for kernel in out.items("u16", table.kernels, "the kernel count", 1, KERNEL_LIMIT):
-        operator_index = names.index(kernel.operator)
-        values = {value.name: i for i, value in enumerate(table.operators[operator_index].values)}
-        out.string(kernel.name, "kernel")
-        out.integer("u16", operator_index, "an operator index")
-        out.integer("u8", kernel.step, "a step")
-        out.integer("u16", containers.index(kernel.container), "a container index")
-        _write_kernel(out, kernel, values, table.archs)
-    for gate in out.items("u16", table.gates, "the gate count", 0, GATE_LIMIT):
-        out.string(gate.gate, "gate")
-        out.integer("u16", table.archs.index(gate.arch), "an arch index")
+    _table(out, table)
     body = out.bytes()
     if HEADER_SIZE + len(body) > SIZE_LIMIT:
-        raise out.unfit(f"{HEADER_SIZE + len(body)} bytes, {SIZE_LIMIT} are allowed")
+        raise out.error(f"{HEADER_SIZE + len(body)} bytes, {SIZE_LIMIT} are allowed")
     digest = hashlib.sha256(body).digest()
     return HEADER.pack(MAGIC, FORMAT, HEADER_SIZE, HEADER_SIZE + len(body), 0, digest) + body
-
-
-def _write_operator(out: Writer, operator: Operator) -> None:
-    out.string(operator.name, "operator")
-    for value in out.items("u16", operator.values, f"the value count of {operator.name}", 1, VALUE_LIMIT):
-        out.string(value.name, "operator value")
-        out.integer("u8", TYPES.index(value.type), "a type")
-
-
-def _write_kernel(
-    out: Writer, kernel: DispatchKernel, values: Mapping[str, int], archs: tuple[str, ...]
-) -> None:
-    for key in out.items("u8", kernel.keys, f"the key count of {kernel.name}", 0, KEY_LIMIT):
-        out.integer("u16", _index(out, values, key, kernel), "a value index")
-    out.integer("u8", int(kernel.ladder), f"the ladder flag of {kernel.name}", 0, min(len(kernel.keys), 1))
-    parameters = out.items(
-        "u16", kernel.parameters, f"the parameter count of {kernel.name}", 0, PARAMETER_LIMIT
-    )
-    for type_, value in parameters:
-        out.integer("u8", TYPES.index(type_), "a type")
-        out.integer("u16", _index(out, values, value, kernel), "a value index")
-    out.integer("u8", kernel.null_pointers, f"the null pointer count of {kernel.name}", 0, NULL_POINTER_LIMIT)
-    lists = _predicate_lists(kernel)
-    for predicates in out.items("u16", list(lists), f"the predicate list count of {kernel.name}"):
-        for predicate in out.items("u8", predicates, f"a predicate count of {kernel.name}"):
-            _write_predicate(out, predicate, values, kernel)
-    for functional in out.items("u32", kernel.functionals, f"the functional count of {kernel.name}"):
-        out.integer("u16", archs.index(functional.arch), "an arch index")
-        for number in functional.key:
-            out.integer("i64", number, f"a key value of {kernel.name}")
-        for choice in out.items(
-            "u16", functional.choices, f"the choice count of {kernel.name}", 1, CHOICE_LIMIT
-        ):
-            _write_choice(out, choice, lists[choice.predicates], values, kernel)
-
-
-def _predicate_lists(kernel: DispatchKernel) -> dict[tuple[Predicate, ...], int]:
-    """Number of each list of predicates, in the order of their first choices: hundreds of choices have one of
-    a few."""
-    lists = (choice.predicates for functional in kernel.functionals for choice in functional.choices)
-    return {predicates: number for number, predicates in enumerate(dict.fromkeys(lists))}
-
-
-def _write_choice(
-    out: Writer,
-    choice: DispatchChoice,
-    predicate_list: int,
-    values: Mapping[str, int],
-    kernel: DispatchKernel,
-) -> None:
-    out.integer("u32", choice.image, "an image index")
-    out.string(choice.symbol, "symbol")
-    out.integer("u32", choice.dynamic_shared_bytes, f"shared memory of {choice.symbol}", 0, SHARED_LIMIT)
-    out.integer("u16", choice.threads, f"threads per workgroup of {choice.symbol}", 1, THREAD_LIMIT)
-    out.integer("u16", predicate_list, "a predicate list index")
-    if len(choice.grid) > 3:
-        raise out.unfit(f"a grid of {kernel.name} has {len(choice.grid)} axes")
-    axes: tuple[tuple[GridTerm, ...], ...] = (*choice.grid, (), (), ())[:3]
-    for axis in axes:
-        out.integer("u8", len(axis), f"the term count of {kernel.name}", 0, TERM_LIMIT)
-    for axis in axes:
-        for term in axis:
-            out.integer("u16", _index(out, values, term.value, kernel), "a value index")
-            out.integer("u32", term.divisor, "a divisor", 1)
-
-
-def _write_predicate(
-    out: Writer, predicate: Predicate, values: Mapping[str, int], kernel: DispatchKernel
-) -> None:
-    what = f"a predicate of {kernel.name}"
-    out.integer("u8", KINDS.index(predicate.kind), "a predicate kind")
-    for value in out.items("u8", predicate.values, f"the value count of {what}", 1, FACTOR_LIMIT):
-        out.integer("u16", _index(out, values, value, kernel), "a value index")
-    if predicate.kind == "multiple" and not _is_divisor(predicate):
-        raise out.unfit(f"{what}: {predicate.values} a multiple of {predicate.low}, {predicate.high}")
-    out.integer("i64", predicate.low, "a predicate bound")
-    out.integer("i64", predicate.high, "a predicate bound")
-
-
-def _index(out: Writer, values: Mapping[str, int], name: str, kernel: DispatchKernel) -> int:
-    if name not in values:
-        raise out.unfit(
-            f"kernel {kernel.name} uses {name}, which is not a value of operator {kernel.operator}"
-        )
-    return values[name]
 
 
 def decode_dispatch(data: bytes, *, file: str) -> DispatchTable:
     """The table that the file holds. Raises PackError naming `file`, the reason and the offset."""
     _header(data, file)
     cursor = Cursor(data, file=file, start=HEADER_SIZE)
-    archs = cursor.items("u16", "the arch count", lambda: cursor.string("an arch"), 1, ARCH_LIMIT)
-    _ascending(cursor, archs, "archs")
-    containers = cursor.items(
-        "u16",
-        "the container count",
-        lambda: _read_container(cursor),
-        1,
-        CONTAINER_LIMIT,
-    )
-    _ascending(cursor, [container.file for container in containers], "containers")
-    operators = cursor.items("u16", "the operator count", lambda: _read_operator(cursor), 1, OPERATOR_LIMIT)
-    _ascending(cursor, [operator.name for operator in operators], "operators")
-    table = DispatchTable(archs=archs, containers=containers, operators=operators, kernels=())
-    kernels = cursor.items("u16", "the kernel count", lambda: _read_kernel(cursor, table), 1, KERNEL_LIMIT)
-    gates = cursor.items(
-        "u16",
-        "the gate count",
-        lambda: ServedGate(gate=cursor.string("a gate"), arch=cursor.one_of("u16", "an arch index", archs)),
-        0,
-        GATE_LIMIT,
-    )
-    _ascending(cursor, gates, "gates")
+    table = _table(cursor, UNREAD)
     cursor.end()
-    _check_steps(cursor, kernels)
-    return replace(table, kernels=kernels, gates=gates)
+    _check_steps(cursor, table.kernels)
+    return table
 
 
 def _header(data: bytes, file: str) -> None:
@@ -207,119 +81,165 @@ def _header(data: bytes, file: str) -> None:
         raise damaged(file, "does not match its SHA-256")
 
 
-def _read_container(cursor: Cursor) -> DispatchContainer:
-    file = cursor.string("a container")
+def _table(io: Stream, table: DispatchTable) -> DispatchTable:
+    """Reads or writes the body."""
+    archs = io.items(
+        "u16", "the arch count", lambda arch: io.string("an arch", arch), table.archs, 1, ARCH_LIMIT
+    )
+    _ascending(io, archs, "archs")
+    containers = io.items(
+        "u16", "the container count", lambda one: _container(io, one), table.containers, 1, CONTAINER_LIMIT
+    )
+    _ascending(io, [container.file for container in containers], "containers")
+    operators = io.items(
+        "u16", "the operator count", lambda one: _operator(io, one), table.operators, 1, OPERATOR_LIMIT
+    )
+    _ascending(io, [operator.name for operator in operators], "operators")
+    known = DispatchTable(archs=archs, containers=containers, operators=operators, kernels=())
+    kernels = io.items(
+        "u16", "the kernel count", lambda one: _kernel(io, known, one), table.kernels, 1, KERNEL_LIMIT
+    )
+
+    def gate(one: ServedGate) -> ServedGate:
+        name = io.string("a gate", one.gate)
+        return ServedGate(gate=name, arch=io.one_of("u16", "an arch index", archs, one.arch))
+
+    gates = io.items("u16", "the gate count", gate, table.gates, 0, GATE_LIMIT)
+    _ascending(io, gates, "gates")
+    return replace(known, kernels=kernels, gates=gates)
+
+
+def _container(io: Stream, container: DispatchContainer) -> DispatchContainer:
+    file = io.string("a container", container.file)
     if not FILE_NAME.fullmatch(file):
-        raise cursor.error(f"{file!r} is not a valid file name of a pack")
-    return DispatchContainer(file=file, identity=cursor.take(32, "a container ID"))
+        raise io.error(f"{file!r} is not a valid file name of a pack")
+    return DispatchContainer(file=file, identity=io.raw(32, "a container ID", container.identity))
 
 
-def _read_operator(cursor: Cursor) -> Operator:
-    name = cursor.string("an operator")
+def _operator(io: Stream, operator: Operator) -> Operator:
+    name = io.string("an operator", operator.name)
 
-    def value() -> Value:
-        return Value(name=cursor.string("an operator value"), type=cursor.one_of("u8", "a type", TYPES))
+    def value(one: Value) -> Value:
+        label = io.string("an operator value", one.name)
+        return Value(name=label, type=io.one_of("u8", "a type", TYPES, one.type))
 
-    values = cursor.items("u16", f"the value count of {name}", value, 1, VALUE_LIMIT)
+    values = io.items("u16", f"the value count of {name}", value, operator.values, 1, VALUE_LIMIT)
     if len({value.name for value in values}) != len(values):
-        raise cursor.error(f"operator {name} has two values of one name")
+        raise io.error(f"operator {name} has two values of one name")
     return Operator(name=name, values=values)
 
 
-def _read_value(cursor: Cursor, operator: Operator, allowed: Sequence[ValueType] = INTEGERS) -> str:
+def _value(io: Stream, operator: Operator, name: str, allowed: Sequence[ValueType] = INTEGERS) -> str:
     """The name of a value of the operator, which has one of the allowed types."""
-    value = cursor.one_of("u16", "a value index", operator.values)
+    named: Any = UNREAD
+    if name is not UNREAD and not (named := next((v for v in operator.values if v.name == name), None)):
+        raise io.error(f"{name} is not a value of operator {operator.name}")
+    value: Value = io.one_of("u16", "a value index", operator.values, named)
     if value.type not in allowed:
-        raise cursor.error(
+        raise io.error(
             f"value {value.name} of {operator.name} has type {value.type}, which does not fit here"
         )
     return value.name
 
 
-def _read_kernel(cursor: Cursor, table: DispatchTable) -> DispatchKernel:
-    name = cursor.string("a kernel")
-    operator = cursor.one_of("u16", "an operator index", table.operators)
-    step = cursor.integer("u8", "a step")
-    container = cursor.one_of("u16", "a container index", table.containers)
-    keys = cursor.items("u8", "the key count", lambda: _read_value(cursor, operator), 0, KEY_LIMIT)
+def _kernel(io: Stream, table: DispatchTable, kernel: DispatchKernel) -> DispatchKernel:
+    name = io.string("a kernel", kernel.name)
+    names = [one.name for one in table.operators]
+    operator = table.operators[names.index(io.one_of("u16", "an operator index", names, kernel.operator))]
+    step = io.integer("u8", "a step", kernel.step)
+    files = [one.file for one in table.containers]
+    container = io.one_of("u16", "a container index", files, kernel.container)
+    keys = io.items(
+        "u8", f"the key count of {name}", lambda key: _value(io, operator, key), kernel.keys, 0, KEY_LIMIT
+    )
+    ladder = io.integer("u8", f"the ladder flag of {name}", kernel.ladder, 0, min(len(keys), 1))
 
-    def parameter() -> tuple[ValueType, str]:
-        type_ = cursor.one_of("u8", "a type", TYPES)
-        return type_, _read_value(cursor, operator, INTEGERS if type_ in INTEGERS else (type_,))
+    def parameter(one: Any) -> tuple[ValueType, str]:
+        given, value = (UNREAD, UNREAD) if one is UNREAD else one
+        type_ = io.one_of("u8", "a type", TYPES, given)
+        return type_, _value(io, operator, value, INTEGERS if type_ in INTEGERS else (type_,))
 
-    def predicate_list() -> tuple[Predicate, ...]:
-        return cursor.items("u8", "the predicate count", lambda: _read_predicate(cursor, operator))
+    def predicate_list(predicates: Iterable[Predicate]) -> tuple[Predicate, ...]:
+        return io.items("u8", "the predicate count", lambda one: _predicate(io, operator, one), predicates)
 
-    def functionals() -> tuple[DispatchFunctional, ...]:
-        lists = cursor.items("u16", "the predicate list count", predicate_list)
-        return cursor.items(
-            "u32",
-            "the functional count",
-            lambda: DispatchFunctional(
-                arch=cursor.one_of("u16", "an arch index", table.archs),
-                key=tuple(cursor.integer("i64", "a key value") for _ in keys),
-                choices=cursor.items(
-                    "u16", "the choice count", lambda: _read_choice(cursor, operator, lists), 1, CHOICE_LIMIT
-                ),
-            ),
+    def functional(one: DispatchFunctional) -> DispatchFunctional:
+        arch = io.one_of("u16", "an arch index", table.archs, one.arch)
+        numbers = tuple(one.key) or [UNREAD] * len(keys)
+        key = tuple(io.integer("i64", f"a key value of {name}", number) for number in numbers)
+        choices = io.items(
+            "u16", "the choice count", lambda c: _choice(io, operator, lists, c), one.choices, 1, CHOICE_LIMIT
         )
+        return DispatchFunctional(arch=arch, key=key, choices=choices)
 
-    # arguments are evaluated in the order of the file
-    kernel = DispatchKernel(
+    parameters = io.items(
+        "u16", f"the parameter count of {name}", parameter, kernel.parameters, 0, PARAMETER_LIMIT
+    )
+    nulls = io.integer("u8", f"the null pointer count of {name}", kernel.null_pointers, 0, NULL_POINTER_LIMIT)
+    # in the order of their first choices: hundreds of choices have one of a few
+    used = dict.fromkeys(choice.predicates for one in kernel.functionals for choice in one.choices)
+    lists = io.items("u16", f"the predicate list count of {name}", predicate_list, used)
+    functionals = io.items("u32", f"the functional count of {name}", functional, kernel.functionals)
+    _ascending(io, [(table.archs.index(f.arch), f.key) for f in functionals], f"functionals of {name}")
+    return DispatchKernel(
         name=name,
         operator=operator.name,
         step=step,
-        container=container.file,
+        container=container,
         keys=keys,
-        ladder=bool(cursor.integer("u8", "a ladder flag", 0, min(len(keys), 1))),
-        parameters=cursor.items("u16", "the parameter count", parameter, 0, PARAMETER_LIMIT),
-        null_pointers=cursor.integer("u8", "the null pointer count", 0, NULL_POINTER_LIMIT),
-        functionals=functionals(),
+        ladder=bool(ladder),
+        parameters=parameters,
+        null_pointers=nulls,
+        functionals=functionals,
     )
-    _ascending(
-        cursor, [(table.archs.index(f.arch), f.key) for f in kernel.functionals], f"functionals of {name}"
-    )
-    return kernel
 
 
-def _read_choice(
-    cursor: Cursor, operator: Operator, lists: Sequence[tuple[Predicate, ...]]
+def _choice(
+    io: Stream, operator: Operator, lists: Sequence[tuple[Predicate, ...]], choice: DispatchChoice
 ) -> DispatchChoice:
-    def axis(terms: int) -> tuple[GridTerm, ...]:
-        return tuple(
-            GridTerm(value=_read_value(cursor, operator), divisor=cursor.integer("u32", "a divisor", 1))
-            for _ in range(terms)
-        )
-
+    image = io.integer("u32", "an image index", choice.image)
+    symbol = io.string("a symbol", choice.symbol)
+    shared = io.integer("u32", f"shared memory of {symbol}", choice.dynamic_shared_bytes, 0, SHARED_LIMIT)
+    threads = io.integer("u16", f"threads per workgroup of {symbol}", choice.threads, 1, THREAD_LIMIT)
+    predicates = io.one_of("u16", "a predicate list index", lists, choice.predicates)
+    given = tuple(choice.grid)
+    if len(given) > 3:
+        raise io.error(f"a grid of {symbol} has {len(given)} axes")
+    axes: tuple[Any, ...] = (*given, (), (), ())[:3]
+    counts = [io.integer("u8", "a term count", len(axis), 0, TERM_LIMIT) for axis in axes]
+    grid = tuple(
+        tuple(_term(io, operator, term) for term in axis or [UNREAD] * count)
+        for axis, count in zip(axes, counts, strict=True)
+    )
     return DispatchChoice(
-        image=cursor.integer("u32", "an image index"),
-        symbol=cursor.string("a symbol"),
-        dynamic_shared_bytes=cursor.integer("u32", "dynamic shared memory", 0, SHARED_LIMIT),
-        threads=cursor.integer("u16", "threads per workgroup", 1, THREAD_LIMIT),
-        predicates=cursor.one_of("u16", "a predicate list index", lists),
-        grid=tuple(
-            axis(terms) for terms in [cursor.integer("u8", "a term count", 0, TERM_LIMIT) for _ in range(3)]
-        ),
+        image=image,
+        symbol=symbol,
+        dynamic_shared_bytes=shared,
+        threads=threads,
+        predicates=predicates,
+        grid=grid,
     )
 
 
-def _read_predicate(cursor: Cursor, operator: Operator) -> Predicate:
-    kind = cursor.one_of("u8", "a predicate kind", KINDS)
-    names = cursor.items(
-        "u8",
-        "the value count of a predicate",
-        lambda: _read_value(cursor, operator, PREDICATE_TYPES),
-        1,
-        FACTOR_LIMIT,
-    )
-    low, high = cursor.integer("i64", "a predicate bound"), cursor.integer("i64", "a predicate bound")
-    predicate = Predicate(values=names, kind=kind, low=low, high=high)
+def _term(io: Stream, operator: Operator, term: GridTerm) -> GridTerm:
+    value = _value(io, operator, term.value)
+    return GridTerm(value=value, divisor=io.integer("u32", "a divisor", term.divisor, 1))
+
+
+def _predicate(io: Stream, operator: Operator, predicate: Predicate) -> Predicate:
+    kind = io.one_of("u8", "a predicate kind", KINDS, predicate.kind)
+    names = io.items(
+        "u8", "the value count of a predicate", lambda v: _value(io, operator, v, PREDICATE_TYPES),
+        predicate.values, 1, FACTOR_LIMIT,
+    )  # fmt: skip
+    low = io.integer("i64", "a predicate bound", predicate.low)
+    high = io.integer("i64", "a predicate bound", predicate.high)
     types = {value.name: value.type for value in operator.values}
     if any(types[name] == "ptr" for name in names) and (kind == "range" or len(names) > 1):
-        raise cursor.error(f"a {kind} of {' * '.join(names)}: a pointer is allowed in a multiple alone")
-    if kind == "multiple" and not _is_divisor(predicate):
-        raise cursor.error(f"{' * '.join(names)} a multiple of {low}, {high}")
-    return predicate
+        raise io.error(f"a {kind} of {' * '.join(names)}: a pointer is allowed in a multiple alone")
+    found = Predicate(values=names, kind=kind, low=low, high=high)
+    if kind == "multiple" and not _is_divisor(found):
+        raise io.error(f"{' * '.join(names)} a multiple of {low}, {high}")
+    return found
 
 
 def _is_divisor(predicate: Predicate) -> bool:
@@ -327,18 +247,18 @@ def _is_divisor(predicate: Predicate) -> bool:
     return 1 <= predicate.low <= limit and predicate.high == 0
 
 
-def _ascending(cursor: Cursor, entries: Sequence[Any], what: str) -> None:
+def _ascending(stream: Stream, entries: Sequence[Any], what: str) -> None:
     if any(first >= second for first, second in pairwise(entries)):
-        raise cursor.error(f"{what} are out of order")
+        raise stream.error(f"{what} are out of order")
 
 
-def _check_steps(cursor: Cursor, kernels: tuple[DispatchKernel, ...]) -> None:
+def _check_steps(stream: Stream, kernels: tuple[DispatchKernel, ...]) -> None:
     """Kernels sorted by (operator, step); steps of an operator 0, 1, 2, ... without a gap."""
     operator, step = "", 0
     for kernel in kernels:
         step = step + 1 if kernel.operator == operator else 0
         if kernel.operator < operator or kernel.step != step:
-            raise cursor.error(
+            raise stream.error(
                 f"kernel {kernel.name} is step {kernel.step} of {kernel.operator}, out of order or with a gap"
             )
         operator = kernel.operator

@@ -37,8 +37,7 @@ class ImagePack:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEntry:
-    """A container's index entry: SHA-256 of the image; its frame at `offset`, `stored` bytes long, decodes to
-    `size` bytes."""
+    """An entry of a container's index: SHA-256 of the image; its frame has `stored` bytes at `offset`."""
 
     digest: bytes
     offset: int
@@ -68,8 +67,7 @@ class DispatchContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchChoice:
-    """An image for a functional: its number in the container's index, `threads` per workgroup, grid axes x
-    first."""
+    """An image for a functional: its number in the index, `threads` per workgroup, grid axes x first."""
 
     image: int
     symbol: str
@@ -90,8 +88,7 @@ class DispatchFunctional:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchKernel:
-    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg
-    order."""
+    """How one kernel serves one step of an operator; `parameters` are in kernarg order."""
 
     name: str
     operator: str

@@ -16,8 +16,7 @@ from aotforge.pack.signature import Signature, decode_signature
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPack:
-    """A pack whose signature, dispatch data and container indexes have been read and agree, its images not
-    yet."""
+    """A pack whose signature, dispatch data and container indexes agree; its images are not read yet."""
 
     name: str
     signature: Signature
@@ -26,8 +25,7 @@ class OpenPack:
     sources: Mapping[str, Source]
 
     def image(self, container: str, number: int) -> bytes:
-        """One image, verified; reads the container's dictionary and that image's frame only. Raises
-        PackError."""
+        """One verified image; of the container only its dictionary and frame are read. Raises PackError."""
         source, index = self.sources[container], self.indexes[container]
         return read_image(source, index.images[number], read_dictionary(source, index))
 
@@ -42,8 +40,7 @@ class OpenPack:
 
 
 def open_pack(path: Path) -> OpenPack:
-    """Opens the pack in a directory; images are read later, one by one. Raises PackError naming file and
-    reason."""
+    """Opens the pack in a directory; images are read later. Raises PackError with file and reason."""
     try:
         present = [entry.name for entry in path.iterdir()]
     except OSError as error:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.files import make_folders, open_regular
+from aotforge.base.files import make_folders
 from aotforge.compile.model import CompileEvent
 from aotforge.errors import AotforgeError
-from aotforge.formats.untrusted_file import parse_json
 from aotforge.pipeline.display import BuildObserver
 from aotforge.publish.stores.store import redact_urls
 from aotforge.verify.verdict import VerifyEvent
@@ -35,8 +34,6 @@ _WRITE_SECONDS = 2.0
 _WRITE_SHARE = 0.01
 """Most of a build's time that is spent in writing its record: one of many jobs is written less often."""
 _NOTES = 100
-_NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}\.json")
-_LIMIT = 64 * 2**20
 
 
 @dataclass(kw_only=True)
@@ -96,31 +93,30 @@ class BuildRecord:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         images = f"{len(self.compiled)} compiled, {self.cached} cached"
         images += f"; {len(self.executed)} executed, {self.known} known"
-        stage = (
-            f"; {self.stages[-1].name} {self.done}/{self.total}"
-            if self.state == "running" and self.stages
-            else ""
-        )
+        running = self.state == "running" and self.stages
+        stage = f"; {self.stages[-1].name} {self.done}/{self.total}" if running else ""
         error = f"; {self.error.splitlines()[0]}" if self.error else ""
         return f"{self.name}  {began}  {self.state:11}  {self.seconds:8.1f} s  {images}{stage}{error}"
 
 
 class RecordingObserver:
-    """Passes a build's events on and keeps them in its record, whose file is made with the first stage.
-
-    A folder that cannot be written is not an error.
-    """
+    """Passes a build's events on and keeps them in its record, if its folder can be written."""
 
     def __init__(self, observer: BuildObserver, record: BuildRecord, file: Path) -> None:
         self._observer, self._record, self._file = observer, record, file
         self._began = self._stage_began = self._written = time.monotonic()
         self._interval = _WRITE_SECONDS
-        self._lock: int | None = None
+        self._lock: BufferedWriter | None = None
+        self._staged = False
 
     def stage(self, text: str) -> None:
         """A stage begins."""
-        if self._lock is None:
-            self._lock = _locked(self._file)
+        if not self._staged:
+            self._staged = True
+            with suppress(OSError):
+                make_folders(self._file.parent)
+                self._lock = self._file.open("xb")
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._end_stage()
         self._record.stages.append(Stage(name=text))
         self._record.done = self._record.total = 0
@@ -169,9 +165,8 @@ class RecordingObserver:
 
     def close(self) -> None:
         """Releases the lock; earlier records are removed."""
-        if self._lock is not None:
-            if self._lock >= 0:
-                os.close(self._lock)
+        if self._lock:
+            self._lock.close()
             _remove_old(self._file.parent)
 
     def _timed(self, label: str, seconds: float, peak_bytes: int = 0) -> TimedJob:
@@ -192,12 +187,14 @@ class RecordingObserver:
     def _write(self) -> None:
         """In place: the lock is on the file, and half a text is only read from a killed build."""
         began = self._written = time.monotonic()
-        if self._lock is None or self._lock < 0:
+        if self._lock is None:
             return
         data = json.dumps({"format": _FORMAT, **vars(self._record)}, default=vars).encode()
         with suppress(OSError):
-            os.pwrite(self._lock, data, 0)  # by the descriptor: a link may have its name by now
-            os.ftruncate(self._lock, len(data))
+            self._lock.seek(0)
+            self._lock.write(data)
+            self._lock.truncate()
+            self._lock.flush()
         self._written = time.monotonic()
         self._interval = max(_WRITE_SECONDS, (self._written - began) / _WRITE_SHARE)
 
@@ -233,23 +230,12 @@ def read_records(cache: Path) -> list[BuildRecord]:
     return [record for record in found if record is not None]
 
 
-def _locked(file: Path) -> int:
-    """The descriptor of a new, locked record; -1 where none can be made."""
-    try:
-        make_folders(file.parent)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:
-        return -1
-    return handle
-
-
 def _read(path: Path) -> BuildRecord | None:
     """None for a record that is removed, of another format, or written in part by a killed build."""
     try:
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             running = _is_locked(file.fileno())
-            fields: dict[str, Any] = parse_json(file.read(_LIMIT))
+            fields: dict[str, Any] = json.load(file)
         if fields.pop("format") != _FORMAT:
             return None
         fields["stages"] = [Stage(**one) for one in fields["stages"]]
@@ -273,13 +259,12 @@ def _is_locked(handle: int) -> bool:
 
 def _record_files(folder: Path) -> list[Path]:
     """The newest first."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
+    return sorted(folder.glob("????????-??????-??????.json"), reverse=True)
 
 
 def _remove_old(folder: Path) -> None:
     with suppress(OSError):
         for path in _record_files(folder)[KEPT:]:
-            with open_regular(path) as file:
+            with path.open("rb") as file:
                 if not _is_locked(file.fileno()):
                     path.unlink()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -11,7 +11,6 @@ from aotforge.base.cache_folder import collect
 from aotforge.base.files import output_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import Observer
-from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
 from aotforge.errors import OutputError
@@ -19,24 +18,24 @@ from aotforge.formats.api_level import feature_level, level_of
 from aotforge.formats.artifact_names import parse_manylinux
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
-from aotforge.library.library_build import LibraryBuild, LibraryRequest
+from aotforge.library.library_build import LibraryRequest
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
-    ImageBuilder,
     is_executed,
     make_plans,
+    open_builder,
     pack_images,
     planned_architectures,
     plans_verifier_digest,
     require_executors,
 )
 from aotforge.pipeline.requests import BuildRequest, PartRequest, ToolsRequest, WindowsRequest
-from aotforge.pipeline.shared_cache import cluster_of, shared_objects
-from aotforge.plan.gates import archs_without_gate
+from aotforge.pipeline.shared_cache import shared_objects
+from aotforge.plan.gates import pytorch_use
 from aotforge.plan.model import Plan
-from aotforge.plan.selection import ONLY_SUFFIX, Only
-from aotforge.release.assemble import assemble_release
-from aotforge.release.existing_release import (
+from aotforge.plan.selection import Only
+from aotforge.release.assemble import (
+    assemble_release,
     check_not_verified,
     check_replaceable,
     find_release,
@@ -52,25 +51,31 @@ _TO_LANES = "to lanes of registers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildReport:
-    """A release in its folder, with the plans of its packs.
+class ImageCounts:
+    """Numbers of images. `shared`: compiled by another build at the same time; `known`: verified before.
 
-    Numbers of images: `compiled`, `cached`, `shared` (compiled by another build at the same time), `executed`
-    on the virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh`).
-    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root
-    filesystems: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics.
+    `damaged` are labels of cache entries, `spills` images with spilled registers.
     """
 
-    plans: tuple[Plan, ...]
-    release: AssembledRelease
     compiled: int = 0
     cached: int = 0
     shared: int = 0
     executed: int = 0
     known: int = 0
     damaged: tuple[str, ...] = ()
-    shared_cache: tuple[str, ...] = ()
     spills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport(ImageCounts):
+    """A release in its folder, with the plans of its packs; all counts are 0 where it existed before.
+
+    `roots` are names and digests of root filesystems, `shared_cache` faults and statistics.
+    """
+
+    plans: tuple[Plan, ...]
+    release: AssembledRelease
+    shared_cache: tuple[str, ...] = ()
     executor: str
     roots: tuple[tuple[str, str], ...]
     compiler: str
@@ -88,17 +93,7 @@ class BuildReport:
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
-        same = (
-            "compiled",
-            "cached",
-            "shared",
-            "shared_cache",
-            "executed",
-            "known",
-            "damaged",
-            "spills",
-            "executor",
-        )
+        same = (*(one.name for one in fields(ImageCounts)), "executor", "shared_cache")
         return {
             "release": release.name,
             "folder": str(release.folder),
@@ -128,8 +123,11 @@ class BuildReport:
             platform = parse_manylinux(release.platform.tag)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
-        use = pytorch_use(self.plans, feature_level(level_of(release.name)))
-        return [*lines, *_left_out(self.plans), *reasons, *_next_steps(release.folder, self.plans), *use]
+        if less := {one.kernel for plan in self.plans for one in plan.left_out}:
+            profile = f"profile {self.plans[0].profile} has no images of their own for some calls"
+            lines.append(f"note: {profile} of {len(less)} kernels; ./dev plan lists them")
+        use = _pytorch_use(self.plans, feature_level(level_of(release.name)))
+        return [*lines, *reasons, *_next_steps(release.folder, self.plans), *use]
 
     def _made(self) -> list[str]:
         """Lines on how a new release was made."""
@@ -151,34 +149,10 @@ class BuildReport:
         return lines
 
 
-def _left_out(plans: Sequence[Plan]) -> list[str]:
-    """At most one line: `plan` lists what the profile lacks."""
-    less = dict.fromkeys(one.kernel for plan in plans for one in plan.left_out)
-    if not less:
-        return []
-    return [
-        f"note: profile {plans[0].profile} has no images of their own for some calls of {len(less)} kernels; "
-        "./dev plan lists them"
-    ]
-
-
-def pytorch_use(plans: Sequence[Plan], gate: str) -> list[str]:
-    """A line on whether `check_gpu` of API level `gate` succeeds, which PyTorch calls first."""
-    known = {arch: plan for plan in plans for arch in plan.archs if arch.startswith("gfx")}
-    lacking = archs_without_gate((served for plan in plans for served in plan.gates), known, gate)
-    if not known:
-        return []
-    if not lacking:
-        return ["PyTorch will use these images: yes"]
-    some = f" on {', '.join(lacking)}" if len(lacking) < len(known) else ""
-    plan = known[lacking[0]]
-    partly = plan.profile.endswith(ONLY_SUFFIX)
-    what = "these kernels do not serve" if partly else f"profile {plan.profile} does not serve"
-    build = "without --only" if partly else "with --profile core"
-    return [
-        f"PyTorch will use these images: no{some}, because {what} every call that it may make; "
-        f"build {build}, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
-    ]
+def _pytorch_use(plans: Sequence[Plan], level: str) -> list[str]:
+    archs = [arch for plan in plans for arch in plan.archs if arch.startswith("gfx")]
+    use = pytorch_use((gate for plan in plans for gate in plan.gates), archs, level)
+    return [f"PyTorch will use these images: {use}"] if archs else []
 
 
 def _next_steps(folder: Path, plans: Sequence[Plan]) -> list[str]:
@@ -231,9 +205,8 @@ class EventCounter:
 class ReleaseDraft:
     """A release that can be made: everything that can be refused before something slow begins was checked.
 
-    `manifest` is that of the API level, `images` that of image packs, which are the same at every level.
-
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be replaced, RulesError.
+    `manifest` is that of the API level, `images` that of packs, the same at every level.
+    Raises ManifestError, ExecutorError, RulesError, OutputError for an output that cannot be replaced.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
@@ -309,7 +282,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     request = draft.request
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
-    runtime = build_library(request, draft.executions, shared)
+    runtime = build_runtime(library_request(request, draft.executions.runtime, shared))
     release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
@@ -318,27 +291,16 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         else:
             check_not_verified(draft.manifest, draft.output)
         packs = []
-        with (
-            Cache(request.cache, shared) as cache,
-            cluster_of(request, observer.note) as cluster,
-        ):
-            builder = ImageBuilder(
-                request=request,
-                observer=counter,
-                execution=draft.executions.kernels,
-                shared=shared,
-                cluster=cluster,
-            )
+        with open_builder(request, shared, counter, execution=draft.executions.kernels) as builder:
             for plan in draft.plans:
-                images, verdicts = builder.build(plan, cache, verify=request.verify)
+                images, verdicts = builder.build(plan, verify=request.verify)
                 packs.append(pack_images(plan, images, draft.images, verdicts))
         observer.stage("tarballs")
         release = draft.assemble(packs, runtime.prefix)
     elif shared is not NOT_SHARED:
-        with Cache(request.cache, shared) as cache:
-            builder = ImageBuilder(request=request, observer=observer, shared=shared)
+        with open_builder(request, shared, observer) as builder:
             for plan in draft.plans:
-                builder.offer(plan, cache)
+                builder.offer(plan)
     return BuildReport(
         plans=draft.plans,
         release=release,
@@ -347,13 +309,6 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         compiler=runtime.compiler,
         **counter.counts(),
     )
-
-
-def build_library(
-    request: BuildRequest, executions: ExecutionTargets, shared: SharedObjects = NOT_SHARED
-) -> LibraryBuild:
-    """The library for Linux, from a cache if it was built before. Raises what `build_runtime` raises."""
-    return build_runtime(library_request(request, executions.runtime, shared))
 
 
 def library_request(
@@ -386,10 +341,7 @@ def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: 
 def resolve_targets(
     request: BuildRequest | PartRequest, roots: Sequence[str], *, observer: Observer
 ) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
-    """The executor with `roots`, and one plan per pack for the compiler there.
-
-    Raises what `execution_targets` and `make_plans` raise.
-    """
+    """The executor with `roots`, and one plan per pack for the compiler there."""
     executions = execution_targets(request, roots, observer=observer)
     return executions, make_plans(
         request,
@@ -399,9 +351,6 @@ def resolve_targets(
 
 
 def default_output(root: Path, plans: Sequence[Plan]) -> Path:
-    """Default output: releases/dist for complete profiles, below it the profile's name for others.
-
-    A quick build never replaces a complete release.
-    """
+    """releases/dist for complete profiles, for others below it, so that none replaces a complete release."""
     folder = root / "releases" / "dist"
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile

@@ -36,7 +36,7 @@ _LISTED = (".zip", ".whl")
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members (`digest_members`).
+    """The zip file and the wheel of a build. `contents`: SHA-256 of its list of members.
 
     `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
     """
@@ -76,10 +76,7 @@ class WindowsReport:
 
 
 def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
-    """The library for Windows as a zip file, with the images of `request.images`, unchanged.
-
-    The default output is releases/dist/windows; an earlier file stays until then. Raises AotforgeError.
-    """
+    """The library for Windows as a zip file, with the images of `request.images`, unchanged."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name

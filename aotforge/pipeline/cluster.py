@@ -9,7 +9,6 @@ import importlib.util
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from queue import Empty, SimpleQueue
@@ -40,25 +39,9 @@ PATIENCE = 600.0
 CONNECT_SECONDS = 30.0
 
 
-@contextmanager
-def open_cluster(address: str, request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster]:
-    """The cluster of the scheduler at `address`. Raises ToolchainError without the packages of Dask."""
-    if importlib.util.find_spec("distributed") is None:
-        raise ToolchainError(
-            f"the scheduler {address} needs the Python package distributed",
-            cause="it is not part of an environment for builds on one machine",
-            hint="pip install --only-binary :all: --require-hashes -r requirements/dask.txt",
-        )
-    cluster = Cluster(address=address, request=request, note=note)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
 @dataclass(kw_only=True)
 class Cluster:
-    """The cluster of one command. `note` receives the workers that cannot be used, with the reason."""
+    """The cluster of one command. `note` receives refused workers. Raises ToolchainError without Dask."""
 
     address: str
     request: CachedRequest
@@ -67,6 +50,14 @@ class Cluster:
     _refused: dict[str, str] = field(default_factory=dict)
     _usable: float = field(default_factory=time.monotonic)
     _slots: int = 0
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("distributed") is None:
+            raise ToolchainError(
+                f"the scheduler {self.address} needs the Python package distributed",
+                cause="it is not part of an environment for builds on one machine",
+                hint="pip install --only-binary :all: --require-hashes -r requirements/dask.txt",
+            )
 
     @cached_property
     def client(self) -> Any:
@@ -179,10 +170,7 @@ class Cluster:
         *,
         device: bool,
     ) -> VerifyReport:
-        """A verdict on every image, as `verify_images`. Images that fail are executed again on this machine.
-
-        This confirms the failure and names source lines. Raises ClusterError, and as `verify_images`.
-        """
+        """As `verify_images`; failures are confirmed on this machine. Raises ClusterError, too."""
         from aotforge.targets.backends import backend_of_arch  # noqa: PLC0415 - the emulator, as below
         from aotforge.verify import verdict_store as store  # noqa: PLC0415 - as below
         from aotforge.verify.verdict import VerifyEvent  # noqa: PLC0415 - as below
@@ -267,10 +255,7 @@ class ClusterScheduler:
     failures: list[Outcome] = field(default_factory=list)
 
     def run(self) -> None:
-        """Works until every job is done or failed; waits for jobs that other builds here are compiling.
-
-        Raises CacheError, ClusterError; what is finished by then is in the cache.
-        """
+        """Works until every job is done or failed, by other builds too. Raises CacheError, ClusterError."""
         waiting = longest_first(self.jobs)
         while waiting:
             states = [(job, self.settings.claim(job)) for job in waiting]

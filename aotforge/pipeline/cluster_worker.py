@@ -29,10 +29,7 @@ from vgpu.cache import default_cache
 
 if TYPE_CHECKING:
     from aotforge.verify.pool import Pool
-    from aotforge.verify.verdict import (
-        ImageTask,
-        Verdict,
-    )  # numpy and the emulator, which a compiling worker lacks
+    from aotforge.verify.verdict import ImageTask, Verdict  # numpy, which a compiling worker lacks
 
 PREFIX = "aotforge"
 Instructions = tuple[tuple[int, tuple[str, ...]], ...]

@@ -39,25 +39,20 @@ def check_texts(tasks: Sequence[ImageTask], *, jobs: int | None = None) -> None:
 
 
 def _check(pool: WorkerPool, task: ImageTask) -> None:
-    if fault := _fault(pool, task):
+    """Raises ReleaseError where the text does not give the image, ToolchainError."""
+    try:
+        answer: str | AotforgeError = pool.request((task.arch, task.asm))
+    except WorkerEnded as ended:
+        answer = DecodeError(f"the assembler {ended.reason}" + (f": {ended.output}" if ended.output else ""))
+    if isinstance(answer, AotforgeError) and not isinstance(answer, DecodeError):
+        raise ToolchainError(answer.what, hint="install requirements/build.txt")
+    if answer != task.digest:
+        fault = answer.what if isinstance(answer, DecodeError) else "assembled again, it is another file"
         raise ReleaseError(
             f"the image of {task.label} is not the one that its assembly text gives: {fault}",
             cause="image and text are of different builds or toolchains, or one was altered",
             hint="fetch the release again, or verify it with the checkout that it was built from",
         )
-
-
-def _fault(pool: WorkerPool, task: ImageTask) -> str:
-    """Why the text does not give the image, '' when it does. Raises ToolchainError."""
-    try:
-        answer: str | AotforgeError = pool.request((task.arch, task.asm))
-    except WorkerEnded as ended:
-        return f"the assembler {ended.reason}" + (f": {ended.output}" if ended.output else "")
-    if isinstance(answer, DecodeError):
-        return answer.what
-    if isinstance(answer, AotforgeError):
-        raise ToolchainError(answer.what, hint="install requirements/build.txt")
-    return "" if answer == task.digest else "assembled again, it is another file"
 
 
 def main(arguments: Sequence[str]) -> None:

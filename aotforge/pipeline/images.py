@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aotforge.base.architectures import Architecture, Architectures
 from aotforge.base.files import output_lock, staged_folder
@@ -25,7 +25,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.requests import ImagesRequest, PacksRequest
+from aotforge.pipeline.requests import CachedRequest, ImagesRequest, PacksRequest
 from aotforge.pipeline.shared_cache import SharedVerdicts, cluster_of, shared_objects
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import JobKey, Plan
@@ -82,14 +82,9 @@ def plans_verifier_digest(checkout: Checkout, plans: Sequence[Plan]) -> str:
 
 
 def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
-    """Checks that images of every arch can be executed here; other archs pass with `unexecuted`.
-
-    Raises VerifyError, ToolchainError.
-    """
-    from vgpu.emulator.interpreter_library import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
-        build_library,
-    )
-    from vgpu.emulator.targets import emulated_targets  # noqa: PLC0415 - the emulator, as above
+    """Raises VerifyError where images of an arch cannot be executed here, unless `unexecuted`."""
+    from vgpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - 60 ms of a no-op build
+    from vgpu.emulator.targets import emulated_targets  # noqa: PLC0415 - as above
 
     archs = [arch for plan in plans for arch in plan.archs]
     emulated = emulated_targets()
@@ -114,25 +109,26 @@ def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = 
 class ImageBuilder:
     """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine.
 
-    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts; `cluster` runs jobs.
+    `device`: on a GPU; `shared`: places that may have images and verdicts; `cluster` runs jobs.
     """
 
     request: ImagesRequest
     observer: BuildObserver
+    cache: Cache
     execution: ExecutionTarget | None = None
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     device: bool = False
     shared: SharedObjects = NOT_SHARED
     cluster: Cluster | None = None
 
-    def compile(self, plan: Plan, cache: Cache) -> ImageSet:
+    def compile(self, plan: Plan) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
         self.observer.stage(f"{len(plan.jobs)} images of {plan.pack}")
         return compile_plan(
             plan,
             kernels_root=self.request.kernels,
             architectures=self.request.checkout.architectures,
-            cache=cache,
+            cache=self.cache,
             jobs=self.request.jobs,
             limits=self.limits,
             on_event=self.observer.event,
@@ -145,11 +141,8 @@ class ImageBuilder:
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms
 
         self.observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
-        verdicts = None
-        if self.shared is not NOT_SHARED:
-            verdicts = SharedVerdicts(
-                plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
-            )
+        verdicts = self._verdicts(plan, images) if self.shared is not NOT_SHARED else None
+        if verdicts:
             verdicts.fetch()
         architectures = self.request.checkout.architectures
         if self.cluster:
@@ -170,23 +163,35 @@ class ImageBuilder:
             verdicts.offer()
         return report
 
-    def offer(self, plan: Plan, cache: Cache) -> None:
+    def offer(self, plan: Plan) -> None:
         """Offers images and verdicts of a release that exists to the shared places, if the cache has all."""
         wanted = any(self.shared.wants(KIND, job.key) for job in plan.jobs)
-        if wanted and all(cache.has(job.key) for job in plan.jobs):
-            images = self.compile(plan, cache)
-            SharedVerdicts(
-                plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
-            ).offer()
+        if wanted and all(self.cache.has(job.key) for job in plan.jobs):
+            self._verdicts(plan, self.compile(plan)).offer()
 
-    def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
+    def _verdicts(self, plan: Plan, images: ImageSet) -> SharedVerdicts:
+        request = self.request
+        return SharedVerdicts(plan, images, kernels=request.kernels, cache=request.cache, shared=self.shared)
+
+    def build(self, plan: Plan, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
         """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError."""
-        images = self.compile(plan, cache)
+        images = self.compile(plan)
         if not verify or not is_executed(plan):
             return images, {}
         report = self.verify(plan, images)
         report.require_passed()
         return images, {verdict.key: verdict for verdict in report.verdicts}
+
+
+@contextmanager
+def open_builder(
+    request: CachedRequest, shared: SharedObjects, observer: BuildObserver, **options: Any
+) -> Iterator[ImageBuilder]:
+    """An `ImageBuilder` with the request's cache and cluster. Raises CacheError, ToolchainError."""
+    with Cache(request.cache, shared) as cache, cluster_of(request, observer.note) as cluster:
+        yield ImageBuilder(
+            request=request, observer=observer, cache=cache, shared=shared, cluster=cluster, **options
+        )
 
 
 def is_executed(plan: Plan) -> bool:
@@ -243,25 +248,16 @@ class PacksReport:
 
 
 def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksReport:
-    """The packs that a build puts into its image tarballs, byte for byte, without tarballs and library.
-
-    Raises AotforgeError; the output stays as it was until all packs are complete.
-    """
+    """The packs of a build's image tarballs, byte for byte, put in place when all are complete."""
     plans = make_plans(request)
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
     with output_lock(request.output), shared_objects(request, observer.note) as shared:
         files: dict[str, bytes] = {}
-        with (
-            Cache(request.cache, shared) as cache,
-            cluster_of(request, observer.note) as cluster,
-        ):
-            builder = ImageBuilder(
-                request=request, observer=observer, limits=limits, shared=shared, cluster=cluster
-            )
+        with open_builder(request, shared, observer, limits=limits) as builder:
             for plan in plans:
-                images, verdicts = builder.build(plan, cache, verify=request.verify)
+                images, verdicts = builder.build(plan, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack
                 files |= {f"{pack.name}/{name}": data for name, data in pack.files.items()}
         changed = _files(request.output) != files
@@ -274,11 +270,8 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
 
 
 def _files(output: Path) -> dict[str, bytes] | None:
-    """Files below `output`; None when it cannot be read or has others than regular ones."""
+    """Files below `output`; None when it has something else."""
     paths = [path for path in output.rglob("*") if path.is_symlink() or not path.is_dir()]
-    try:
-        if not all(stat.S_ISREG(path.lstat().st_mode) for path in paths):
-            return None
-        return {path.relative_to(output).as_posix(): path.read_bytes() for path in paths}
-    except OSError:
+    if any(path.is_symlink() or not path.is_file() for path in paths):
         return None
+    return {path.relative_to(output).as_posix(): path.read_bytes() for path in paths}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +17,8 @@ from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
-from aotforge.release.model import (
-    BuildTools,
-    Origin,
-    load_release_manifest,
-    member_time,
-)
-from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
+from aotforge.release.model import BuildTools, Origin, load_release_manifest, member_time
+from aotforge.release.record import check_record, make_record, save_record, source_commit
 from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key
 from aotforge.release.wheels import build_package, make_wheels
@@ -82,20 +76,14 @@ class ReleaseReport:
 
 
 def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
-    """Everything up to a folder that can be published.
-
-    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated
-    check; then nothing is recorded.
-    """
+    """Everything up to a folder that can be published. Raises CompatError with every violated check."""
     root = request.root
     # a missing key is reported at once instead of after an hour
     key = None if request.unsigned else load_private_key(request.key, request.environment)
     manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
-    built = build(
-        request.build(request.archs or request.checkout.architectures.emulated),
-        observer=observer,
-    )
+    archs = request.archs or request.checkout.architectures.emulated
+    built = build(request.build(archs), observer=observer)
     if built.release.development and not request.development:
         raise _development(built)
     windows = build_windows(request.windows_library(), observer=observer) if request.windows else None
@@ -120,7 +108,10 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     )
     record = None
     if not request.development:  # before anything is written: a recorded release is never replaced by another
-        record = check_record(root / "releases", _make_record(origin, built.release.folder, extra))
+        folder = built.release.folder
+        tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
+        record = make_record(origin, contents=Release.open(folder).contents, tars=tars)
+        record = check_record(root / "releases", record)
         origin = replace(origin, commit=record.commit)
     observer.stage("attestations and signature")
     checks: list[CheckReport] = []
@@ -133,7 +124,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
             extra=[*extra, *wheels],
             origin=origin,
             plans=built.plans,
-            output=request.output or default_output(root),
+            output=request.output or root / "releases" / "dist" / "finished",
             key=key,
             builder=request.builder,
             approve=lambda folder: checks.append(_checked(request, folder, observer)),
@@ -156,11 +147,6 @@ def _make_wheels(
     archive = windows.file if windows else None
     wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
     return [*wheels, build_package(request.root, folder)]
-
-
-def default_output(root: Path) -> Path:
-    """Folder of finalized releases."""
-    return root / "releases" / "dist" / "finished"
 
 
 def _development(built: BuildReport) -> ReleaseError:
@@ -187,9 +173,3 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
     )
     require_ok(report)
     return report
-
-
-def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
-    """The record of the release in `folder`, and of the archives `extra`."""
-    tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
-    return make_record(origin, contents=Release.open(folder).contents, tars=tars)

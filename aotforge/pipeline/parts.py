@@ -1,20 +1,20 @@
-"""Parts of a build: jobs that one machine compiles and verifies into a cache."""
+"""Parts of a build, which machines compile and verify into caches, and the matrix of CI that has them."""
 
 import heapq
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aotforge.compile.cache import Cache
 from aotforge.compile.scheduler import cost
 from aotforge.errors import UnsupportedError
 from aotforge.library.interface import check_interfaces
-from aotforge.pipeline.build_release import EventCounter, resolve_targets
+from aotforge.pipeline.build_release import EventCounter, ImageCounts, resolve_targets
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.images import ImageBuilder, require_executors
-from aotforge.pipeline.requests import PartRequest
-from aotforge.pipeline.shared_cache import cluster_of, shared_objects
-from aotforge.plan.model import CompileJob
+from aotforge.pipeline.images import make_plans, open_builder, require_executors
+from aotforge.pipeline.requests import CiRequest, PartRequest
+from aotforge.pipeline.shared_cache import shared_objects
+from aotforge.plan.model import CompileJob, Plan
 from aotforge.run.step import KERNELS
 
 MOST = 256
@@ -22,6 +22,14 @@ MOST = 256
 
 FIXED = 20_000.0
 """Fixed cost of an image from source to verdict, in units of the scheduler's cost."""
+
+SETUP_MINUTES = 4.0
+"""Time of a runner for the environment and the interpreters."""
+
+CPUS = 2
+
+SECONDS_PER_UNIT = 3.2e-5
+"""CPU time from source to verdict per unit of a job's weight, measured 2026-11-20."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +44,12 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartReport:
-    """A compiled part. `images` are its jobs; the other numbers are those of `BuildReport`."""
+class PartReport(ImageCounts):
+    """A compiled part. `images` are its jobs."""
 
     part: Part
     images: int
     packs: tuple[str, ...]
-    compiled: int = 0
-    cached: int = 0
-    shared: int = 0
-    executed: int = 0
-    known: int = 0
-    damaged: tuple[str, ...] = ()
-    spills: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
@@ -95,10 +96,7 @@ def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...
 
 
 def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport:
-    """Compiles and verifies the request's part of every pack into the cache folder and the shared cache.
-
-    A build that uses these caches compiles and executes nothing. Raises what `build` raises for images.
-    """
+    """Compiles and verifies the request's part of every pack into the cache folder and the shared cache."""
     part = parse_part(request.part)
     executions, plans = resolve_targets(request, (KERNELS,), observer=observer)
     check_interfaces(request.root, plans)
@@ -108,18 +106,52 @@ def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport
     parts = [replace(plan, jobs=split(plan.jobs, part.count)[part.number - 1]) for plan in plans]
     with (
         shared_objects(request, observer.note) as shared,
-        Cache(request.cache, shared) as cache,
-        cluster_of(request, observer.note) as cluster,
+        open_builder(request, shared, counter, execution=executions.kernels) as builder,
     ):
-        builder = ImageBuilder(
-            request=request, observer=counter, execution=executions.kernels, shared=shared, cluster=cluster
-        )
         for plan in parts:
             if plan.jobs:
-                builder.build(plan, cache, verify=request.verify)
+                builder.build(plan, verify=request.verify)
     return PartReport(
         part=part,
         images=sum(len(plan.jobs) for plan in parts),
         packs=tuple(plan.pack for plan in plans),
         **counter.counts(),
     )
+
+
+def matrix(request: CiRequest) -> list[dict[str, object]]:
+    """One row per job. Raises UnsupportedError for a matrix that is too large."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": f"{plan.pack}-{number}of{count}",
+            "arch": ",".join(plan.archs),
+            "part": f"{number}/{count}",
+            "minutes": round(estimate(jobs), 1),
+        }
+        for plan in make_plans(request)
+        for count in (part_count(plan, request.minutes),)
+        for number, jobs in enumerate(split(plan.jobs, count), start=1)
+    ]
+    if len(rows) > MOST:
+        raise UnsupportedError(
+            f"{len(rows)} jobs are more than the {MOST} that a matrix of GitHub may have",
+            hint=f"./dev ci.matrix --minutes N, with more than {request.minutes:g}",
+        )
+    return rows
+
+
+def estimate(jobs: Sequence[CompileJob]) -> float:
+    """Minutes that a runner needs for these jobs, with its set-up."""
+    return SETUP_MINUTES + sum(map(weight, jobs)) * SECONDS_PER_UNIT / CPUS / 60
+
+
+def part_count(plan: Plan, minutes: float) -> int:
+    """The fewest parts of the plan that take `minutes` each. Raises UnsupportedError."""
+    if minutes <= SETUP_MINUTES:
+        raise UnsupportedError(
+            f"--minutes {minutes:g} leaves no time to compile",
+            cause=f"a runner needs {SETUP_MINUTES:g} minutes for its environment",
+            hint="--minutes 5",
+        )
+    wanted = math.ceil((estimate(plan.jobs) - SETUP_MINUTES) / (minutes - SETUP_MINUTES))
+    return max(1, min(wanted, len(plan.jobs)))

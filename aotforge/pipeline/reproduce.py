@@ -49,11 +49,7 @@ class Reproduction:
 
 
 def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
-    """Builds the release again and compares.
-
-    Raises ReproduceError when an archive differs, explained if the released files are available, or when an
-    image was not compiled; ToolchainError, UnknownNameError and what the build raises.
-    """
+    """Builds the release again and compares. Raises ReproduceError for a difference, with an explanation."""
     record = load_record(request.root / "releases", request.release)
     if request.work:
         _make_empty(request.work)
@@ -101,7 +97,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _clone(root: Path, commit: str, target: Path) -> None:
-    done = clone(root, target, "--shared")
+    done = clone(root, target)
     if not done.returncode:
         done = run_git(target, "checkout", "--quiet", "--detach", commit)
     if done.returncode:

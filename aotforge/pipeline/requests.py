@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
     from aotforge.plan.checkout import Checkout
@@ -71,21 +71,9 @@ class CachedRequest(ImagesRequest):
         "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder "
         "(default: AOTFORGE_CACHE_FROM)",
     ] = None
-    cache_to: Annotated[
-        str | None,
-        CACHE_TO,
-        SETTING,
-    ] = None
-    cache_root: Annotated[
-        Path | None,
-        "root of trust of the cache to read from, a file",
-        SETTING,
-    ] = None
-    cache_keys: Annotated[
-        Path | None,
-        "folder of the keys of the cache to write to",
-        SETTING,
-    ] = None
+    cache_to: Annotated[str | None, CACHE_TO, SETTING] = None
+    cache_root: Annotated[Path | None, "root of trust of the cache to read from, a file", SETTING] = None
+    cache_keys: Annotated[Path | None, "folder of the keys of the cache to write to", SETTING] = None
     cache_limit: Annotated[
         float,
         "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is "
@@ -194,35 +182,19 @@ class ReleaseRequest(ImagesRequest):
 
     def build(self, archs: tuple[str, ...]) -> BuildRequest:
         """The build of the Linux release for `archs`."""
-        return BuildRequest(
-            root=self.root,
-            archs=archs,
-            profile=self.profile,
-            cache=self.cache,
-            jobs=self.jobs,
-            version=self.version,
-            executor=self.executor,
-            environment=self.environment,
-        )
+        return BuildRequest(archs=archs, profile=self.profile, version=self.version, **self._tools())
 
     def windows_library(self) -> WindowsRequest:
         """The build of the library for Windows."""
-        return WindowsRequest(
-            root=self.root,
-            cache=self.cache,
-            jobs=self.jobs,
-            version=self.version,
-            executor=self.executor,
-            environment=self.environment,
-        )
+        return WindowsRequest(version=self.version, **self._tools())
+
+    def _tools(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("root", "cache", "jobs", "executor", "environment")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceRequest:
-    """A recorded release to build again. `root` is a checkout whose history has the record and its commit.
-
-    Of `cache` only container root filesystems are used: their digests are in the record.
-    """
+    """A recorded release to build again. `root` is a checkout whose history has the record and its commit."""
 
     root: Path
     release: Annotated[str, "a released version, e.g. 0.11.2b-r1, with a record in releases/"]

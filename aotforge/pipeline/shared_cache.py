@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.files import write_atomic
-from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.model import KernelImage
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.requests import CachedRequest
@@ -36,7 +36,7 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
         yield NOT_SHARED
         return
     # TUF and its cryptography take 0.2 s of a no-op build
-    from aotforge.publish.cache.session import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
+    from aotforge.publish.shared_cache import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
 
     places = CachePlaces(
         source=source,
@@ -51,13 +51,13 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
 
 @contextmanager
 def cluster_of(request: CachedRequest, note: Callable[[str], None]) -> Iterator[Cluster | None]:
-    """The request's cluster, None for this machine. Raises as `open_cluster`."""
+    """The request's cluster, None for this machine. Raises ToolchainError without Dask."""
     if not request.scheduler:
         yield None
         return
-    from aotforge.pipeline.cluster import open_cluster  # noqa: PLC0415 - not for builds on one machine
+    from aotforge.pipeline.cluster import Cluster  # noqa: PLC0415 - not for builds on one machine
 
-    with open_cluster(request.scheduler, request, note) as cluster:
+    with closing(Cluster(address=request.scheduler, request=request, note=note)) as cluster:
         yield cluster
 
 
@@ -77,36 +77,32 @@ class SharedVerdicts:
         from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms
 
         self._tasks = {verdict_key(task): task for task in image_tasks(plan, images, kernels)}
-        self._cache = cache
-        self._shared = shared
-        self._objects = ObjectCache(
-            cache=cache,
-            kind=f"verdicts-{VERSION}",
-            parse=lambda data, key: data,
-            write=write_atomic,
-            shared=shared,
-        )
+        self._cache, self._shared = cache, shared
+        self._kind = f"verdicts-{VERSION}"
 
     def fetch(self) -> None:
         """Puts verdicts that the folder lacks into it. Raises CacheError, OutputError."""
         from aotforge.verify.verdict_store import load_verdict  # noqa: PLC0415 - as above
 
-        self._objects.expect(self._tasks)
-        for key, task in self._tasks.items():
-            path = self._objects.path(key)
-            if path.is_file() or (data := self._shared.load(self._objects.kind, key)) is None:
+        missing = {key: task for key, task in self._tasks.items() if not self._path(key).is_file()}
+        self._shared.expect(self._kind, missing)
+        for key, task in missing.items():
+            if (data := self._shared.load(self._kind, key)) is None:
                 continue
-            write_atomic(path, data)
+            write_atomic(self._path(key), data)
             try:
                 intact = load_verdict(self._cache, key, task) is not None
             except (ValueError, KeyError, TypeError):
                 intact = False
             if not intact:
-                path.unlink(missing_ok=True)
-                self._shared.reject(self._objects.kind, key, "is not an intact verdict")
+                self._path(key).unlink(missing_ok=True)
+                self._shared.reject(self._kind, key, "is not an intact verdict")
 
     def offer(self) -> None:
         """Offers the folder's verdicts."""
         for key in self._tasks:
             with suppress(OSError):
-                self._shared.offer(self._objects.kind, key, self._objects.path(key).read_bytes())
+                self._shared.offer(self._kind, key, self._path(key).read_bytes())
+
+    def _path(self, key: str) -> Path:
+        return self._cache / self._kind / key[:2] / key

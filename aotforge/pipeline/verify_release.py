@@ -3,16 +3,14 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from shlex import quote
-from typing import TypeVar
 
-from aotforge.compile.cache import Cache
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.pack.reader import open_files
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.image_texts import check_texts
-from aotforge.pipeline.images import ImageBuilder, check_no_host_calls, make_plans
+from aotforge.pipeline.images import check_no_host_calls, make_plans, open_builder
 from aotforge.pipeline.requests import VerifyRequest
-from aotforge.pipeline.shared_cache import cluster_of, shared_objects
+from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.selection import Only
 from aotforge.release.release import Release
@@ -21,14 +19,9 @@ from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import OnEvent
 from aotforge.verify.verify_plan import verify_tasks
 
-T = TypeVar("T")
-
 
 def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
-    """Verdicts on the images that the request selects; missing images of a profile are compiled.
-
-    Raises what `ImageBuilder` and `verify_release` raise; UnsupportedError without archs and release.
-    """
+    """Verdicts on the images that the request selects; missing images of a profile are compiled."""
     if request.release:
         if request.profile:
             raise UnsupportedError(
@@ -55,13 +48,9 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
     plans = make_plans(request, only=Only(request.only))
     with (
         shared_objects(request, observer.note) as shared,
-        cluster_of(request, observer.note) as cluster,
+        open_builder(request, shared, observer, device=request.device) as builder,
     ):
-        builder = ImageBuilder(
-            request=request, observer=observer, device=request.device, shared=shared, cluster=cluster
-        )
-        with Cache(request.cache, shared) as cache:
-            images = [builder.compile(plan, cache) for plan in plans]
+        images = [builder.compile(plan) for plan in plans]
         return joined_report([builder.verify(plan, made) for plan, made in zip(plans, images, strict=True)])
 
 

@@ -68,7 +68,6 @@ def check_kernel(context: KernelContext) -> None:
     """Choices, arguments and grid fit the operator and the function. Raises RulesError."""
     _check_choices(context)
     _check_arguments(context)
-    _check_hints(context)
     _check_grid(context)
 
 
@@ -117,13 +116,10 @@ def _check_arguments(context: KernelContext) -> None:
             f"{called} has run-time parameters without an argument: {', '.join(missing)}",
             hint="add Argument entries, or annotate the parameters as tl.constexpr",
         )
-
-
-def _check_hints(context: KernelContext) -> None:
     for argument in context.kernel.arguments:
         kind, divisor = _type_of(context, argument.value), argument.divisible_by
         if divisor is not None and (divisor < 1 or kind == "f32"):
-            raise context.location.error(f"argument {argument.name}: divisible_by {divisor}")
+            raise location.error(f"argument {argument.name}: divisible_by {divisor}")
 
 
 def _check_grid(context: KernelContext) -> None:

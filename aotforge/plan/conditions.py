@@ -38,17 +38,14 @@ def hints(arguments: Sequence[Argument]) -> tuple[Predicate, ...]:
 def tries(
     settings: Sequence[Setting], hinted: tuple[Predicate, ...]
 ) -> Iterator[tuple[int, bool, tuple[Predicate, ...]]]:
-    """Number of the setting, whether its image has hints, and its predicates, in the order of trial.
-
-    A try with the predicates of an earlier one is left out: no call reaches it.
-    """
+    """Number of the setting, whether its image has hints, and its predicates, in the order of trial."""
     found: set[tuple[Predicate, ...]] = set()
     for with_hints in (True, False):
         for number, setting in enumerate(settings):
             if setting.hinted if with_hints else setting.unaligned:
                 when = tuple(map(predicate, setting.when))
                 predicates = (*when, *hinted) if with_hints else when
-                if predicates not in found:
+                if predicates not in found:  # else no call reaches it
                     found.add(predicates)
                     yield number, with_hints, predicates
 
@@ -74,10 +71,6 @@ def check_condition(condition: object, types: Mapping[str, ValueType], location:
                 f"when {text}: {value} is {types[value]}",
                 cause="conditions are on integers; MultipleOf also on a single pointer",
             )
-    _check_bounds(found, text, location)
-
-
-def _check_bounds(found: Predicate, text: str, location: RulesLocation) -> None:
     if found.kind == "multiple":
         limit = _HIGHEST if len(found.values) == 1 else PRODUCT_DIVISOR_LIMIT
         if not 1 <= found.low <= limit:

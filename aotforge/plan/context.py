@@ -103,10 +103,7 @@ def _literal(value: ast.expr | None) -> Scalar | None:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelContext:
-    """A kernel of a family with its operator (`types`: of its values by name), its function and the compiler.
-
-    `folder`: that of the family, in `tree`.
-    """
+    """A kernel of a family with its operator (`types`: of its values), its function and the compiler."""
 
     family: str
     kernel: Kernel

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from aotforge.plan.checks import (
     all_constants,
@@ -79,10 +78,7 @@ def _functionals(context: KernelContext, keep: Keep) -> Iterator[tuple[tuple[int
 def expand_kernel(
     context: KernelContext, targets: tuple[Target, ...], keep: Keep, *, general: bool
 ) -> tuple[PlannedKernel, dict[JobKey, CompileJob]]:
-    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting). Raises RulesError.
-
-    `general`: functionals that are not kept have the general settings.
-    """
+    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting)."""
     jobs: dict[JobKey, CompileJob] = {}
     planned: list[PlannedFunctional] = []
     layouts: set[tuple[PlannedParameter, ...]] = set()
@@ -136,7 +132,9 @@ def _choices(
             its_cell = replace(cell, signature=_signature(own, cell.functional))
         label = _label(context, cell, f"{number}{'' if hinted else 'u'}")
         if isinstance(setting, GeneralSetting) and setting.source:
-            own = _general_context_of(context, setting)
+            function = f"{context.kernel.function}{GENERAL_SUFFIX}"  # the setting has all of its constants
+            kernel = replace(context.kernel, function=function, constants=lambda functional: {})
+            own = _context_of(replace(context, kernel=kernel), setting.source)
             its_cell = replace(cell, signature=_signature(own, cell.functional))
             label = f"{context.family}.{context.kernel.name}:{cell.target.arch}:{setting.name}:general"
         constants = all_constants(own, cell.functional, setting)
@@ -161,13 +159,6 @@ def _context_of(context: KernelContext, name: str) -> KernelContext:
     return own
 
 
-def _general_context_of(context: KernelContext, setting: GeneralSetting) -> KernelContext:
-    """The kernel compiled from a general function, whose constants are the setting's. Raises RulesError."""
-    function = f"{context.kernel.function}{GENERAL_SUFFIX}"
-    kernel = replace(context.kernel, function=function, constants=lambda functional: {})
-    return _context_of(replace(context, kernel=kernel), setting.source)
-
-
 def _job(
     context: KernelContext,
     cell: _Cell,
@@ -177,6 +168,7 @@ def _job(
     hints: dict[str, int],
 ) -> CompileJob:
     """The job with its key and without a label; signature and constants in the function's order."""
+    may_spill = isinstance(setting, TimedSetting) and setting.spills
     job = CompileJob(
         key="",
         family=context.family,
@@ -191,7 +183,7 @@ def _job(
         hints=tuple(hints.items()),
         options=setting_options(backend_of(cell.target.vendor), setting),
         toolchain=context.toolchain,
-        spills=_spills(context, setting),
+        spills="report" if may_spill else context.kernel.limits.spills,
         cures=context.hazards.cures(cell.target.arch),
         aliases=context.architectures.aliases(cell.target.arch),
     )
@@ -201,12 +193,6 @@ def _job(
     if compiler := backend_of(cell.target.vendor).compiler_digest():
         identity["compiler"] = compiler
     return replace(job, key=json_digest(identity))
-
-
-def _spills(context: KernelContext, setting: Setting) -> Literal["report", "reject"]:
-    if isinstance(setting, TimedSetting) and setting.spills:
-        return "report"
-    return context.kernel.limits.spills
 
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:

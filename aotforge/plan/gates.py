@@ -35,7 +35,8 @@ def pytorch_use(gates: Iterable[ServedGate], archs: Iterable[str], level: str) -
         return "yes"
     return (
         f"no, because the images for {', '.join(lacking)} do not serve all attention that PyTorch may "
-        f"request at API level {level}; AOTFORGE_PARTIAL_PACK=1 in PyTorch's environment makes it use them"
+        f"request at API level {level}: build the profile core without --only, or set "
+        "AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls served"
     )
 
 

@@ -155,23 +155,14 @@ class Plan:
         return [one.text(self.profile) for one in self.left_out]
 
 
-def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces, dataclasses as objects: equal values give equal text."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False, default=vars
-    )
-
-
 def json_digest(value: object) -> str:
-    """SHA-256, hexadecimal, of the value's canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    """SHA-256, hexadecimal, of the value's JSON with sorted keys and no spaces; dataclasses are objects."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def with_line_info(job: CompileJob) -> CompileJob:
-    """The same job, compiled with line info, under another key: its image is never shipped.
-
-    It contains the path of its sources, so it is compared with its own machine code only.
-    """
+    """The same job with line info, thus paths, under another key: its image is never shipped."""
     environment = dict(job.toolchain.environment) | {_NO_LINE_INFO: "0"}
     return replace(
         job,
@@ -186,10 +177,7 @@ def has_line_info(job: CompileJob) -> bool:
 
 
 def plan_to_json(plan: Plan) -> str:
-    """Keys sorted, indented by one space, final newline; equal plans give equal bytes.
-
-    The toolchain is at the top, once; jobs do not repeat it.
-    """
+    """Canonical JSON: equal plans give equal bytes. The toolchain is at the top, and not in jobs."""
     tree = asdict(plan)
     for job in tree["jobs"]:
         del job["toolchain"]

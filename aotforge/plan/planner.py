@@ -29,10 +29,8 @@ def plan_project(
 ) -> Plan:
     """The plan of the checkout for one pack, from its kernels/, manifests/ and requirements/build.in.
 
-    `only` selects kernels; the plan is then not complete. `toolchain` returns the compiler for the pinned
-    version of Triton: this machine's, or a container's.
-
-    Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
+    `only` selects kernels. `toolchain` returns the compiler for the pinned version of Triton. Raises
+    UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
     # before the families are loaded: a misspelt name is reported at once
     select_archs(checkout.architectures, archs)
@@ -71,7 +69,9 @@ def make_plan(
     kernels: list[PlannedKernel] = []
     jobs: dict[JobKey, CompileJob] = {}
     absent: list[LeftOut] = []
-    selected = _selected(families, only or Only())
+    selected = (only or Only()).kernels(
+        (f.family.name, k.name, k.operator) for f in families for k in f.family.kernels
+    )
     for context in _contexts(families, tree, all_operators, toolchain, (architectures, hazards)):
         if (context.family, context.kernel.name) not in selected:
             continue
@@ -118,11 +118,6 @@ def make_plan(
             [target.arch for target in targets],
         ),
     )
-
-
-def _selected(families: tuple[LoadedFamily, ...], only: Only) -> frozenset[tuple[str, str]]:
-    """(family, kernel) of the kernels that `only` names. Raises UnknownNameError."""
-    return only.kernels((f.family.name, k.name, k.operator) for f in families for k in f.family.kernels)
 
 
 def _contexts(

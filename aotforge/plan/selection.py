@@ -1,13 +1,13 @@
 """Selection of kernels by `--only`, and of functionals by the values that a profile keeps."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.base.architectures import Profiles
 from aotforge.base.manifest_reader import line_of
 from aotforge.errors import ManifestError, UnknownNameError, suggest
 from aotforge.plan.families import LoadedFamily
-from aotforge.rules import Kernel, Scalar
+from aotforge.rules import Scalar
 
 Keep = Mapping[str, tuple[Scalar, ...]]
 """The values of choices that a profile keeps, by the choice's name, or `family.choice` for one family."""
@@ -62,10 +62,7 @@ class Only:
 
 
 def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: Path) -> None:
-    """Refuses profile entries that look misspelt: a name near a known one, a value that no kernel offers.
-
-    Raises ManifestError.
-    """
+    """Raises ManifestError for entries that look misspelt: near a known name, or offered by no kernel."""
     for name, profile in profiles.profiles.items():
         for entry, values in profile.keep.items():
             keys = ("profiles", name, "keep", entry)
@@ -76,7 +73,7 @@ def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: P
                 if (hint := suggest(family, names)).startswith("perhaps"):
                     raise ManifestError(f"{where}: unknown family {family}", hint=hint)
                 continue  # a checkout without that family
-            offered = _options(_kernels(families, family if dot else None))
+            offered = _options(loaded for loaded in families if not dot or loaded.family.name == family)
             hint = suggest(choice, offered)
             if choice not in offered and (dot or hint.startswith("perhaps")):
                 raise ManifestError(f"{where}: unknown choice", hint=hint)
@@ -86,14 +83,9 @@ def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: P
                     raise ManifestError(f"{where}: no kernel offers {value!r}", hint=f"offered: {shown}")
 
 
-def _kernels(families: Sequence[LoadedFamily], family: str | None) -> Iterator[Kernel]:
-    for loaded in families:
-        if family in (None, loaded.family.name):
-            yield from loaded.family.kernels
-
-
-def _options(kernels: Iterable[Kernel]) -> dict[str, list[Scalar]]:
+def _options(families: Iterable[LoadedFamily]) -> dict[str, list[Scalar]]:
     options: dict[str, list[Scalar]] = {}
-    for choice in (choice for kernel in kernels for choice in kernel.choices):
-        options.setdefault(choice.name, []).extend(choice.options)
+    for kernel in (kernel for loaded in families for kernel in loaded.family.kernels):
+        for choice in kernel.choices:
+            options.setdefault(choice.name, []).extend(choice.options)
     return options

@@ -6,7 +6,6 @@ of a SHA256SUMS, whose presence makes a release.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
@@ -47,7 +46,7 @@ class Yank:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedRelease:
-    """A published release. `published` is ISO 8601, UTC; `development`: reasons against its use."""
+    """A release. `published` is ISO 8601, UTC, empty before; `development`: reasons against its use."""
 
     name: Annotated[str, Field(pattern=RELEASE_NAME)]
     files: tuple[IndexedFile, ...]
@@ -97,33 +96,16 @@ class Index:
         return [release.line() for release in self.releases] or ["no releases"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalRelease:
-    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which
-    names all the others, first, SHA256SUMS last."""
-
-    name: str
-    folder: Path
-    files: tuple[IndexedFile, ...]
-    verified: bool
-    development: tuple[str, ...]
-
-
 @dataclass(kw_only=True)
-class UploadStats:
-    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the
-    same bytes; `bytes_sent` and `bytes_read` the bytes in each direction."""
+class Publication:
+    """Report of a publication, with running totals. `sent` and `found`: objects that were created, and that
+    existed with the same bytes; `bytes_sent` and `bytes_read` the bytes in each direction; `notes` are
+    warnings for the user."""
 
     sent: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     bytes_read: int = 0
-
-
-@dataclass(kw_only=True)
-class Publication(UploadStats):
-    """Report of a publication; `notes` are warnings for the user."""
-
     release: str
     url: str
     index_version: int

@@ -148,26 +148,22 @@ def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
         raise PublishError(f"{role!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     _from_folder(folder)  # it is one
     with waiting_lock(folder / "roots"):  # two rotations at once would make one root
-        return _rotate(folder, role, now)
-
-
-def _rotate(folder: Path, role: str, now: datetime) -> Path:
-    keys = _from_folder(folder)
-    old = read_root(keys.roots[-1], str(folder))
-    keys.require(old.signed, ("root",))
-    root = Root.from_dict(old.signed.to_dict())
-    root.version += 1
-    root.expires = _expiry(now)
-    current = [signer.public_key.keyid for signer in keys.allowed(role, old.signed)]
-    # without a current key (lost) all valid ones are revoked
-    revoked = [current[0 if role == "root" else -1]] if current else list(root.roles[role].keyids)
-    for keyid in revoked:
-        root.revoke_key(keyid, role)
-    signer = CryptoSigner.generate_ed25519()
-    root.add_key(signer.public_key, role)
-    number = max((number for found, number, _ in _key_files(folder) if found == role), default=0) + 1
-    _write_key(folder / f"{role}-{number}.pem", signer)
-    return _write_root(folder, root, [*keys.signers["root"], *([signer] if role == "root" else [])])
+        keys = _from_folder(folder)
+        old = read_root(keys.roots[-1], str(folder))
+        keys.require(old.signed, ("root",))
+        root = Root.from_dict(old.signed.to_dict())
+        root.version += 1
+        root.expires = _expiry(now)
+        current = [signer.public_key.keyid for signer in keys.allowed(role, old.signed)]
+        # without a current key (lost) all valid ones are revoked
+        revoked = [current[0 if role == "root" else -1]] if current else list(root.roles[role].keyids)
+        for keyid in revoked:
+            root.revoke_key(keyid, role)
+        signer = CryptoSigner.generate_ed25519()
+        root.add_key(signer.public_key, role)
+        number = max((number for found, number, _ in _key_files(folder) if found == role), default=0) + 1
+        _write_key(folder / f"{role}-{number}.pem", signer)
+        return _write_root(folder, root, [*keys.signers["root"], *([signer] if role == "root" else [])])
 
 
 def _expiry(now: datetime) -> datetime:
@@ -185,8 +181,7 @@ def _write_root(folder: Path, root: Root, signers: Sequence[CryptoSigner]) -> Pa
 
 def _write_key(path: Path, signer: CryptoSigner) -> None:
     with output_errors(path):
-        path.parent.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -217,17 +212,17 @@ def _from_folder(folder: Path) -> KeySet:
         if fault := private_file_fault(path):
             hint = f"chmod 600 {quote(str(path))}, and make a new key if others could read it"
             raise PublishError(f"{path} {fault}", hint=hint)
-        signers[role] = (*signers.get(role, ()), _signer(_read(path), str(path)))
+        signers[role] = (*signers.get(role, ()), _signer(path))
     return KeySet(roots=tuple(map(_read, roots)), signers=signers)
 
 
-def _signer(pem: bytes, where: str) -> CryptoSigner:
+def _signer(path: Path) -> CryptoSigner:
     try:
-        key = load_pem_private_key(pem, None)
+        key = load_pem_private_key(_read(path), None)
     except (ValueError, TypeError):  # their texts might quote the key
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        what = f"{where} is not an Ed25519 private key in PEM without a password"
+        what = f"{path} is not an Ed25519 private key in PEM without a password"
         raise PublishError(what, hint="PKCS #8, as release.keys makes them")
     return CryptoSigner(key)
 

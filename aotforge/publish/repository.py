@@ -127,8 +127,7 @@ class StoreRepository(Repository):
                 )
             self._infos[role] = MetaFile.from_data(md.signed.version, data, ["sha256"])
             return
-        what = f"{self._store.url}/{FOLDER} holds a thousand unreferenced versions"
-        raise PublishError(what, hint="remove those above the newest snapshot's")
+        raise StoreError(ErrorKind.REFUSED, f"{self._store.url}/{FOLDER} holds a thousand unused versions")
 
     @property
     def targets_infos(self) -> dict[str, MetaFile]:

@@ -28,12 +28,6 @@ MEMORY = "trust"
 """Folder of the cache with what was seen of indexes."""
 
 
-def open_for_publishing(url: str) -> Store:
-    """The store at an address. Raises PublishError for one that cannot be published to."""
-    with publish_errors():
-        return open_store(url)
-
-
 def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[Store, KeySet]:
     """The store at an address, and the keys of a folder, else those that `environment` names.
 
@@ -73,8 +67,9 @@ def open_index(
     return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)
 
 
-def open_store(url: str) -> Store:
-    """A place to publish to, without contacting it. Raises StoreError for an address that cannot be
+@publish_errors()
+def open_for_publishing(url: str) -> Store:
+    """A place to publish to, without contacting it. Raises PublishError for an address that cannot be
     published to."""
     if url.startswith("s3://"):
         return _s3(url, anonymous=False)

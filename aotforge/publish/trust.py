@@ -36,18 +36,12 @@ _MIRROR = "nothing was installed; use another mirror, and inform the publisher"
 _ORIGINAL = "use the original place, or have the mirror brought up to date"
 _EXPIRED = "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead"
 _RENEW = "check the clock; the publisher signs again with `./dev release.publish --renew `"
-_DISTRUSTED = (
-    (tuf.DownloadLengthMismatchError, "a file of the index is longer than its signer stated", _MIRROR),
-    (tuf.ExpiredMetadataError, _EXPIRED, _RENEW),
-    (tuf.BadVersionNumberError, "an older index is served than one seen before, or two are mixed", _ORIGINAL),
-    (
-        tuf.UnsignedMetadataError,
-        "it was changed, or signed with keys that the trusted root does not name",
-        _MIRROR,
-    ),
-    (Exception, "a part of the index was changed, or parts of two are mixed", _MIRROR),
-)
-"""Errors of python-tuf, first match, with likely cause and next step."""
+_CHANGED = "a part of the index was changed, or signed by other keys than the trusted root names"
+_DISTRUSTED: Mapping[type[Exception], tuple[str, str]] = {
+    tuf.ExpiredMetadataError: (_EXPIRED, _RENEW),
+    tuf.BadVersionNumberError: ("an older index is served than one seen before, or two are mixed", _ORIGINAL),
+}
+"""Errors of python-tuf with likely cause and next step."""
 
 
 def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str]) -> bytes:
@@ -144,7 +138,7 @@ def _trust_errors(reader: Reader, fetcher: _Fetcher) -> Iterator[None]:
     except (tuf.DownloadError, tuf.RepositoryError, DeserializationError, ValueError) as error:
         if isinstance(error, tuf.DownloadError) and not isinstance(error, tuf.DownloadLengthMismatchError):
             raise fetcher.error or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
-        cause, hint = next(found for kind, *found in _DISTRUSTED if isinstance(error, kind))
+        cause, hint = _DISTRUSTED.get(type(error), (_CHANGED, _MIRROR))
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         what = f"the index at {reader.url} cannot be trusted: {error}"
         raise TrustError(what, cause=cause.format(now=now), hint=hint) from None

@@ -1,22 +1,43 @@
-"""Publication of a release: check locally, upload and read back every file, change the index."""
+"""Publication of a release: check locally, upload and read back every file, change the index.
+
+Also other changes of an index: yanking, renewed signatures, copies to a mirror.
+"""
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from tuf.api.metadata import Metadata, Timestamp
+
 from aotforge.base.progress import OnProgress, byte_counter
-from aotforge.errors import PublishError
-from aotforge.publish.index import Index, IndexedFile, IndexedRelease, LocalRelease, Publication, UploadStats
-from aotforge.publish.keys import KeySet
-from aotforge.publish.release_dir import read_release_folder
-from aotforge.publish.repository import StoreRepository, change_index
-from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Store, StoreError
+from aotforge.errors import PublishError, ReleaseError, UnknownNameError, suggest
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums
+from aotforge.publish.fetch import fetch_file
+from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Publication, Yank
+from aotforge.publish.keys import KeySet, metadata_errors
+from aotforge.publish.repository import LIMIT, TIMESTAMP, StoreRepository, change_index, put_or_compare
+from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Reader, Store, StoreError
+from aotforge.publish.trust import TrustedIndex
+from aotforge.release.model import MANIFEST
+from aotforge.release.release import Release
 
 _AGAIN = "run the same command again"
 _NEW_REVISION = "publish a new revision (revision in manifests/release.yaml)"
+
+
+@contextmanager
+def publish_errors() -> Iterator[None]:
+    """A store's error as PublishError."""
+    try:
+        yield
+    except StoreError as error:
+        raise PublishError(error.what, cause=error.cause, hint=error.hint) from error
 
 
 def publish_release(
@@ -59,20 +80,11 @@ def publish_release(
             return publication
         sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
         for file in release.files:
-            name, path = f"{release.name}/{file.name}", release.folder / file.name
+            name, path = f"{release.name}/{file.name}", folder / file.name
             upload_object(store, name, path, file, publication, on_bytes=sending)
         index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
         publication.index_version = index.version
     return publication
-
-
-@contextmanager
-def publish_errors() -> Iterator[None]:
-    """A store's error as PublishError."""
-    try:
-        yield
-    except StoreError as error:
-        raise PublishError(error.what, cause=error.cause, hint=error.hint) from error
 
 
 def upload_object(
@@ -80,7 +92,7 @@ def upload_object(
     name: str,
     content: Content | None,
     file: IndexedFile,
-    stats: UploadStats,
+    stats: Publication,
     *,
     on_bytes: OnBytes,
 ) -> None:
@@ -130,7 +142,7 @@ def _other_bytes(store: Store, name: str) -> PublishError:
     )
 
 
-def _check_published(index: Index, release: LocalRelease) -> None:
+def _check_published(index: Index, release: IndexedRelease) -> None:
     if published := index.release(release.name):
         theirs, ours = (set(one.files) for one in (published, release))
         if differing := sorted({file.name for file in theirs ^ ours}):
@@ -146,22 +158,17 @@ def _iso(time: datetime) -> str:
     return time.replace(microsecond=0).isoformat()
 
 
-def _add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
+def _add_release(index: Index, release: IndexedRelease, now: datetime) -> Index:
     """The index with `release`. Raises PublishError when it has other files under that name."""
     _check_published(index, release)
     if index.release(release.name):
         return index
-    new = IndexedRelease(
-        name=release.name,
-        files=tuple(sorted(release.files, key=lambda file: file.name)),
-        verified=release.verified,
-        published=_iso(now),
-        development=release.development,
-    )
+    files = tuple(sorted(release.files, key=lambda file: file.name))
+    new = replace(release, files=files, published=_iso(now))
     return replace(index, releases=tuple(sorted((*index.releases, new), key=lambda release: release.name)))
 
 
-def _plan_upload(store: Store, release: LocalRelease, stats: UploadStats) -> None:
+def _plan_upload(store: Store, release: IndexedRelease, stats: Publication) -> None:
     """Adds the objects that publishing would send or find. Raises PublishError when one has another size."""
     existing = store.names(f"{release.name}/")
     for file in release.files:
@@ -170,3 +177,147 @@ def _plan_upload(store: Store, release: LocalRelease, stats: UploadStats) -> Non
             raise _other_bytes(store, name)
         (stats.found if name in existing else stats.sent).append(name)
         stats.bytes_sent += 0 if name in existing else file.size
+
+
+def read_release_folder(
+    folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
+) -> IndexedRelease:
+    """Compares every file with the sums, compressed and uncompressed. Published objects are public for ever:
+    a folder with a note or a key is refused. Files are in the order of publication: the manifest, which
+    names all the others, first, SHA256SUMS last. Raises PublishError."""
+    try:
+        release, tars = Release.open(folder), read_sums(folder / TAR_SUMS)
+        contents = release.contents
+        if not allow_development and (contents.development or not contents.verified):
+            unverified = () if contents.verified else ("not all of its images were executed and compared",)
+            raise PublishError(
+                f"{release.name} is a development build: {'; '.join((*contents.development, *unverified))}",
+                hint="build it in its container and with verification, or pass --allow-development, which "
+                "marks it in the index",
+            )
+        release.check_files()
+        files = [_file(path, release, tars, on_bytes) for path in sorted(folder.iterdir())]
+    except ReleaseError as error:
+        raise PublishError(error.what, cause=error.cause, hint=error.hint) from error
+    order = {MANIFEST: -1, SUMS: 1}
+    files.sort(key=lambda file: (order.get(file.name, 0), file.name))
+    return IndexedRelease(
+        name=release.name,
+        files=tuple(files),
+        published="",
+        verified=contents.verified,
+        development=contents.development,
+    )
+
+
+def _file(path: Path, release: Release, tars: dict[str, str], on_bytes: OnBytes) -> IndexedFile:
+    name, size, tar = path.name, path.stat().st_size, None
+    if name.endswith(".tar.gz") and (archive := parse_artifact_name(name)):
+        tar = release.read(archive).tar
+        # installations refuse an archive that is not listed among the uncompressed ones
+        if tars.get(name.removesuffix(".gz")) != tar.sha256:
+            raise PublishError(
+                f"{path} differs from {TAR_SUMS}",
+                cause="it was changed after the build, or does not belong to this release",
+                hint="build the release again; the folder must be as the build made it",
+            )
+    on_bytes(size)
+    return IndexedFile(name=name, size=size, sha256=release.sums.get(name) or sha256_file(path), tar=tar)
+
+
+@publish_errors()
+def yank_release(
+    store: Store, keys: KeySet, name: str, *, reason: str, now: datetime, undo: bool = False
+) -> Index:
+    """Marks a release in the index as one that must not be installed, or removes the mark; its files stay.
+
+    Raises UnknownNameError, PublishError, TrustError.
+    """
+    if not undo and not reason.strip():
+        hint = "--reason TEXT, which is shown to users who install it"
+        raise PublishError(f"{name} cannot be yanked without a reason", hint=hint)
+
+    def change(index: Index) -> Index:
+        release = index.release(name)
+        if release is None:
+            known = [release.name for release in index.releases]
+            cause = suggest(name, known) if known else "it has none"
+            raise UnknownNameError(f"{store.url} has no release {name}", cause=cause)
+        mark = None if undo else Yank(reason=reason.strip(), time=_iso(now))
+        if mark and release.yanked and release.yanked.reason == mark.reason:
+            return index
+        changed = replace(release, yanked=mark)
+        return replace(index, releases=tuple(changed if r is release else r for r in index.releases))
+
+    return change_index(store, keys, change, now=now)
+
+
+@publish_errors()
+def renew_index(store: Store, keys: KeySet, *, now: datetime) -> Index:
+    """Signs the index again with the newest keys: before it expires, after a rotation.
+
+    Raises PublishError, TrustError.
+    """
+    return change_index(store, keys, lambda index: index, now=now, renew=True)
+
+
+@publish_errors()
+def mirror(
+    reader: Reader,
+    trusted: TrustedIndex,
+    store: Store,
+    *,
+    on_progress: OnProgress = lambda stage, done, total: None,
+) -> Publication:
+    """Copies every release of a verified index, then the index itself, unchanged: readers trust the same
+    keys.
+
+    Existing objects are read and compared. Raises PublishError, TrustError.
+    """
+    releases = trusted.index.releases
+    names = ", ".join(release.name for release in releases)
+    done = Publication(release=names, url=store.url, index_version=trusted.index.version)
+    files = [(f"{release.name}/{file.name}", file) for release in releases for file in release.files]
+    count = byte_counter(on_progress, "copying", 3 * sum(file.size for _, file in files))
+    with tempfile.TemporaryDirectory(prefix="aotforge-mirror-") as scratch:
+        _check_not_newer(store, trusted)
+        for name, file in files:
+            if store.size(name) is not None:
+                upload_object(store, name, None, file, done, on_bytes=count)
+                continue
+            path = fetch_file(reader, name, file, Path(scratch), on_bytes=count)
+            upload_object(store, name, path, file, done, on_bytes=count)
+            path.unlink()
+        _copy_index(trusted, store)
+    return done
+
+
+def _check_not_newer(store: Store, trusted: TrustedIndex) -> str | None:
+    """The token of the mirror's timestamp. Raises PublishError for a newer index: it is never rolled back."""
+    found, ours = store.load(TIMESTAMP, limit=LIMIT), trusted.metadata[TIMESTAMP]
+    if found is None:
+        return None
+    with metadata_errors(
+        f"{store.url}/{TIMESTAMP} is not a valid timestamp", hint="remove it, then mirror again"
+    ):
+        theirs, own = (Metadata[Timestamp].from_bytes(data).signed.version for data in (found[0], ours))
+    if theirs > own or (theirs == own and found[0] != ours):
+        raise PublishError(
+            f"{store.url} has index {theirs}, the source has {own}",
+            cause="source and mirror were mixed up, or the mirror is also published to directly",
+            hint="mirror in the other direction, or to another place",
+        )
+    return found[1]
+
+
+def _copy_index(trusted: TrustedIndex, store: Store) -> None:
+    """Roots from the trusted one on, then the rest, timestamp last."""
+    names = [name for name in trusted.metadata if name != TIMESTAMP]
+    for name in sorted(names, key=lambda name: (".root." not in name, len(name), name)):
+        if not put_or_compare(store, name, trusted.metadata[name]):
+            raise PublishError(
+                f"{store.url}/{name} exists with other bytes",
+                cause="another index was published there",
+                hint="mirror to another place",
+            )
+    store.compare_and_swap(TIMESTAMP, trusted.metadata[TIMESTAMP], token=_check_not_newer(store, trusted))

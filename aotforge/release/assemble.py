@@ -1,22 +1,34 @@
-"""Assembly of packs and runtime into a folder of tarballs with checksums."""
+"""Assembly of packs and runtime into a folder of tarballs, and releases that are there already.
+
+The local stamp `.<release>.stamp.json` beside a release has its inputs and its files' digests.
+"""
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
-from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
-from aotforge.errors import ReleaseError, VerifyError, listed
-from aotforge.formats.archive import Digests, Members, sha256_file, write_tar_gz
-from aotforge.formats.artifact_names import ArtifactName, parse_manylinux
+import zstandard
+from pydantic import TypeAdapter
+
+from aotforge.base.architectures import Architecture
+from aotforge.base.files import output_errors, output_lock, staged_folder, sync, write_atomic
+from aotforge.base.source_groups import group_digest
+from aotforge.errors import OutputError, ReleaseError, VerifyError, listed
+from aotforge.formats.archive import Members, sha256_file, write_tar_gz
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
+from aotforge.formats.untrusted_file import read_regular
 from aotforge.pack.reader import open_files
-from aotforge.release.contents import list_contents
-from aotforge.release.existing_release import check_not_verified, check_replaceable, find_release, write_stamp
+from aotforge.plan.model import Plan
+from aotforge.release.contents import ReleaseContents, list_contents, parse_document
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import (
     MANIFEST,
+    UNSIGNED,
     AssembledRelease,
     ImageRecord,
     PackInput,
@@ -24,6 +36,7 @@ from aotforge.release.model import (
     ReleaseFile,
     ReleaseManifest,
 )
+from aotforge.release.release import is_release_file
 from aotforge.verify.verdict import UNREACHED
 
 _MOST_LISTED = 10
@@ -50,17 +63,24 @@ def assemble_release(
         found = find_release(manifest, output, inputs)
         if found is not None:
             return found
-        if not unverified:
-            _require_verdicts(packs)
-        lacking = _unverified_reasons(packs)
+        lacking = _unverified_reasons(packs, unverified=unverified)
         check_replaceable(manifest, output, [packed.pack.name for packed in packs])
         if lacking:
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
-        development = (*_development(packs, platform), *lacking)
+        signatures = {packed.pack.name: open_files(packed.pack).signature for packed in packs}
+        development = (
+            *(() if platform.reaches else (platform_reason(platform),)),
+            *(
+                f"{name} holds profile {signature.profile}, which is not complete"
+                for name, signature in signatures.items()
+                if not signature.complete
+            ),
+            *lacking,
+        )
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
-            tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
+            tars = {name.removesuffix(".gz"): digest for name, digest in digests.items()}
             contents_file = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
             sums = _write_sums(staged, contents_file, tars)
             release = AssembledRelease(
@@ -131,12 +151,12 @@ def _check_pack(packed: PackInput) -> None:
             raise ReleaseError(f"{packed.pack.name}: {pair}")
 
 
-def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
+def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, str]:
     """Archives with the same members become one file with several names; made in threads."""
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch).tar, names)
         written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:
@@ -155,17 +175,6 @@ def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[
     return {**sums, SUMS: sha256_file(folder / SUMS)}
 
 
-def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str, ...]:
-    reasons = []
-    if not platform.reaches:
-        reasons.append(platform_reason(platform))
-    for packed in packs:
-        signature = open_files(packed.pack).signature
-        if not signature.complete:
-            reasons.append(f"{packed.pack.name} holds profile {signature.profile}, which is not complete")
-    return tuple(reasons)
-
-
 def platform_reason(platform: PlatformTag) -> str:
     """Why the library is not one of the promised platform."""
     measured, promised = (parse_manylinux(tag) for tag in (platform.measured, platform.promised))
@@ -179,29 +188,26 @@ def platform_reason(platform: PlatformTag) -> str:
     )
 
 
-def _require_verdicts(packs: Sequence[PackInput]) -> None:
-    """Raises VerifyError naming the images without a passed verdict."""
-    records = [record for packed in packs for record in packed.records]
-    lacking = [f"{record.label}: {_reason(record)}" for record in records if not record.passed]
-    if lacking:
-        named = "\n".join(lacking[:_MOST_LISTED])
-        more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
+def _unverified_reasons(packs: Sequence[PackInput], *, unverified: bool) -> tuple[str, ...]:
+    """A sentence per pack with images without a passed verdict. Raises VerifyError unless `unverified`."""
+    lacking = [[one for one in packed.records if not one.passed] for packed in packs]
+    texts = [f"{record.label}: {_reason(record)}" for records in lacking for record in records]
+    if texts and not unverified:
+        count = sum(len(packed.records) for packed in packs)
+        more = f"\n... and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
         raise VerifyError(
-            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released"
-            f"\n{named}{more}",
+            f"{len(texts)} of {count} images have no passed verdict and cannot be released\n"
+            + "\n".join(texts[:_MOST_LISTED])
+            + more,
             cause="they were not executed on the virtual GPU, or their results differ from the reference",
             hint="`./dev verify` with the same --arch and --profile reports details; "
             "--no-verify makes a development build",
         )
-
-
-def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
-    """One sentence per pack with images without a passed verdict, of a development build."""
     return tuple(
-        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: "
+        f"{len(found)} of {len(packed.records)} images of {packed.pack.name} are not verified: "
         "nothing executed them"
-        for packed in packs
-        if (lacking := sum(not record.passed for record in packed.records))
+        for packed, found in zip(packs, lacking, strict=True)
+        if found
     )
 
 
@@ -214,3 +220,115 @@ def _reason(record: ImageRecord) -> str:
     if verdict.outcome == "unverified":
         return UNREACHED
     return verdict.failure.partition("\n")[0] or verdict.outcome
+
+
+_FORMAT = 3
+
+
+def inputs_digest(
+    manifest: ReleaseManifest,
+    plans: Iterable[Plan],
+    runtime: Path,
+    *,
+    epoch: int,
+    licence: bytes = b"",
+    architectures: Mapping[str, Architecture] | None = None,
+    verifier: str = "",
+) -> str:
+    """SHA-256 of everything that can change a release's bytes; a plan's job keys stand for its images.
+
+    `verifier`: the verifier's digest, empty for unverified releases. Occupancy derives from `architectures`.
+    """
+    digest = hashlib.sha256()
+
+    def add(*parts: str | bytes) -> None:
+        for part in parts:
+            data = part if isinstance(part, bytes) else part.encode("utf-8")
+            digest.update(len(data).to_bytes(8, "little") + data)
+
+    add(str(_FORMAT), manifest.model_dump_json(), str(epoch), licence, verifier)
+    add(zstandard.__version__, str(zstandard.ZSTD_VERSION), version("auditwheel"))
+    add(*map(repr, plans))
+    for arch, properties in sorted((architectures or {}).items()):
+        add(arch, properties.model_dump_json())
+    for path in sorted(runtime.rglob("*")):
+        content = str(path.readlink()) if path.is_symlink() else sha256_file(path) if path.is_file() else ""
+        add(path.relative_to(runtime).as_posix(), content)
+    add(group_digest("release"))
+    return digest.hexdigest()
+
+
+_STAMP = TypeAdapter(tuple[str, AssembledRelease])
+"""What a release folder was made of, and what it then had."""
+
+
+def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
+    """The release in `output` if it was made of exactly these inputs and every file has its digest."""
+    folder = output / manifest.name
+    try:
+        made_of, found = _STAMP.validate_json(_stamp(folder).read_bytes())
+        release = replace(found, folder=folder, fresh=False)
+        if made_of != inputs or {path.name for path in folder.iterdir()} != {one.name for one in found.files}:
+            return None
+        digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
+        for file in release.files:
+            path = folder / file.name
+            inode = path.stat().st_ino
+            digests[inode] = digests.get(inode) or sha256_file(path)
+            if digests[inode] != file.sha256:
+                return None
+    except (OSError, ValueError):
+        return None  # no stamp, or one of another version: make the release again
+    return release
+
+
+def write_stamp(release: AssembledRelease, inputs: str) -> None:
+    """Records the digest of the inputs that `release` was made of."""
+    write_atomic(_stamp(release.folder), _STAMP.dump_json((inputs, release), indent=1) + b"\n")
+
+
+def _stamp(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.stamp.json"
+
+
+def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:
+    """Refuses when `<output>/<release>` holds image packs other than `packs`, or files that no build made.
+
+    A release replaces an earlier folder completely, so this comes before compiling. Raises OutputError.
+    """
+    folder = output / manifest.name
+    elsewhere = f"choose another --output, or remove {folder}"
+    with output_errors(folder):
+        if not folder.exists():
+            return
+        names = sorted(path.name for path in folder.iterdir())
+    own = [found for name in names if (found := parse_artifact_name(name)) and found.kind != "windows"]
+    wanted = {"", *packs}
+    if kept := [pack for pack in dict.fromkeys(found.pack for found in own) if pack not in wanted]:
+        raise OutputError(
+            f"{folder} holds image packs that this build would delete: {', '.join(kept)}",
+            cause="an earlier build of the same release was for other architectures",
+            hint=f"name all architectures in one build (--arch a,b), or {elsewhere}",
+        )
+    if unknown := [name for name in names if name in UNSIGNED or not is_release_file(name)]:
+        raise OutputError(
+            f"{folder} holds files that no build made and that this one would delete: {listed(unknown)}",
+            cause="they were added by hand, a signature for instance",
+            hint=f"move them away, or {elsewhere}",
+        )
+
+
+def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
+    """Refuses to replace a verified release by an unverified one. Raises OutputError."""
+    folder = output / manifest.name
+    try:
+        verified = parse_document(read_regular(folder / MANIFEST), ReleaseContents).verified
+    except (OSError, ValueError):
+        return  # no release there, or one that cannot pass for verified
+    if verified:
+        raise OutputError(
+            f"{folder} holds a release whose images have all passed verification, "
+            "and this build would replace it by an unverified one",
+            cause="--no-verify, and something has changed since that release was made",
+            hint=f"build without --no-verify, or choose another --output, or remove {folder}",
+        )

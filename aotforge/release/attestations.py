@@ -15,7 +15,7 @@ from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.bom_ref import BomRef
 from cyclonedx.model.component import Component, ComponentScope, ComponentType
-from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.model.license import DisjunctiveLicense, License, LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
@@ -35,34 +35,23 @@ def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
     """The bill of all `files`. Equal arguments give equal bytes."""
     listed = sorted(files, key=lambda file: file.name)
     seed = "\n".join(f"{file.sha256}  {file.name}" for file in listed)
-    root = Component(
-        name="aotriton",
-        version=origin.release,
-        type=ComponentType.LIBRARY,
-        bom_ref="release",
-        licenses=[DisjunctiveLicense(id="MIT")],
-        description="Attention kernels compiled ahead of time, and the library that serves them",
-    )
+    text = "Attention kernels compiled ahead of time, and the library that serves them"
+    root = _library("aotriton", origin.release, "release", DisjunctiveLicense(id="MIT"), description=text)
     parts = _linked(origin.tools)
     archives = [_file(file) for file in listed]
     bom = _bom(origin, root, [*archives, *parts], seed=f"{origin.release}\n{seed}")
     bom.register_dependency(root, archives)
     for component in archives:
-        library = component.name.endswith(("-shared.tar.gz", "-shared.zip")) or is_attention_wheel(
-            component.name
-        )
+        name = component.name
+        library = name.endswith(("-shared.tar.gz", "-shared.zip")) or is_attention_wheel(name)
         bom.register_dependency(component, parts if library else [])
     return _encoded(bom)
 
 
 def wheel_sbom_json(origin: Origin, wheel: WheelName, members: Mapping[str, bytes]) -> bytes:
     """The bill of a wheel's `members`, for its own `sboms` folder (PEP 770)."""
-    root = Component(
-        name=wheel.name,
-        version=wheel.version,
-        type=ComponentType.LIBRARY,
-        bom_ref="wheel",
-        licenses=[DisjunctiveLicense(id="MIT")],
+    root = _library(
+        *(wheel.name, wheel.version, "wheel", DisjunctiveLicense(id="MIT")),
         purl=PackageURL(type="pypi", name=wheel.name, version=wheel.version),
         properties=[Property(name="aotforge:release", value=origin.release)],
     )
@@ -113,24 +102,20 @@ def _linked(tools: BuildTools) -> list[Component]:
     """Libraries that are part of ours."""
     file, digest = tools.zstd
     name, _, number = file.removesuffix(".tar.gz").rpartition("-")
-    zstd = Component(
-        name="zstd (decoder, linked statically)",
-        version=number,
-        type=ComponentType.LIBRARY,
-        bom_ref="part:zstd",
+    zstd = _library(
+        *("zstd (decoder, linked statically)", number, "part:zstd"),
+        LicenseExpression("BSD-3-Clause OR GPL-2.0-only"),
         hashes=[_sha256(digest)],
-        licenses=[LicenseExpression("BSD-3-Clause OR GPL-2.0-only")],
         purl=PackageURL(type="pypi", name=name, version=number),
         description=f"C sources from {file}",
     )
-    libstdcxx = Component(
-        name="libstdc++ (linked statically)",
-        version=tools.compiler,
-        type=ComponentType.LIBRARY,
-        bom_ref="part:libstdc++",
-        licenses=[LicenseExpression("GPL-3.0-or-later WITH GCC-exception-3.1")],
-    )
-    return [zstd, libstdcxx]
+    licence = LicenseExpression("GPL-3.0-or-later WITH GCC-exception-3.1")
+    return [zstd, _library("libstdc++ (linked statically)", tools.compiler, "part:libstdc++", licence)]
+
+
+def _library(name: str, version: str, ref: str, licence: License, **more: Any) -> Component:
+    kind = ComponentType.LIBRARY
+    return Component(name=name, version=version, type=kind, bom_ref=ref, licenses=[licence], **more)
 
 
 def _tools(tools: BuildTools) -> list[Component]:

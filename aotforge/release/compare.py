@@ -11,8 +11,8 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive
 from aotforge.formats.zip_archive import zip_members
+from aotforge.release.contents import DescribedPack, ReleaseDescription
 from aotforge.release.release import DESCRIBING, Release
-from aotforge.release.release_json import DescribedPack, ReleaseDescription
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
 def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) -> tuple[Difference, ...]:
     """Differences of two descriptions but for files, in the order of the kinds above."""
     both = (before, after)
-    found = _fields("origin", *(_flat(one.origin.model_dump(mode="json")) for one in both))
-    found += _fields("toolchain", *(_flat(asdict(one.toolchain)) for one in both))
+    found = _fields("origin", *(dict(_flat(one.origin)) for one in both))
+    found += _fields("toolchain", *(dict(_flat(asdict(one.toolchain))) for one in both))
     packs = [{pack.name: pack for pack in one.packs} for one in both]
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
     for name in sorted(packs[0].keys() & packs[1].keys()):
@@ -67,9 +67,9 @@ def _images(before: DescribedPack, after: DescribedPack) -> list[Difference]:
         {
             f"{label} {name}": str(value)
             for label in common
-            for name, value in vars(images[label].resources).items()
+            for name, value in vars(one[label].resources).items()
         }
-        for images in both
+        for one in both
     ]
     verdicts = [{label: images[label].outcome for label in common} for images in both]
     return _fields("image", *digests) + _fields("resource", *resources) + _fields("verdict", *verdicts)
@@ -81,12 +81,10 @@ def _pack(pack: DescribedPack) -> str:
 
 def _files(release: Release) -> dict[str, str]:
     """Sizes and digests by name without the release's, so that files of two releases pair."""
+    sizes = {name: (release.folder / name).stat().st_size for name in release.sums if name not in DESCRIBING}
     return {
-        name.replace(
-            f"-{release.name}-", "-<release>-"
-        ): f"{(release.folder / name).stat().st_size} bytes, {digest}"
-        for name, digest in release.sums.items()
-        if name not in DESCRIBING
+        name.replace(f"-{release.name}-", "-<release>-"): f"{size} bytes, {release.sums[name]}"
+        for name, size in sizes.items()
     }
 
 
@@ -98,36 +96,29 @@ def _fields(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> l
     ]
 
 
-def _flat(value: Any) -> dict[str, str]:
+def _flat(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     """The values of an object and of those in it, by name."""
-    return dict(_leaves(value, ""))
-
-
-def _leaves(value: Any, at: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
         yield at, str(value)
         return
     for name, part in value.items():
-        yield from _leaves(part, f"{at}.{name}" if at else name)
+        yield from _flat(part, f"{at}.{name}" if at else name)
 
 
 def _members(path: Path) -> dict[str, str]:
     try:
-        if path.suffix == ".zip":
-            return {
-                info.filename: f"{info.external_attr >> 16:o} {info.date_time} "
-                + hashlib.sha256(data).hexdigest()
-                for info, data in zip_members(path)
-            }
         found: dict[str, str] = {}
+        if path.suffix == ".zip":
+            for member, data in zip_members(path):
+                digest = hashlib.sha256(data).hexdigest()
+                found[member.filename] = f"{member.external_attr >> 16:o} {member.date_time} {digest}"
+            return found
 
         def describe(entry: Entry) -> None:
-            info, content = (
-                entry.info,
-                hashlib.sha256(entry.content.read()).hexdigest() if entry.content else "",
-            )
+            info = entry.info
+            content = hashlib.sha256(entry.content.read()).hexdigest() if entry.content else info.linkname
             text = f"{info.mode:o} {info.type.decode()} {info.mtime} {info.uid}:{info.gid} {info.size}"
-            found[info.name] = f"{text} {info.linkname}{content}"
+            found[info.name] = f"{text} {content}"
 
         read_archive(path, describe)
         return found

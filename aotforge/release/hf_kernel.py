@@ -9,10 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
+from aotforge.base.html import render
 from aotforge.errors import ReleaseError
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.model import ReleaseManifest
@@ -34,15 +34,6 @@ _EXPORTED = "__tvm_ffi_"
 _PLATFORM = re.compile(r"(?:manylinux_\d+_\d+|linux)_(\w+)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """The folder for one build of a framework. `files` by relative path, without the metadata."""
-
-    name: str
-    files: Mapping[str, bytes]
-    metadata: bytes
-
-
 def write_hf_kernel(
     build: Path,
     manifest: ReleaseManifest,
@@ -57,12 +48,12 @@ def write_hf_kernel(
     release = Release.open(build)
     images = {one.pack.name: one.pack.files for one in release.packs(packs)}
     runtime = release.files(release.runtime)
-    variants = list(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
+    variants = dict(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
     with output_lock(folder), staged_folder(folder) as staged:
         written: dict[bytes, Path] = {}
-        for variant in variants:
-            for name, data in {**variant.files, METADATA: variant.metadata}.items():
-                path = staged / "build" / variant.name / name
+        for variant, files in variants.items():
+            for name, data in files.items():
+                path = staged / "build" / variant / name
                 with output_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     if data in written:  # variants of a vendor differ in their names only
@@ -70,7 +61,7 @@ def write_hf_kernel(
                     else:
                         path.write_bytes(data)
                         written[data] = path
-    return tuple(variant.name for variant in variants)
+    return tuple(variants)
 
 
 def hf_variants(
@@ -80,8 +71,8 @@ def hf_variants(
     runtime: Mapping[str, bytes],
     images: Mapping[str, Mapping[str, bytes]],
     platform: str,
-) -> Iterator[Variant]:
-    """The variants of a release: of the files of its library archive, and of its packs' files."""
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Names and files of the variants: of the files of the library archive, and of the packs' files."""
     processor = _PLATFORM.fullmatch(platform)
     assert processor, platform
     shared = {
@@ -102,10 +93,10 @@ def hf_variants(
         files = dict(shared)
         for pack in names:
             files |= {f"aotriton.images/{pack}/{file}": data for file, data in images[pack].items()}
-        metadata = _metadata(backend, archs, files)
+        files[METADATA] = _metadata(backend, archs, files)
         for label in backend.framework_builds(manifest.rocm):
             name = f"tvm-ffi{_TVM_FFI}-{label}-{processor[1]}-linux"
-            yield Variant(name=name, files=files, metadata=metadata)
+            yield name, files
 
 
 def _library(runtime: Mapping[str, bytes], functions: Iterable[Function]) -> bytes:
@@ -129,7 +120,9 @@ def _unusable(what: str) -> ReleaseError:
 
 
 def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]) -> bytes:
-    digests = {name: _digest(data) for name, data in sorted(files.items())}
+    digests = {
+        name: base64.b64encode(hashlib.sha256(data).digest()).decode() for name, data in sorted(files.items())
+    }
     number = hashlib.sha256(json.dumps(digests, sort_keys=True).encode("ascii")).hexdigest()[:12]
     supported = [backend.framework_arch(arch) for arch in archs]
     fields = {
@@ -144,48 +137,19 @@ def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]
     return (json.dumps(fields, indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
-def _digest(data: bytes) -> str:
-    return base64.b64encode(hashlib.sha256(data).digest()).decode("ascii")
-
-
 def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:
     """Python 3.9 and later, with imports of the standard library and of TVM-FFI alone."""
-    bodies = "".join(map(_wrapper, sorted(functions, key=lambda one: one.name)))
-    names = ", ".join(f'"{one}"' for one in sorted(one.name for one in functions))
-    return _MODULE.format(release=manifest.name, names=names, library=OPERATOR_LIBRARY, bodies=bodies)
-
-
-def _wrapper(function: Function) -> str:
-    names = [parameter.name for parameter in function.parameters]
-    (out,) = (parameter.name for parameter in function.parameters if parameter.kind == "output")
-    notes = []
-    for parameter in function.parameters:
-        if isinstance(parameter, OptionalInput):
-            notes.append(f"`{parameter.name}` may be None.")
-        if isinstance(parameter, Option):
-            notes.append(f"`{parameter.name}`: {', '.join(parameter.options)}.")
-    text = "\n\n    ".join([f"{function.summary}.", *([" ".join(notes)] if notes else [])])
-    close = "\n    " if notes else ""
-    arguments = ", ".join(names)
-    return (
-        f'\n\ndef {function.name}({arguments}):\n    """{text}{close}"""\n'
-        f"    _LIBRARY.{function.name}({arguments})\n    return {out}\n"
+    own = sorted(functions, key=lambda one: one.name)
+    notes = {one.name: [text for found in one.parameters if (text := _note(found))] for one in own}
+    text = render(
+        "hf_module.py.jinja", release=manifest.name, functions=own, notes=notes, library=OPERATOR_LIBRARY
     )
+    return f"{text.rstrip()}\n"
 
 
-_MODULE = '''"""Functions of aotforge {release}, compiled ahead of time.
-
-Tensors are PyTorch's, JAX's, NumPy's or others with DLPack. The output is an argument, which is written on \
-the current stream of its
-device and returned.
-"""
-
-import os
-
-import tvm_ffi
-
-__all__ = [{names}]
-
-# not resolved: in a cache of downloads files are links, and the library finds its images beside its own name
-_LIBRARY = tvm_ffi.load_module(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{library}"))
-{bodies}'''
+def _note(parameter: object) -> str:
+    if isinstance(parameter, OptionalInput):
+        return f"`{parameter.name}` may be None."
+    if isinstance(parameter, Option):
+        return f"`{parameter.name}`: {', '.join(parameter.options)}."
+    return ""

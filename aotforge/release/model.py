@@ -56,17 +56,18 @@ class OtherLevel(Manifest):
     other_names: tuple[_LibraryName, ...]
     rocm: _Rocm
 
+    @property
+    def name(self) -> str:
+        """The release's name, e.g. 0.11.2b-r1."""
+        return f"{self.api_level}-r{self.revision}"
 
-class ReleaseManifest(Manifest):
+
+class ReleaseManifest(OtherLevel):
     """The file, whose comments explain each key."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
-    api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
-    revision: Annotated[int, Field(ge=1)]
     soname: _LibraryName
-    other_names: tuple[_LibraryName, ...]
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")]
-    rocm: _Rocm
     epoch: Annotated[int, Field(ge=0, le=EPOCH_LIMIT)]
     compressor: Compressor
     other_levels: tuple[OtherLevel, ...] = ()
@@ -104,11 +105,6 @@ class ReleaseManifest(Manifest):
             cause=f"API levels: {', '.join(self.api_levels)}",
             hint="manifests/release.yaml has them with their revisions",
         )
-
-    @property
-    def name(self) -> str:
-        """The release's name, e.g. 0.11.2b-r1."""
-        return f"{self.api_level}-r{self.revision}"
 
 
 def load_release_manifest(path: Path, version: str | None = None) -> ReleaseManifest:

@@ -66,7 +66,7 @@ def make_record(origin: Origin, *, contents: ReleaseContents, tars: Mapping[str,
         "triton_files": tools.toolchain.triton_digest,
         "compiler": tools.compiler,
         "packs": {pack.name: _pack(pack.images) for pack in contents.packs},
-        "tars": dict(sorted(_archives(tars).items())),
+        "tars": _archives(tars),
     }
     return Record.model_validate(fields)
 
@@ -75,9 +75,9 @@ def _archives(tars: Mapping[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in tars.items() if name.endswith((".tar", ".zip"))}
 
 
-def _pack(images: Iterable[ReleasedImage]) -> dict[str, object]:
+def _pack(images: Iterable[ReleasedImage]) -> RecordedPack:
     lines = sorted(f"{key} {image.digest}\n" for image in images for key in image.jobs)
-    return {"jobs": len(lines), "images": hashlib.sha256("".join(lines).encode("ascii")).hexdigest()}
+    return RecordedPack(jobs=len(lines), images=hashlib.sha256("".join(lines).encode("ascii")).hexdigest())
 
 
 def check_record(releases: Path, record: Record) -> Record:
@@ -133,11 +133,11 @@ def source_commit(root: Path, *, development: bool) -> str:
 
     Raises ReleaseError for another release of sources that differ, ToolchainError without git.
     """
-    head = _git(root, "rev-parse", "HEAD")
-    status = _git(root, "status", "--porcelain", "--no-renames") if head else ""
-    changed = [line[3:] for line in (status or "").splitlines() if not line[3:].startswith("releases/")]
-    if head is not None and not changed:
-        return head
+    head = run_git(root, "rev-parse", "HEAD")
+    lines = run_git(root, "status", "--porcelain", "--no-renames").stdout.splitlines()
+    changed = [line[3:] for line in lines if not line[3:].startswith("releases/")]
+    if head.returncode == 0 and not changed:
+        return head.stdout.strip()
     if development:
         return NO_COMMIT
     differing = f"the sources are not those of a commit: {listed(changed)}"
@@ -146,8 +146,3 @@ def source_commit(root: Path, *, development: bool) -> str:
         cause="a release can only be reproduced from a commit",
         hint="commit or stash the changes, then release again; --development makes one for yourself",
     )
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    done = run_git(root, *arguments)
-    return done.stdout.decode("utf-8", "replace").rstrip("\n") if done.returncode == 0 else None

@@ -26,7 +26,7 @@ from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, parse_document
+from aotforge.release.contents import ReleaseContents, ReleaseDescription, parse_document
 from aotforge.release.layout import TOP
 from aotforge.release.model import (
     COVERAGE,
@@ -38,7 +38,6 @@ from aotforge.release.model import (
     SIGSTORE,
     UNSIGNED,
 )
-from aotforge.release.release_json import ReleaseDescription
 
 FETCH = "fetch the release again, or build it again"
 _IMAGES = "lib/aotriton.images"

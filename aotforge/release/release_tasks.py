@@ -188,17 +188,13 @@ def _image(task: ImageTask) -> KernelImage | None:
 
 def operator_kernels(opened: OpenPack) -> Iterator[tuple[str, str, str]]:
     """Family, name and operator of every kernel of a pack."""
-    return ((*_names(kernel), kernel.operator) for kernel in opened.dispatch.kernels)
-
-
-def _names(kernel: DispatchKernel) -> tuple[str, str]:
-    family, _, name = kernel.name.partition(".")
-    return family, name
+    for kernel in map(_planned, opened.dispatch.kernels):
+        yield kernel.family, kernel.name, kernel.operator
 
 
 def _planned(kernel: DispatchKernel) -> PlannedKernel:
     """Dispatch data in the plan's terms, where kernels are named family.kernel."""
-    family, name = _names(kernel)
+    family, _, name = kernel.name.partition(".")
     return PlannedKernel(
         family=family,
         name=name,

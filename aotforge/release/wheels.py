@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from aotforge.base.html import render
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
@@ -29,8 +30,6 @@ _STARTERS = {
 
 _SHARED = {"device_wheels.py": "aotforge.targets.amd", "library_alias.py": "aotforge.formats"}
 """Modules that the package has too, and the packages that have them here."""
-
-_PYTHON = ">=3.9"
 
 
 def wheel_version(release: str) -> str:
@@ -95,7 +94,8 @@ def wheel_contents(
     }
     yield _attention_wheel(manifest, packs, runtime, libraries, platform)
     if windows is not None:
-        yield _windows_wheel(manifest, packs, windows)
+        libraries = {WINDOWS_LIBRARY: windows[f"lib/{WINDOWS_LIBRARY}"]}
+        yield _attention_wheel(manifest, packs, windows, libraries, WINDOWS)
     licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
     for pack, files in images:
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
@@ -115,14 +115,18 @@ def _attention_wheel(
     name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
     archs = {arch: pack for pack in packs for arch in packs[pack]}
     sources = resources.files("aotforge.release").joinpath("attention_package")
+    facts = (
+        f'"""Constants of release {manifest.name}."""\n\n'
+        f"RELEASE = {manifest.name!r}\nVERSION = {name.version!r}\n"
+        f"NAMES = {tuple(libraries)!r}\nPACKS = {dict(sorted(archs.items()))!r}\n"
+    )
     members = {
-        f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
-        f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
+        **{f"{PACKAGE}/{own}": sources.joinpath(own).read_bytes() for own in ("__init__.py", "__main__.py")},
         **{
             f"{PACKAGE}/{name}": resources.files(own).joinpath(name).read_bytes()
             for name, own in _SHARED.items()
         },
-        FACTS: _facts(manifest.name, name.version, list(libraries), archs),
+        FACTS: facts.encode("ascii"),
         **{f"{LIBRARIES}/{library}": data for library, data in libraries.items()},
         **{file: text.encode("ascii") for file, text in _STARTERS.items()},
     }
@@ -131,9 +135,9 @@ def _attention_wheel(
     }
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
-    level = manifest.api_level
+    text, level = render("wheel_attention.md.jinja"), manifest.api_level
     summary = f"Attention of AOTriton {level} for an installed PyTorch with ROCm, release {manifest.name}"
-    return _content(name, members, summary, _ATTENTION_TEXT, licences, extras)
+    return _content(name, members, summary, f"{text}\n", licences, extras)
 
 
 def write_windows_wheel(
@@ -145,28 +149,9 @@ def write_windows_wheel(
     epoch: int,
 ) -> Path:
     """The library's wheel for Windows, of its zip's files, with an extra for each arch of `packs`."""
-    content = _windows_wheel(manifest, packs, runtime)
-    return write_wheel(folder, content.name, content.members, content.info, epoch=epoch)
-
-
-def _windows_wheel(
-    manifest: ReleaseManifest, packs: Mapping[str, Sequence[str]], runtime: Mapping[str, bytes]
-) -> WheelContent:
     libraries = {WINDOWS_LIBRARY: runtime[f"lib/{WINDOWS_LIBRARY}"]}
-    return _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
-
-
-def _facts(release: str, version: str, names: Sequence[str], archs: Mapping[str, str]) -> bytes:
-    lines = [
-        f'"""Constants of release {release}."""',
-        "",
-        f"RELEASE = {release!r}",
-        f"VERSION = {version!r}",
-        f"NAMES = {tuple(names)!r}",
-        f"PACKS = {dict(sorted(archs.items()))!r}",
-        "",
-    ]
-    return "\n".join(lines).encode("ascii")
+    made = _attention_wheel(manifest, packs, runtime, libraries, WINDOWS)
+    return write_wheel(folder, made.name, made.members, made.info, epoch=epoch)
 
 
 def _content(
@@ -185,7 +170,7 @@ def _content(
         f"Summary: {summary}",
         "License-Expression: MIT",
         *(f"License-File: {licence}" for licence in licences),
-        f"Requires-Python: {_PYTHON}",
+        "Requires-Python: >=3.9",
     ]
     for extra, projects in (extras or {}).items():
         lines.append(f"Provides-Extra: {extra}")
@@ -194,21 +179,6 @@ def _content(
     info = {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
     return WheelContent(name=name, members=members, info=info)
 
-
-_ATTENTION_TEXT = f"""# aotforge-attention
-
-Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch with ROCm.
-
-    pip install --index-url INDEX 'aotforge-attention[gfx908]'   # library, and images for the MI100
-    python -m {PACKAGE}                                # what is loaded, or why nothing is
-
-INDEX is the publisher's package index. The packages are not on PyPI.
-
-When Python starts, the library is loaded if the installed PyTorch needs it; \
-PyTorch then uses it instead of its own.
-No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, \
-`pip uninstall` removes it.
-"""
 
 _IMAGES_TEXT = f"""# Images
 

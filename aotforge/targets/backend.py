@@ -197,7 +197,7 @@ class Backend:
 
 
 def allocated(count: int, granule: int) -> int:
-    """What hardware gives for a count: at least one granule, and whole ones."""
+    """What hardware gives for a count: a multiple of the granule, and not 0."""
     return max(granule, -(-count // granule) * granule)
 
 

@@ -28,15 +28,13 @@ _RANGES = 8
 
 
 def allocator_digest() -> str:
-    """SHA-256 of the allocator's source: part of every job's key, because LLVM lets addresses decide in
-    places."""
+    """SHA-256 of the allocator's source, a part of job keys: LLVM lets addresses decide in places."""
     return hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
 
 
 @cache
 def build_allocator(folder: Path) -> Path:
-    """The library, compiled below the cache `folder` unless it is there; CC names the compiler. Raises
-    ToolchainError, CacheError."""
+    """The library, compiled below the cache `folder` once by CC. Raises ToolchainError, CacheError."""
     command = [*c_compiler(), *_FLAGS]
 
     def build(made: Path) -> None:
@@ -67,8 +65,7 @@ def begin_heap() -> None:
 
 
 def compiler_ranges(maps: Iterable[str]) -> list[tuple[int, int]]:
-    """First address and bytes of each compiler library's code, from the lines of /proc/<pid>/maps (see
-    proc(5)).
+    """First address and bytes of each compiler library's code in /proc/<pid>/maps (proc(5)).
 
     Raises ToolchainError when there is none, or more than the allocator takes.
     """

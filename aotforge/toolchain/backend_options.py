@@ -28,8 +28,7 @@ class BackendOptions:
     fields: tuple[str, ...]
 
     def names(self) -> dict[str, type]:
-        """Every option that changes an image and is not a field of a setting, with its type. Raises
-        ToolchainError."""
+        """Types of the options that change code and have no field of a setting. Raises ToolchainError."""
         return {
             name: _KINDS[kind]
             for name, kind in _annotations(self.source, self.options_class).items()
@@ -37,11 +36,9 @@ class BackendOptions:
         }
 
     def refusal(self, name: str, value: object) -> tuple[str, str]:
-        """The cause and the next step why a setting cannot have this option; empty texts when it can. Raises
-        ToolchainError.
+        """Cause and next step where a setting cannot have this option, else empty. Raises ToolchainError.
 
-        Without Triton it is not known: plans for another machine's compiler were checked there, and nothing
-        is compiled here.
+        Without Triton it is not known: plans for another machine's compiler were checked there.
         """
         if importlib.util.find_spec("triton") is None:
             return "", ""

@@ -21,28 +21,19 @@ ENVIRONMENT = (("TRITON_DEFAULT_FP_FUSION", "1"), ("TRITON_DISABLE_LINE_INFO", "
 
 _CODE_GENERATOR = "triton/backends/amd/lib/libtriton_amd_codegen.so"
 _MAY_BE_MISSING = (
-    "triton/FileCheck",
-    "triton/_C/libproton.so",
-    "triton/backends/amd/include/",
-    "triton/backends/nvidia/bin/",
-    "triton/backends/nvidia/include/",
-    "triton/backends/nvidia/lib/",
-    "triton/include/",
-    "triton/instrumentation/",
-    "triton/plugins/",
+    *("triton/FileCheck", "triton/_C/libproton.so", "triton/backends/amd/include/", "triton/include/"),
+    *(f"triton/backends/nvidia/{name}/" for name in ("bin", "include", "lib")),
+    *("triton/instrumentation/", "triton/plugins/"),
 )
-"""Parts of Triton that no AMD compilation loads (two thirds of its bytes): a container may leave them out and
-is the same compiler."""
+"""Parts of Triton that no AMD compilation loads, two thirds of its bytes: containers leave them out."""
 _INSTALL_HINT = "run ./dev again: it installs the pinned version"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in
-    compiling.
+    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that compiles.
 
-    `allocator`, the digest of the workers' malloc, takes part too: LLVM's optimiser orders some operands by
-    address.
+    `allocator`, the digest of the workers' malloc, takes part: LLVM orders some operands by address.
     """
 
     triton_version: str
@@ -65,8 +56,7 @@ def pinned_triton(requirements: Path) -> str:
 
 
 def read_toolchain(pinned: str) -> Toolchain:
-    """The installed Triton. Raises ToolchainError when it is missing, of another version, or altered since
-    installation."""
+    """The installed Triton. Raises ToolchainError when it is missing, altered or of another version."""
     try:
         distribution = importlib.metadata.distribution("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -101,9 +91,10 @@ def _files_digest(root: Path, record: str) -> str:
             continue
         file = root / name
         try:
-            intact = file.stat().st_size == int(size) and (
-                not name.endswith(".py") or _record_digest(file) == digest
-            )
+            intact = file.stat().st_size == int(size)
+            if intact and name.endswith(".py"):
+                found = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
+                intact = digest == f"sha256={found.decode().rstrip('=')}"
         except OSError:
             intact = name.startswith(_MAY_BE_MISSING)
         if not intact:
@@ -118,11 +109,6 @@ def _files_digest(root: Path, record: str) -> str:
             "Triton's installation has no RECORD of its files", hint="reinstall it from a wheel"
         )
     return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
-
-
-def _record_digest(file: Path) -> str:
-    digest = hashlib.sha256(file.read_bytes()).digest()
-    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
 def _llvm_revision(library: Path) -> str:

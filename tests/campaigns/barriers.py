@@ -6,21 +6,15 @@ seeded random orders, until something shows. Results: docs/planted-faults.md.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from tests.campaigns.subjects import Subject, calls_of, subjects, try_calls
+from tests.campaigns.subjects import Subject, calls_of, command, labelled, of_each, print_results, try_calls
 from vgpu.emulator.decoded import Listing
 
 BARRIERS = frozenset({"s_barrier", "s_barrier_wait"})
 CAUGHT = frozenset({"fault", "wrong"})
-KERNELS = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
 SCHEDULES: tuple[int | None, ...] = (None, 0x5EED, 1, 2, 3)
 
 
@@ -88,43 +82,13 @@ def remove_each(subject: Subject) -> list[Removal]:
     return found
 
 
-def _one(arguments: tuple[str, str, str]) -> list[Removal]:
-    arch, label, folder = arguments
-    (subject,) = subjects(arch, label.__eq__, Path(folder))
-    return remove_each(subject)
-
-
-def removals(
-    arch: str, kernels: Sequence[str], folder: Path, *, jobs: int, match: str = ""
-) -> Iterator[Removal]:
-    """Every barrier of every image of some kernels of an arch's `quick` profile, in `jobs` processes.
-
-    `match`: a text that the images' labels contain.
-    """
-
-    def chosen(label: str) -> bool:
-        return label.split(":", maxsplit=1)[0].split(".")[1] in kernels and match in label
-
-    wanted = subjects(arch, chosen, folder)
-    with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(_one, [(arch, subject.label, str(folder)) for subject in wanted]):
-            yield from found
-
-
 def main() -> int:
     """Run the campaign and report it."""
-    parser = argparse.ArgumentParser(description="Every barrier of the attention kernels removed in turn")
-    parser.add_argument("--arch", default="gfx908")
-    parser.add_argument("--kernels", nargs="+", default=KERNELS, choices=KERNELS)
-    parser.add_argument("--match", default="", help="only images whose labels contain this")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, help="write every removal here")
-    flags = parser.parse_args()
-    folder = Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache"))
-    done = list(removals(flags.arch, flags.kernels, folder, jobs=flags.jobs, match=flags.match))
-    if flags.json:
-        flags.json.write_text(json.dumps([asdict(removal) for removal in done], indent=1) + "\n")
-    sys.stdout.write(report(done))
+    flags = command("Every barrier of the attention kernels removed in turn").parse_args()
+    wanted = labelled(flags.kernels, flags.match)
+    every = of_each(remove_each, flags.arch, wanted, flags.folder, flags.jobs)
+    done = [one for found in every for one in found]
+    print_results(flags, done, report(done))
     return 0
 
 

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aotforge.errors import DecodeError, UnsupportedError
-from tests.campaigns.subjects import Call, Outcome, Subject, calls_of, execute, subjects, try_calls
+from tests.campaigns.subjects import (
+    Call,
+    Outcome,
+    Subject,
+    calls_of,
+    execute,
+    print_results,
+    subjects,
+    try_calls,
+)
 from tests.support.disassembly import disagreements, disassemble, require_round_trip
 from vgpu.elf import read_elf
 from vgpu.emulator.decoded import Line, Listing, Operand
@@ -209,9 +217,7 @@ def main() -> int:
     flags = parser.parse_args()
     folder = Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache"))
     done = list(flips(flags.image, folder, seed=flags.seed, count=flags.count, jobs=flags.jobs))
-    if flags.json:
-        flags.json.write_text(json.dumps([asdict(flip) for flip in done], indent=1) + "\n")
-    sys.stdout.write(report(done))
+    print_results(flags, done, report(done))
     return 0
 
 

@@ -7,17 +7,11 @@ kernel's loop over zero heads), and those between two masks of which no lane of 
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.campaigns.subjects import Subject, calls_of, subjects
-from vgpu.emulator.decoded import Line
+from tests.campaigns.subjects import Subject, calls_of, command, labelled, of_each, print_results
 
 _WORK = re.compile(r"global_|flat_|buffer_(load|store|atomic)|ds_|s_load|s_buffer|v_mfma|v_wmma|v_dot")
 
@@ -28,11 +22,8 @@ class Unreached:
 
     label: str
     instructions: int
-    unreached: tuple[Line, ...]
-
-    @property
-    def work(self) -> list[str]:
-        return [f"{line.address:#x} {line.text}" for line in self.unreached if _WORK.match(line.text)]
+    unreached: int
+    work: tuple[str, ...]
 
 
 def unreached_of(subject: Subject) -> Unreached:
@@ -42,42 +33,20 @@ def unreached_of(subject: Subject) -> Unreached:
     lines = program.listing.lines
     last = max(number for number, line in enumerate(lines) if line.name == "s_endpgm")
     missing = [line for line in lines[:last] if line.address not in executed and line.name != "s_nop"]
-    return Unreached(label=subject.label, instructions=last + 1, unreached=tuple(missing))
-
-
-def _is_attention(label: str) -> bool:
-    return label.startswith(("flash.attn_fwd", "flash.bwd"))
-
-
-def _one(arguments: tuple[str, str, str]) -> Unreached:
-    arch, label, folder = arguments
-    (subject,) = subjects(arch, label.__eq__, Path(folder))
-    return unreached_of(subject)
-
-
-def images_of(arch: str, folder: Path, jobs: int) -> Iterator[Unreached]:
-    """Every image of the `quick` profile but the dropout mask's, whose results have no float64 reference."""
-    arguments = [(arch, subject.label, str(folder)) for subject in subjects(arch, _is_attention, folder)]
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(_one, arguments)
+    work = tuple(f"{line.address:#x} {line.text}" for line in missing if _WORK.match(line.text))
+    return Unreached(label=subject.label, instructions=last + 1, unreached=len(missing), work=work)
 
 
 def main() -> int:
-    """1 when an access or a product is not reached."""
-    parser = argparse.ArgumentParser(description="Instructions that no verification call executes")
-    parser.add_argument("--arch", default="gfx908")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    flags = parser.parse_args()
-    images = total = missing = work = 0
-    for one in images_of(flags.arch, Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache")), flags.jobs):
-        images, total = images + 1, total + one.instructions
-        missing, work = missing + len(one.unreached), work + len(one.work)
-        for line in one.work:
-            sys.stdout.write(f"{one.label} {line}\n")
-    sys.stdout.write(
-        f"{flags.arch}: {images} images, {total} instructions, {missing} not reached, {work} of them work\n"
-    )
-    return int(work > 0)
+    """1 when an access or a product is not reached. The dropout mask's results have no float64 reference."""
+    flags = command("Instructions that no verification call executes").parse_args()
+    wanted = labelled(flags.kernels, flags.match)
+    done = list(of_each(unreached_of, flags.arch, wanted, flags.folder, flags.jobs))
+    total, missing = sum(one.instructions for one in done), sum(one.unreached for one in done)
+    work = [f"{one.label} {text}\n" for one in done for text in one.work]
+    end = f"{total} instructions, {missing} not reached, {len(work)} of them work"
+    print_results(flags, done, "".join(work) + f"{flags.arch}: {len(done)} images, {end}\n")
+    return int(bool(work))
 
 
 if __name__ == "__main__":

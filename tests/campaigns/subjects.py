@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +32,8 @@ from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 
 KERNELS = PROJECT / "kernels"
+ATTENTION = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
+T = TypeVar("T")
 _ENDLESS = 10
 """A workgroup that executes this many times the instructions of the unaltered launch does not end."""
 
@@ -69,6 +77,45 @@ def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Sub
             replace(plan, jobs=jobs), kernels_root=KERNELS, architectures=architectures(), cache=cache
         )
         return [Subject(job=job, image=made[job.key], uses=uses[job.key], folder=folder) for job in jobs]
+
+
+def of_each(
+    work: Callable[[Subject], T], arch: str, wanted: Callable[[str], bool], folder: Path, jobs: int
+) -> Iterator[T]:
+    """What a function of a module makes of every such image, in `jobs` processes."""
+    arguments = [(work, arch, subject.label, folder) for subject in subjects(arch, wanted, folder)]
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_of_one, arguments)
+
+
+def _of_one(arguments: tuple[Callable[[Subject], T], str, str, Path]) -> T:
+    work, arch, label, folder = arguments
+    (subject,) = subjects(arch, label.__eq__, folder)
+    return work(subject)
+
+
+def command(description: str) -> argparse.ArgumentParser:
+    """Flags of every campaign; the cache is the environment's."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--arch", default="gfx908")
+    parser.add_argument("--kernels", nargs="+", default=ATTENTION, choices=ATTENTION)
+    parser.add_argument("--match", default="", help="only images whose labels contain this")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path, help="write every result here")
+    parser.set_defaults(folder=Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache")))
+    return parser
+
+
+def print_results(flags: argparse.Namespace, done: Sequence[Any], report: str) -> None:
+    """The report, and the results as JSON where the flags name a file."""
+    if flags.json:
+        flags.json.write_text(json.dumps([asdict(one) for one in done], indent=1) + "\n")
+    sys.stdout.write(report)
+
+
+def labelled(kernels: Sequence[str], match: str) -> Callable[[str], bool]:
+    """Whether an image's label is of some kernels and contains a text."""
+    return lambda label: label.split(":")[0].split(".")[1] in kernels and match in label
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,22 @@ distinguish passes."""
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from tests.campaigns.barriers import removals, remove_each
+from tests.campaigns.barriers import remove_each
 from tests.campaigns.bit_flips import IMAGE, Flip, flips, image_of
-from tests.campaigns.reach import images_of, unreached_of
-from tests.campaigns.subjects import calls_of, execute, subjects, try_calls, wrong
+from tests.campaigns.reach import unreached_of
+from tests.campaigns.subjects import (
+    ATTENTION,
+    calls_of,
+    execute,
+    labelled,
+    of_each,
+    subjects,
+    try_calls,
+    wrong,
+)
 from tests.support.disassembly import OBJDUMP, find_objdump
 from tests.support.runtime import CACHE
 
@@ -27,11 +35,6 @@ SWEPT = (*ARCHS, "gfx906", "gfx1030")
 UNSEEN = {"refused", "fault", "wrong", "within", "equal", "unused", "identical"}
 
 
-@pytest.fixture
-def cache() -> Path:
-    return CACHE
-
-
 def assert_classified(done: list[Flip], count: int) -> None:
     assert len({flip.bit for flip in done}) == count > 0
     assert all(flip.refused_by_assembly for flip in done)
@@ -42,29 +45,29 @@ def assert_classified(done: list[Flip], count: int) -> None:
 
 
 @needs_objdump
-def test_flipped_bits_are_refused_by_the_assembly_check_and_classified_without_it(cache: Path) -> None:
-    done = list(flips(IMAGE, cache, seed=1, count=8, jobs=1))
+def test_flipped_bits_are_refused_by_the_assembly_check_and_classified_without_it() -> None:
+    done = list(flips(IMAGE, CACHE, seed=1, count=8, jobs=1))
     assert_classified(done, 8)
     assert {"refused", "wrong"} <= {flip.kind for flip in done}
 
 
 @needs_objdump
 @pytest.mark.parametrize("arch", ARCHS[1:])
-def test_flipped_bits_of_other_archs(cache: Path, arch: str) -> None:
-    done = list(flips(SMALL.format(arch), cache, seed=1, count=4, jobs=1))
+def test_flipped_bits_of_other_archs(arch: str) -> None:
+    done = list(flips(SMALL.format(arch), CACHE, seed=1, count=4, jobs=1))
     assert_classified(done, 4)
     assert {flip.kind for flip in done} != {"refused"}
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_removed_barriers_are_caught(cache: Path, arch: str) -> None:
-    (subject,) = subjects(arch, lambda label: label == SMALL.format(arch), cache)
+def test_removed_barriers_are_caught(arch: str) -> None:
+    (subject,) = subjects(arch, lambda label: label == SMALL.format(arch), CACHE)
     done = remove_each(subject)
     assert done and all(removal.executed and removal.caught for removal in done)
 
 
-def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None:
-    (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), cache)
+def test_an_image_that_is_not_altered_is_right_in_every_way() -> None:
+    (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), CACHE)
     program = subject.load(subject.image.binary)
     calls, executed = calls_of(subject, program, (None, 1))
     same = subject.altered(program.listing)
@@ -83,8 +86,8 @@ def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None
 @needs_objdump
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("arch", SWEPT)
-def test_five_hundred_flipped_bits(cache: Path, arch: str) -> None:
-    done = list(flips(image_of(arch), cache, seed=908, count=500, jobs=2))
+def test_five_hundred_flipped_bits(arch: str) -> None:
+    done = list(flips(image_of(arch), CACHE, seed=908, count=500, jobs=2))
     assert_classified(done, 500)
     assert {"refused", "fault", "wrong"} <= {flip.kind for flip in done}
     print(Counter(flip.kind for flip in done))  # noqa: T201 - shown with -s
@@ -93,9 +96,9 @@ def test_five_hundred_flipped_bits(cache: Path, arch: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("arch", [*SWEPT, "gfx942"])
-def test_every_barrier_removed(cache: Path, arch: str) -> None:
-    kernels = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
-    done = [removal for removal in removals(arch, kernels, cache, jobs=2) if removal.executed]
+def test_every_barrier_removed(arch: str) -> None:
+    every = of_each(remove_each, arch, labelled(ATTENTION, ""), CACHE, 2)
+    done = [removal for found in every for removal in found if removal.executed]
     assert done
     caught = sum(removal.caught for removal in done)
     print(f"{arch}: {caught} of {len(done)} barriers caught")  # noqa: T201 - shown with -s
@@ -106,17 +109,17 @@ def test_every_barrier_removed(cache: Path, arch: str) -> None:
     assert caught >= (0.97 if arch in {*ARCHS, "gfx942"} else 0.6) * len(done)
 
 
-def test_verification_executes_every_access_and_product(cache: Path) -> None:
-    (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), cache)
+def test_verification_executes_every_access_and_product() -> None:
+    (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), CACHE)
     found = unreached_of(subject)
     assert found.instructions > 100
-    assert found.work == []
+    assert found.work == ()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("arch", SWEPT)
-def test_verification_executes_every_access_and_product_of_every_image(cache: Path, arch: str) -> None:
-    found = list(images_of(arch, cache, 2))
+def test_verification_executes_every_access_and_product_of_every_image(arch: str) -> None:
+    found = list(of_each(unreached_of, arch, labelled(ATTENTION, ""), CACHE, 2))
     assert len(found) > 60
     assert {one.label: one.work for one in found if one.work} == {}

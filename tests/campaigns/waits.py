@@ -9,24 +9,27 @@ outstanding. Then the alteration is redundant on these calls; otherwise it was m
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from aotforge.errors import ExecutionError
 from tests.campaigns.replay import Replay, allowed
-from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects
+from tests.campaigns.subjects import (
+    Call,
+    Subject,
+    calls_of,
+    command,
+    execute,
+    labelled,
+    of_each,
+    print_results,
+)
 from vgpu.emulator.decoded import Checks, Line, Listing
 from vgpu.emulator.program import Program
 
-KERNELS = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
 CHECKS = Checks(uninitialised=False, barriers=False)
 """Checks that find a missing wait: pending registers, and LDS accesses that continue after a barrier."""
 _NAMED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
@@ -106,35 +109,13 @@ def alter_each(subject: Subject, *, every: int = 1) -> list[Alteration]:
     return found
 
 
-def _one(arguments: tuple[str, str, str]) -> list[Alteration]:
-    arch, label, folder = arguments
-    (subject,) = subjects(arch, label.__eq__, Path(folder))
-    return alter_each(subject)
-
-
 def main() -> int:
-    """Run the campaign and report it."""
-    parser = argparse.ArgumentParser(
-        description="Every wait of the attention kernels removed and weakened in turn"
-    )
-    parser.add_argument("--arch", default="gfx908")
-    parser.add_argument("--kernels", nargs="+", default=KERNELS, choices=KERNELS)
-    parser.add_argument("--label", default="", help="only images whose label contains this")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, help="write every alteration here")
-    flags = parser.parse_args()
-    folder = Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache"))
-    wanted = subjects(
-        flags.arch,
-        lambda label: label.split(":")[0].split(".")[1] in flags.kernels and flags.label in label,
-        folder,
-    )
-    with ProcessPoolExecutor(flags.jobs) as pool:
-        arguments = [(flags.arch, subject.label, str(folder)) for subject in wanted]
-        done = [one for found in pool.map(_one, arguments) for one in found]
-    if flags.json:
-        flags.json.write_text(json.dumps([asdict(one) for one in done], indent=1) + "\n")
-    sys.stdout.write(report(done))
+    """Run the campaign and report it; 1 when one was missed."""
+    flags = command("Every wait of the attention kernels removed and weakened in turn").parse_args()
+    wanted = labelled(flags.kernels, flags.match)
+    every = of_each(alter_each, flags.arch, wanted, flags.folder, flags.jobs)
+    done = [one for found in every for one in found]
+    print_results(flags, done, report(done))
     return int(any(one.kind == "missed" for one in done))
 
 

@@ -1,18 +1,18 @@
-"""Calls of `aotforge_add` on a device, each compared with numpy; with --speed their times beside PyTorch's.
+"""Calls of `aotforge_add` on a device, each compared with numpy.
 
-`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX
-has lib/libaotforge_ops.so and
-lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
+`python -m tests.device.add PREFIX rocm|cuda|cpu [--infiniops] [--types=A,B] [--large]` where PREFIX
+has lib/libaotforge_ops.so and lib/aotriton.images. The
+last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +26,13 @@ from aotforge.verify.interpreter.number_formats import (
     encode,
     is_exact,
 )
-from tests.support.operator_library import DRIVERS, DeviceTensor, Driver, OperatorLibrary, contiguous
+from tests.device.calls import Strides, beyond, run_calls, written
+from tests.support.operator_library import DeviceTensor, Driver, OperatorLibrary, contiguous
 
-SKIPPED = 77
 FLOATS: tuple[DType, ...] = ("fp16", "bf16", "fp32")
 INFINIOPS: tuple[DType, ...] = (*FLOATS, "i16", "i32", "i64", "u16", "u32", "u64")
 DTYPES: tuple[DType, ...] = (*INFINIOPS, "fp64", "i8", "u8")
 
-Strides = tuple[int, ...] | None
 TABLE: tuple[tuple[tuple[int, ...], Strides, Strides, Strides], ...] = (
     ((13, 4), None, None, None),
     ((13, 4), (10, 1), (10, 1), (10, 1)),
@@ -115,24 +114,16 @@ def _call(
 def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
     """What is wrong with the call's result, or ''."""
     tensors = [
-        DeviceTensor(driver=driver, dtype=call.dtype, shape=shape, strides=strides or contiguous(shape), seed=seed, skew=call.skew)
+        DeviceTensor(
+            driver=driver, dtype=call.dtype, shape=shape, strides=strides or contiguous(shape), seed=seed,
+            skew=call.skew,
+        )
         for seed, (shape, strides) in enumerate(zip(call.shapes, call.strides, strict=True))
     ]  # fmt: skip
     left, right, out = tensors
-    code, text = library.add(left.c_tensor(), right.c_tensor(), call.alpha, out.c_tensor())
-    after = [tensor.after() for tensor in tensors]
-    for tensor in tensors:
-        driver.free(tensor.address)
-    if code:
-        return f"{code}: {text}"
-    for name, tensor, now in zip(("input", "other"), tensors[:2], after[:2], strict=True):
-        if now.tobytes() != tensor.storage.tobytes():
-            return f"{name} changed"
-    expected, result = out.storage.copy(), out.view(after[2])
-    out.view(expected)[...] = result
-    if expected.tobytes() != after[2].tobytes():
-        return "memory around out changed"
-    return compare(call, left.numbers(), right.numbers(), decode(result.copy(), call.dtype))
+    arguments = (left.c_tensor(), right.c_tensor(), float(call.alpha), out.c_tensor())
+    found = written(library, "add", tensors, *arguments)
+    return found if isinstance(found, str) else compare(call, left.numbers(), right.numbers(), found)
 
 
 def compare(call: Call, left: Array, right: Array, found: Array) -> str:
@@ -144,9 +135,8 @@ def compare(call: Call, left: Array, right: Array, found: Array) -> str:
     wide: type[Any] = np.longdouble if call.dtype == "fp64" else np.float64
     step: DType = "fp64" if call.dtype == "fp64" else "fp32"
     left, term = left.astype(wide), call.alpha * right.astype(wide)
-    if (
-        call.alpha == 1 and call.dtype != "fp64"
-    ):  # one rounding after an exact sum, or the sum's own before it
+    if call.alpha == 1 and call.dtype != "fp64":
+        # one rounding after an exact sum, or the sum's own before it
         exact = decode(encode(left + term, call.dtype), call.dtype)
         twice = decode(encode((left.astype(np.float32) + term.astype(np.float32)), call.dtype), call.dtype)
         wrong = int(((found != exact) & (found != twice)).sum())
@@ -156,68 +146,15 @@ def compare(call: Call, left: Array, right: Array, found: Array) -> str:
         + 3 * EPSILON[step] * (np.abs(left) + np.abs(term))
         + SMALLEST[call.dtype]
     )
-    worst = float((np.abs(found - (left + term)) / bound).max(initial=0.0))
-    return f"the error is {worst:.3g} times its bound" if not worst <= 1 else ""
-
-
-def show(line: str) -> None:
-    """Printed at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-class Titled(Protocol):
-    """A call."""
-
-    def title(self) -> str:
-        """Everything that distinguishes it."""
-
-
-C = TypeVar("C", bound=Titled)
-
-
-def run_calls(
-    prefix: Path,
-    vendor: str,
-    wanted: Iterable[C],
-    check: Callable[[OperatorLibrary, Driver, C], str],
-    more: Callable[[OperatorLibrary], int],
-) -> int:
-    """Print wrong calls, what `more` prints, and the counts; 1 when a call is wrong, or one of those that
-    `more` counts."""
-    try:
-        driver = DRIVERS[vendor]()
-    except OSError as error:
-        show(f"skipped: no driver or device for {vendor}: {error}")
-        return SKIPPED
-    library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
-    for call in wanted:
-        count += 1
-        if problem := check(library, driver, call):
-            wrong += 1
-            show(f"WRONG {call.title()}: {problem}")
-    wrong += more(library)
-    show(f"{count} calls, {wrong} wrong")
-    return int(wrong > 0)
+    return beyond(found, left + term, bound)
 
 
 def main(prefix: Path, vendor: str, *flags: str) -> int:
     """The exit status of `run_calls`."""
     wanted = infiniops() if "--infiniops" in flags else chain(infiniops(), others())
     listed = [flag.removeprefix("--types=").split(",") for flag in flags if flag.startswith("--types=")]
-
-    def more(library: OperatorLibrary) -> int:
-        if "--large" not in flags and "--speed" not in flags:
-            return 0
-        from tests.device import add_torch
-
-        wrong = add_torch.large(library) if "--large" in flags else 0
-        for line in add_torch.speed(library) if "--speed" in flags else ():
-            show(line)
-        return wrong
-
     chosen = (call for call in wanted if not listed or call.dtype in listed[0])
-    return run_calls(prefix, vendor, chosen, check, more)
+    return run_calls(prefix, vendor, flags, chosen, check)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Calls of `aotforge_gemm` on a device, each compared with float64; with --speed times beside PyTorch's.
+"""Calls of `aotforge_gemm` on a device, each compared with float64.
 
-`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so
-and lib/aotriton.images. The last
-line is the number of wrong calls. Exit status 77: no driver or no device.
+`python -m tests.device.gemm PREFIX rocm|cuda|cpu [--few]` where PREFIX has lib/libaotforge_ops.so
+and lib/aotriton.images. The
+last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType
 from kernels.gemm.rules import ACTIVATIONS
-from tests.device.add import run_calls, show
+from tests.device.calls import beyond, run_calls, written
 from tests.support.operator_library import DeviceTensor, Driver, OperatorLibrary, contiguous
 
 DTYPES: tuple[DType, ...] = ("fp16", "bf16", "fp32")
@@ -107,44 +107,21 @@ def reference(call: Call, x: Array, weight: Array, bias: Array | None) -> tuple[
 
 def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
     """What is wrong with the call's result, or ''."""
-    made = [call.tensor(driver, place) for place in range(4)]
-    x, weight, bias, out = made
-    assert x is not None and weight is not None and out is not None
-    given = [tensor.c_tensor() if tensor else None for tensor in made]
-    code, text = library.call("gemm", *given[:3], c_int(call.activation), given[3])
-    after = [tensor.after() if tensor else None for tensor in made]
-    for tensor in made:
-        if tensor is not None:
-            driver.free(tensor.address)
-    if code:
-        return f"{code}: {text}"
-    for tensor, now in zip(made[:3], after[:3], strict=True):
-        if tensor is not None and now is not None and now.tobytes() != tensor.storage.tobytes():
-            return "an input changed"
-    assert after[3] is not None
-    expected, result = out.storage.copy(), out.view(after[3])
-    out.view(expected)[...] = result
-    if expected.tobytes() != after[3].tobytes():
-        return "memory around out changed"
-    wanted, bound = reference(call, x.numbers(), weight.numbers(), bias.numbers() if bias else None)
-    found = decode(result.copy(), call.dtype).astype(np.float64)
-    error = EPSILON[call.dtype] * np.abs(wanted) + EPSILON["fp32"] * bound + SMALLEST[call.dtype]
-    worst = float((np.abs(found - wanted) / error).max(initial=0.0))
-    return f"the error is {worst:.3g} times its bound" if not worst <= 1 else ""
+    tensors = [call.tensor(driver, place) for place in range(4)]
+    x, weight, bias, _ = tensors
+    assert x is not None and weight is not None
+    given = [tensor.c_tensor() if tensor else None for tensor in tensors]
+    found = written(library, "gemm", tensors, *given[:3], c_int(call.activation), given[3])
+    if isinstance(found, str):
+        return found
+    wanted, rounding = reference(call, x.numbers(), weight.numbers(), bias.numbers() if bias else None)
+    bound = EPSILON[call.dtype] * np.abs(wanted) + EPSILON["fp32"] * rounding + SMALLEST[call.dtype]
+    return beyond(found.astype(np.float64), wanted, bound)
 
 
 def main(prefix: Path, vendor: str, *flags: str) -> int:
     """The exit status of `run_calls`."""
-
-    def more(library: OperatorLibrary) -> int:
-        if "--speed" in flags:
-            from tests.device import gemm_torch
-
-            for line in gemm_torch.speed(library):
-                show(line)
-        return 0
-
-    return run_calls(prefix, vendor, calls(few="--few" in flags), check, more)
+    return run_calls(prefix, vendor, flags, calls(few="--few" in flags), check)
 
 
 if __name__ == "__main__":

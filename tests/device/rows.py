@@ -1,9 +1,8 @@
-"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64; with --speed
-times beside PyTorch's.
+"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64.
 
-`python -m tests.device.rows PREFIX rocm|cuda|cpu [--only FUNCTION] [--few] [--speed]` where PREFIX has
-lib/libaotforge_ops.so and
-lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
+`python -m tests.device.rows PREFIX rocm|cuda|cpu [--only FUNCTION] [--few]` where PREFIX has
+lib/libaotforge_ops.so and lib/aotriton.images. The
+last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
 from __future__ import annotations
@@ -16,19 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
-from tests.device.add import run_calls, show
-from tests.support.operator_library import (
-    CTensor,
-    DeviceTensor,
-    Driver,
-    OperatorLibrary,
-    contiguous,
-)
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType
+from tests.device.calls import Strides, beyond, run_calls, written
+from tests.support.operator_library import DeviceTensor, Driver, OperatorLibrary, contiguous
 
 DTYPES: tuple[DType, ...] = ("fp16", "bf16", "fp32")
 EPS = 1e-5
-Strides = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +61,8 @@ REFERENCES: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = {
 
 def calls(function: str, *, few: bool) -> Iterator[Call]:
     """Widths around the blocks, batch axes that do not merge, tensors that are not aligned."""
-    widths = (
-        (1, 100, 2049)
-        if few
-        else (1, 64, 127, 128, 300, 512, 1000, 1024, 1025, 2048, 4096, 4100, 8192, 8193, 12288, 33000)
-    )
+    all_widths = (1, 64, 127, 128, 300, 512, 1000, 1024, 1025, 2048, 4096, 4100, 8192, 8193, 12288, 33000)
+    widths = (1, 100, 2049) if few else all_widths
     for dtype in DTYPES[: 1 if few else 3]:
         for width in widths:
             yield Call(function=function, dtype=dtype, shape=(3, width), skew=width % 2)
@@ -100,59 +89,31 @@ def _columns(function: str, dtype: DType) -> Iterator[Call]:
 
 def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
     """What is wrong with the call's result, or ''."""
-    made = [
-        DeviceTensor(driver=driver, dtype=call.dtype, shape=call.shape, strides=strides or contiguous(call.shape), seed=seed, skew=call.skew)
-        for seed, strides in enumerate(call.strides)
-    ]  # fmt: skip
-    x, out = made
-    weight = DeviceTensor(
-        driver=driver, dtype=call.dtype, shape=call.shape[-1:], strides=(1,), seed=2, skew=call.skew
+    row = call.shape[-1:]
+    layouts = zip(
+        (call.shape, row, call.shape), (call.strides[0], None, call.strides[1]), (0, 2, 1), strict=True
     )
-    code, text = library.call(call.function, *_arguments(call, x, weight, out))
-    after = [tensor.after() for tensor in (x, weight, out)]
-    for tensor in (x, weight, out):
-        driver.free(tensor.address)
-    if code:
-        return f"{code}: {text}"
-    if any(
-        now.tobytes() != tensor.storage.tobytes() for tensor, now in zip((x, weight), after[:2], strict=True)
-    ):
-        return "an input changed"
-    expected, result = out.storage.copy(), out.view(after[2])
-    out.view(expected)[...] = result
-    if expected.tobytes() != after[2].tobytes():
-        return "memory around out changed"
-    if not result.size:
-        return ""
-    wanted, bound = REFERENCES[call.function](np.moveaxis(x.numbers(), call.axis, -1), weight.numbers())
-    found = np.moveaxis(decode(result.copy(), call.dtype).astype(np.float64), call.axis, -1)
-    error = EPSILON[call.dtype] * np.abs(wanted) + EPSILON["fp32"] * bound + SMALLEST[call.dtype]
-    worst = float((np.abs(found - wanted) / error).max())
-    return f"the error is {worst:.3g} times its bound" if not worst <= 1 else ""
-
-
-def _arguments(
-    call: Call, x: DeviceTensor, weight: DeviceTensor, out: DeviceTensor
-) -> tuple[CTensor | float | int, ...]:
-    if call.function == "softmax":
-        return (x.c_tensor(), call.axis, out.c_tensor())
-    return (x.c_tensor(), weight.c_tensor(), EPS, out.c_tensor())
+    x, weight, out = tensors = [
+        DeviceTensor(
+            driver=driver, dtype=call.dtype, shape=shape, strides=strides or contiguous(shape), seed=seed,
+            skew=call.skew,
+        )
+        for shape, strides, seed in layouts
+    ]  # fmt: skip
+    given = (call.axis,) if call.function == "softmax" else (weight.c_tensor(), EPS)
+    found = written(library, call.function, tensors, x.c_tensor(), *given, out.c_tensor())
+    if isinstance(found, str) or not found.size:
+        return found if isinstance(found, str) else ""
+    wanted, rounding = REFERENCES[call.function](np.moveaxis(x.numbers(), call.axis, -1), weight.numbers())
+    bound = EPSILON[call.dtype] * np.abs(wanted) + EPSILON["fp32"] * rounding + SMALLEST[call.dtype]
+    return beyond(np.moveaxis(found.astype(np.float64), call.axis, -1), wanted, bound)
 
 
 def main(prefix: Path, vendor: str, *flags: str) -> int:
     """The exit status of `run_calls`."""
     wanted = [flags[flags.index("--only") + 1]] if "--only" in flags else list(REFERENCES)
     made = chain.from_iterable(calls(function, few="--few" in flags) for function in wanted)
-
-    def more(library: OperatorLibrary) -> int:
-        if "--speed" in flags:
-            from tests.device import rows_torch
-
-            for line in rows_torch.speed(library):
-                show(line)
-        return 0
-
-    return run_calls(prefix, vendor, made, check, more)
+    return run_calls(prefix, vendor, flags, made, check)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ def copy_checkout(target: Path) -> Path:
 
 
 def shrink_smoke(checkout: Path, *, windows: bool = False) -> None:
-    """Profile `smoke` in that copy with the families `add` and `flash`, without causal masks and windows unless `windows`: for tests of
-    builds, not of kernels."""
+    """Profile `smoke` with `add` and `flash`, causal masks and windows if `windows`: for tests of builds."""
     profiles = checkout / "manifests" / "profiles.yaml"
     before, name, rest = profiles.read_text().partition("  smoke:")
     old = "flash.mask: [full, window]\n"
@@ -44,7 +43,7 @@ def shrink_smoke(checkout: Path, *, windows: bool = False) -> None:
 
 
 def share_interpreter(cache: Path) -> None:
-    """Let a new cache use the project's compiled interpreters: they are content-addressed, and compiling them takes half a minute."""
+    """Let a new cache use the project's compiled interpreters: compiling them takes half a minute."""
     ours = HOME / "cache" / "emulator-1"
     ours.mkdir(parents=True, exist_ok=True)
     cache.mkdir(parents=True, exist_ok=True)
@@ -65,7 +64,7 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AOTFORGE_", "AOTRITON_", "TRITON_"))}
     kept["AOTFORGE_HOME"] = str(folder / ".aotforge")
     share_interpreter(folder / ".aotforge" / "cache")
-    # the one download of a build; the project's copy, when there is one, saves it (the pin is checked either way)
+    # the one download of a build; the project's copy, when there is one, saves it
     for archive in (HOME / "cache" / "sources").glob("*/zstandard-*.tar.gz"):
         kept["AOTFORGE_SOURCES"] = str(archive.parent)
     return kept | dict(extra or {})

@@ -1,4 +1,4 @@
-"""Calls of `aotforge_launch` on this processor, in a process of its own: `python -m tests.e2e.cpu_calls PREFIX`.
+"""Calls of `aotforge_launch` on this processor: `python -m tests.e2e.cpu_calls PREFIX`.
 
 Prints the name of each group of calls that was right. The installed pack serves float16.
 """

@@ -1,6 +1,6 @@
-"""The families' cases through `aotforge_launch` on this processor: `python -m tests.e2e.cpu_cases PREFIX FAMILY.KERNEL...`.
+"""The families' cases through `aotforge_launch`: `python -m tests.e2e.cpu_cases PREFIX FAMILY.KERNEL...`.
 
-Prints a line for each kernel: how many calls the installed pack served, all of them right, and the lowest tensor of the bound.
+Prints a line for each kernel: how many calls the installed pack served, all of them right.
 """
 
 from __future__ import annotations
@@ -62,13 +62,7 @@ def main(prefix: Path, wanted: tuple[str, ...]) -> None:
 
 def _keys(kernel: Kernel) -> list[Mapping[str, int]]:
     """Of the first functional, those of float16, the smallest width and the longest rows."""
-    chosen: Mapping[str, Scalar] = {
-        "dtype": "fp16",
-        "width": 32,
-        "mask": "full",
-        "dropout": False,
-        "row": "any",
-    }
+    chosen: dict[str, Scalar] = {"dtype": "fp16", "width": 32, "mask": "full", "dropout": False, "row": "any"}
     return [{choice.key: choice.options[chosen[choice.name]] for choice in kernel.choices}]
 
 

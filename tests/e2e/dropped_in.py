@@ -1,4 +1,4 @@
-"""Attention by the library that a drop-in put into a torch/lib, on a virtual GPU: loaded by the name that PyTorch needs, without a variable."""
+"""Attention on a virtual GPU by a dropped-in library, loaded by the name that PyTorch needs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tests.e2e.checkouts import HOME, ROOT
 from vgpu.hip.build_hip import build_virtual_hip, environment
 
 CALL = Case(
-    dtype="fp16", batch=1, heads_q=2, heads_k=2, seqlen_q=100, seqlen_k=100, head_dim=64, sm_scale=0.125, window_right=0
+    dtype="fp16", batch=1, heads_q=2, heads_k=2, seqlen_q=100, seqlen_k=100, head_dim=64, sm_scale=0.125,
+    window_right=0,
 )  # fmt: skip
-"""The call of attention.py on the owners' pages, on fewer heads and tokens: the virtual GPU is slower than a real one."""
+"""The call of attention.py on the owners' pages, on fewer heads and tokens."""
 
 
 class _Programs:
@@ -48,7 +49,7 @@ class _Programs:
 def attention(
     torch_lib: Path, name: str, release: Path, pack: str, arch: str, folder: Path
 ) -> tuple[CallResult, str]:
-    """Forward and backward after check_gpu, by torch_lib/`name`; and what was logged. Raises ExecutionError where a call is refused."""
+    """Forward and backward after check_gpu, by torch_lib/`name`, and the log. Raises ExecutionError."""
     programs = _Programs(torch_lib / name)
     given = cast(ReleasePrograms, cast(Any, programs))
     extracted = extract_release(release, [pack], folder)

@@ -1,6 +1,6 @@
 """The pages for owners of a GPU (docs/mi100.md, gfx906.md, gfx103x.md), from one template.
 
-`python -m tests.e2e.owner_pages` writes them again after a change of the template or these facts; a test compares.
+`python -m tests.e2e.owner_pages` writes them again after a change; a test compares.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ TEMPLATE = ROOT / "tests" / "fixtures" / "owner_page.md.in"
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerPage:
-    """What differs between the pages. `owners` ends "it is for owners of", `gpu` "no image has run on a real"."""
+    """What differs. `owners` ends "it is for owners of", `gpu` "no image has run on a real"."""
 
     arch: str
     title: str
@@ -48,8 +48,8 @@ PAGES: Mapping[str, OwnerPage] = {
             "RDNA 2 has no matrix instructions: products are computed by dot and vector instructions.",
             "The commands name gfx1030 (RX 6800 to 6950 XT).\n"
             '  For another GPU, `--arch` takes its product as well, `--arch "RX 6600"`, and `native`.',
-            "Where PyTorch has its other kernels for gfx1030 alone, `HSA_OVERRIDE_GFX_VERSION=10.3.0` makes another\n"
-            "  GPU of RDNA 2 report gfx1030, and the images of gfx1030 serve it.",
+            "Where PyTorch has its other kernels for gfx1030 alone, `HSA_OVERRIDE_GFX_VERSION=10.3.0` makes "
+            "another\n  GPU of RDNA 2 report gfx1030, and the images of gfx1030 serve it.",
         ),
     ),
 }

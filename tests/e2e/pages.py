@@ -62,7 +62,7 @@ def task_lines(page: Path) -> Iterator[list[str]]:
 
 
 def script(page: str, *, after: Callable[[Block], str] = lambda block: "") -> str:
-    """Listings are written to the files that they name, and commands run, in the order of the page. `after`: commands after a block."""
+    """Listings are written to their files, and commands run, in order. `after`: commands after a block."""
     parts = ["set -euo pipefail"]
     for block in blocks(page):
         if block.file:

@@ -1,4 +1,4 @@
-"""A release made as a user makes one, from a clone whose profile `smoke` may be released, and published to an S3 server."""
+"""A release made as users make one, from a clone that may release `smoke`, on an S3 server."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def hip_library() -> Path:
 
 
 def build_client(folder: Path, pins: str, *, env: dict[str, str] | None = None) -> Path:
-    """The program of tests/fixtures/clients, configured and built as PyTorch is, with these lines in cmake/External/aotriton.cmake."""
+    """The program of tests/fixtures/clients, built as PyTorch is, with these lines in aotriton.cmake."""
     folder.mkdir()
     shutil.copytree(CLIENTS, folder / "clients")
     (folder / "pins.cmake").write_text(pins)
@@ -141,8 +141,8 @@ def build_client(folder: Path, pins: str, *, env: dict[str, str] | None = None) 
 def attention(user: User, program: Path) -> tuple[int, str]:
     """Exit status and output of attention by `program`, which holds its results against float64."""
     done = subprocess.run(
-        [program, "numbers", HEAD_DIM], env=virtual_mi100(user), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, check=False, timeout=300,
+        [program, "numbers", HEAD_DIM], env=virtual_mi100(user), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False, timeout=300,
     )  # fmt: skip
     return done.returncode, done.stdout
 

@@ -1,13 +1,8 @@
-"""`./dev demo` and `./dev python -m vgpu hip` as a user runs them."""
+"""`./dev demo` as a user runs it."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,37 +51,3 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
         checkout, "demo", "--profile", "smoke", "--release", str(tmp_path), "--json", env=CACHE, check=False
     )
     assert (missing.returncode, json.loads(missing.stdout)["error"]["kind"]) == (4, "release")
-
-
-def virtual_hip(checkout: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vgpu", "hip", *flags],
-        cwd=checkout,
-        env=os.environ | CACHE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_any_program_runs_on_virtual_devices(tmp_path: Path) -> None:
-    checkout = copy_checkout(tmp_path / "checkout")
-    given = tmp_path / "it's a text.tar.gz"
-    given.touch()
-    lines = virtual_hip(checkout, "--arch", "gfx1100,gfx942", "--asm", str(given)).stdout
-    program = (
-        "import ctypes, os; n = ctypes.c_int(); h = ctypes.CDLL('libamdhip64.so.7');"
-        "h.hipGetDeviceCount(ctypes.byref(n)); print(n.value, os.environ['AOTFORGE_ASM'])"
-    )
-    done = subprocess.run(
-        ["sh", "-c", f"{lines}\n{shlex.quote(sys.executable)} -c {shlex.quote(program)}"],
-        env={k: v for k, v in os.environ.items() if not k.startswith("AOTFORGE_")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == f"2 {given}\n"
-    older = virtual_hip(checkout, "--release", "5").stdout
-    folder = re.search(r"LD_LIBRARY_PATH='?([^'\":]+)", older)
-    assert folder and (Path(folder[1].rstrip('"$')) / "libamdhip64.so.5").is_file()
-    assert virtual_hip(checkout, "--release", "4").returncode == 3

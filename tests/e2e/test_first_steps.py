@@ -1,4 +1,4 @@
-"""A new user's first commands: `./dev` sets itself up, makes what this checkout makes, and after that needs no network."""
+"""A new user's first commands: `./dev` sets itself up, and after that needs no network."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cut_off() -> tuple[str, ...]:
 
 
 def test_the_first_run_sets_up_and_later_ones_need_no_network(tmp_path: Path) -> None:
-    """Its release is another checkout's, bit for bit: they share the sources, and neither environment, cache, folder nor settings."""
+    """Its release is another checkout's, bit for bit: they share the sources and nothing else."""
     checkout, other = (copy_checkout(tmp_path / name) for name in ("a new földer", "other"))
     for copy in (checkout, other):
         shrink_smoke(copy)

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: nothing is lost, nothing is done twice, and the bytes are those of an undisturbed build."""
+"""kill -9 at any moment: nothing is lost or done twice, and the bytes are those of any build."""
 
 from __future__ import annotations
 

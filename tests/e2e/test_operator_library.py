@@ -1,4 +1,4 @@
-"""A C program that `find_package(aotforge_ops)` links calls add on a virtual MI100 and on this processor; it is built without HIP and CUDA."""
+"""A C program, built without HIP and CUDA, calls add on a virtual MI100 and on this processor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(*words: str | Path, env: dict[str, str] | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An unpacked release of the elementwise family for an MI100 and for processors, with the MI100's assembly texts in asm.tar.gz."""
+    """An unpacked release for an MI100 and for processors, with assembly texts in asm.tar.gz."""
     folder = tmp_path_factory.mktemp("operators")
     build = ("build", "--arch", ARCHS, "--only", "elementwise", "--profile", "smoke", "--quiet")
     run(*command(*build, "--output", str(folder / "dist")), env={"AOTFORGE_HOME": str(HOME)})
@@ -76,10 +76,8 @@ def test_a_c_program_adds_on_a_virtual_mi100(prefix: Path, target: str, tmp_path
         env["AOTRITON_IMAGES_DIR"] = str(prefix / "lib" / "aotriton.images")
     for device in ("rocm",) if LACKS else ("rocm", "cpu"):
         printed = run(tmp_path / "add", device, env=env)
-        assert (
-            printed
-            == "add: 3 x 200 elements are right; refused: add: out: dtype float32 differs from float16 of input\n"
-        )
+        refused = "add: out: dtype float32 differs from float16 of input\n"
+        assert printed == f"add: 3 x 200 elements are right; refused: {refused}"
     # without a driver the program skips, which the tests of lent GPUs rely on
     for words in ((tmp_path / "add", "cuda"), (tmp_path / "overhead",)):
         absent = subprocess.run(words, env=os.environ | {"LD_LIBRARY_PATH": ""}, check=False)
@@ -170,20 +168,12 @@ def test_processor_images_of_others_need_consent(prefix: Path, monkeypatch: pyte
 
 @needs_the_level
 def test_a_pack_for_a_higher_level_is_refused_by_name(prefix: Path, tmp_path: Path) -> None:
-    run(
-        "cmake",
-        "-G",
-        "Ninja",
-        "-S",
-        CLIENT,
-        "-B",
-        tmp_path,
-        f"-DCMAKE_PREFIX_PATH={prefix}",
-        "-DOPERATORS=ops",
-    )
+    settings = (f"-DCMAKE_PREFIX_PATH={prefix}", "-DOPERATORS=ops")
+    run("cmake", "-G", "Ninja", "-S", CLIENT, "-B", tmp_path, *settings)
     run("cmake", "--build", tmp_path, "--target", "add")
     done = subprocess.run(
-        (tmp_path / "add", "cpu"), env=os.environ | {"AOTFORGE_CPU_LEVEL": "x86-64-v2"}, capture_output=True, text=True, check=False
+        (tmp_path / "add", "cpu"), env=os.environ | {"AOTFORGE_CPU_LEVEL": "x86-64-v2"},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.endswith("no image pack serves cpu-x86-64-v2: cpu-x86-64 is for cpu-x86-64-v3\n")
@@ -219,14 +209,8 @@ def test_two_builds_of_every_family_are_identical_and_right(level: str, tmp_path
     plan = plan_of(KERNELS, arch=f"cpu-{level}", own=smallest)
     builds = [_compiled_anew(plan, tmp_path / name) for name in ("one", "two")]
     assert builds[0] == builds[1]
-    assert {label.split(".")[0] for label in builds[0]} == {
-        "add",
-        "elementwise",
-        "flash",
-        "gemm",
-        "rms_norm",
-        "softmax",
-    }
+    families = {"add", "elementwise", "flash", "gemm", "rms_norm", "softmax"}
+    assert {label.split(".")[0] for label in builds[0]} == families
     with Cache(tmp_path / "one") as opened:
         images = compile_plan(plan, kernels_root=KERNELS, architectures=architectures(), cache=opened)
     pack = write_pack(plan, list(images.values()), release=MANIFEST.name, compressor=MANIFEST.compressor)

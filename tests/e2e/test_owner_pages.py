@@ -1,5 +1,4 @@
-"""README and the pages for owners of a GPU: every command, in order, in a copy of the checkout, with the default profile, on a virtual GPU and a
-small torch/lib. Nothing sets AOTFORGE_PARTIAL_PACK."""
+"""README and the pages for owners of a GPU: every command, in order, on a virtual GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ SMALL = "--shape seqlen_q=64,seqlen_k=64,heads_q=1,heads_k=1,batch=1 --repeat 2 
 
 
 def small_torch(site: Path) -> Path:
-    """What a drop-in needs of a wheel: a library that is linked to AOTriton's by its name. Returns torch/lib."""
+    """torch/lib as far as a drop-in needs it: a library that is linked to AOTriton's by its name."""
     lib = site / "torch" / "lib"
     (lib / "aotriton.images").mkdir(parents=True)
     (lib.parent / "__init__.py").touch()

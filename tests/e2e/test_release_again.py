@@ -1,4 +1,4 @@
-"""A release made again from a clone of its repository and an empty cache; minutes, because every image is compiled and verified."""
+"""A release made again from a clone of its repository and an empty cache, in minutes."""
 
 from __future__ import annotations
 
@@ -48,18 +48,3 @@ def test_the_same_digests(user: User, tmp_path: Path) -> None:
     assert status == 0, err
     done = json.loads(out)
     assert (done["compiled"], len(done["archives"])) == (18, 8)
-
-
-def test_another_source_is_found_and_listed_by_member(user: User, tmp_path: Path) -> None:
-    """The record names a commit whose licence has a line more."""
-    clone = tmp_path / "clone"
-    user.git("clone", "--quiet", str(user.checkout), str(clone))
-    other = User(checkout=clone, folder=user.folder, server=user.server, bucket=user.bucket)
-    (clone / "LICENSE").write_text((clone / "LICENSE").read_text() + "\nOne line more.\n")
-    commit = other.commit("another licence")
-    path = clone / "releases" / f"{RELEASE}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"commit": commit}))
-    status, _, err = again(user, clone, "--published", str(user.finished))
-    assert status == 38, err
-    assert "was not reproduced" in err and "LICENSE" in err
-    assert "libaotriton_v2.so.0.11.2:" not in err  # the library is the same

@@ -1,4 +1,4 @@
-"""Two clones that share nothing but the sources and the pinned root make the same archive for Windows; see test_first_steps.py for Linux."""
+"""Two clones make the same archive for Windows; see test_first_steps.py for Linux."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from aotforge.publish.cache.key_list import load_list
 from aotforge.publish.keys import create_keys, read_root
+from aotforge.publish.shared_cache import load_list
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.e2e.checkouts import HOME, build_json, copy_checkout, tarballs
 from tests.support.publishing import NOW, ROOT

@@ -1,4 +1,4 @@
-"""The tutorials of the documentation: every command and listing, in the order of the page, in a copy of the checkout."""
+"""The tutorials: every command and listing, in the order of the page, in a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_the_page_makes_a_family_that_a_program_calls(tmp_path: Path) -> None:
     assert "8 images for amd-gfx908, profile core-only" in printed
     assert re.search(r"9 images of amd-gfx908.*9 passed", printed)
     assert re.search(r"8 images of amd-gfx908.*8 passed", printed)
-    text = r"printed     norm\.rms_norm:gfx908:.*\n    rows=3, columns=8, .*: program \(0, 0, 0\), wave 0, lane 0: .* scale: [\d.]+"
-    assert re.search(text, printed)
+    text = r"printed     norm\.rms_norm:gfx908:.*\n    rows=3, columns=8, .*: program \(0, 0, 0\), wave 0, "
+    assert re.search(text + r"lane 0: .* scale: [\d.]+", printed)
     assert re.search(r"approximate norm\.rms_norm: .*v_sqrt_f32.* \(last place\)", printed)
     assert "estimated cycles, launch on all units" in printed
     assert "rows=0, columns=64, unaligned" in printed
@@ -126,22 +126,3 @@ def test_the_rules_of_the_operator_page_are_planned_and_declared(tmp_path: Path)
         f"int aotforge_normalize({parameters}, void* stream);"
         in function_sources(tmp_path / "kernels")[HEADER]
     )
-
-
-def test_every_listing_is_a_file_of_the_page() -> None:
-    assert list(listings("kernel-family.md")) == [
-        "kernels/norm/rms_norm.py",
-        "kernels/norm/rules.py",
-        "kernels/norm/cases.py",
-        "kernels/codes/codes.py",
-        "kernels/codes/rules.py",
-        "kernels/codes/cases.py",
-        "build/norm/client.cpp",
-    ]
-    assert list(listings("adding-an-operator.md")) == [
-        "kernels/normalize/normalize.py",
-        "kernels/normalize/rules.py",
-        "kernels/normalize/cases.py",
-        "build/normalize/main.c",
-        "build/normalize/CMakeLists.txt",
-    ]

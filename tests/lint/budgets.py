@@ -29,7 +29,8 @@ class Row:
 
     def text(self) -> str:
         """A line of the table."""
-        return f"{self.name:<28} {self.now:>7} {self.limit:>7}{'  above its limit' if self.now > self.limit else ''}"
+        above = "  above its limit" if self.now > self.limit else ""
+        return f"{self.name:<28} {self.now:>7} {self.limit:>7}{above}"
 
 
 def _lines(paths: Iterable[Path]) -> int:

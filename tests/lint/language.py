@@ -1,6 +1,7 @@
 """Words that this project does not use, with what to write instead (docs/architecture.md).
 
-    python -m tests.lint.language [PATH ...]     # prints path:line: word -> better; all tracked files by default
+    python -m tests.lint.language [PATH ...]     # prints path:line: word -> better; all tracked files by
+    default
 
 Words are found in prose, messages and names alike: `told` is found in `_told` and `told_apart`.
 """

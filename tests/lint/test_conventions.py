@@ -1,4 +1,5 @@
-"""Conventions that formatters do not know: words, columns of docs, docstrings, sizes, reasons of skipped lints."""
+"""Conventions that formatters do not know: words, columns of docs, docstrings, sizes, reasons of skipped
+lints."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_locked_packages_are_installed_from_wheels_alone() -> None:
-    """pip would execute the newest build backends of the index for a source distribution, which no hash locks."""
+    """pip would execute the newest build backends of the index for a source distribution, which no hash
+    locks."""
     lines = [
         line
         for path in (ROOT / "dev", *SOURCES, *(ROOT / "docs").glob("*.md"))

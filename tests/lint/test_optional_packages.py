@@ -1,22 +1,65 @@
-"""Packages that not every environment has: tests are collected without PyTorch, tasks start with the packages that `dev` installs."""
+"""Packages that not every environment has: tests are collected without PyTorch, tasks start with the packages
+that `dev` installs."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import tasks  # noqa: F401 - registers the tasks
 from aotforge.cli.flags import TASKS
-from tests.lint.imports import ROOT, imported, imported_by, reached
+from tests.lint.language import ROOT
 
 OPTIONAL = {"torch", "tvm_ffi"}
 RELEASES = {"boto3", "botocore", "cryptography", "cyclonedx", "packageurl", "securesystemslib", "tuf"}
 """Packages of requirements/release.txt that build.txt does not have."""
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of this checkout."""
+    path = ROOT.joinpath(*module.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def imported_by(statements: Iterable[ast.AST], path: Path) -> frozenset[str]:
+    """Modules that these statements of a file import."""
+    package = ".".join(path.relative_to(ROOT).parts[:-1])
+    found: set[str] = set()
+    for node in statements:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            module = ".".join(filter(None, (above, node.module)))
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Modules that a file imports when it is imported itself."""
+    return imported_by(ast.parse(path.read_text(encoding="utf-8")).body, path)
+
+
+def reached(first: Iterable[str], package: str) -> dict[str, str]:
+    """Modules that are imported with the `first`, through modules of `package`, each with the module that
+    imports it."""
+    found = dict.fromkeys(first, "")
+    waiting = list(found)
+    while waiting:
+        name = waiting.pop()
+        if name.partition(".")[0] == package and (file := file_of(name)):
+            new = {one: name for one in imported(file) if one not in found}
+            found |= new
+            waiting += new
+    return found
 
 
 @pytest.mark.parametrize("folder", ["unit", "integration", "e2e", "campaigns"])
@@ -28,7 +71,7 @@ def test_no_test_module_imports_an_optional_package(folder: str) -> None:
 
 
 def test_an_import_through_another_module_is_found() -> None:
-    worker = ROOT / "tests" / "integration" / "pytorch" / "worker.py"
+    worker = ROOT / "tests" / "integration" / "pytorch" / "compare.py"
     assert "torch" in reached(imported(worker), "tests")
 
 

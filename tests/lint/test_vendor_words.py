@@ -1,8 +1,11 @@
 """Vendor words are where their vendor is; every other file that has some is listed with the reason.
 
-Code that knows a vendor belongs to `PLACES`: `aotforge/targets/<vendor>`, the runtime's files of a driver, and what emulates or
-measures a vendor's machine code. Elsewhere a file has only the words that `EXCEPTIONS` lists for it. Sources are checked:
-`aotforge/`, `kernels/`, `runtime/src/`. Examples in texts (`--arch gfx908`, `e.g. gfx908 or MI100`, hints) are not knowledge.
+Code that knows a vendor belongs to `PLACES`: `aotforge/targets/<vendor>`, the runtime's files of a driver,
+and what emulates or
+measures a vendor's machine code. Elsewhere a file has only the words that `EXCEPTIONS` lists for it. Sources
+are checked:
+`aotforge/`, `kernels/`, `runtime/src/`. Examples in texts (`--arch gfx908`, `e.g. gfx908 or MI100`, hints)
+are not knowledge.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ WORDS = re.compile(
 )
 EXAMPLES = re.compile(r"--arch [\w,]+|e\.g\. [^;\")]*|hint=\"[^\"]*\"")
 RESULTS = re.compile(r"hipError\w*|hipSuccess|hipStream_t|<hip/hip_runtime\.h>")
-"""Results and streams of AOTriton's C++ interface (`runtime/include/aotriton`). The library uses them for all vendors: CUDA's
+"""Results and streams of AOTriton's C++ interface (`runtime/include/aotriton`). The library uses them for all
+vendors: CUDA's
 numbers are the same."""
 ARCH, FUNCTION = "(arch)", "(function)"
 """In `EXCEPTIONS`: any arch or product; any function or type of a driver."""
@@ -57,18 +61,17 @@ _APIS = "the list of drivers: selects one by a request's device"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/conformance/*", f"rocm rocms hip amd libamdhip64 {FUNCTION}", _AOTRITON),
     ("aotforge/deliver/*", "rocm hip amd amdgpu cuda", f"{_AOTRITON}; its devices are torch.cuda"),
-    ("aotforge/deliver/hardware/check.py", "nvidia", "the report states driver versions, which differ by vendor"),
+    ("aotforge/deliver/hardware/check.py", "nvidia",
+     "the report states driver versions, which differ by vendor"),
     ("aotforge/base/templates/*", f"rocm rocms hip amd {FUNCTION}", _AOTRITON),
+    ("aotforge/base/templates/wheel_attention.md.jinja", ARCH, "wheels are named by AMD's archs"),
     ("aotforge/cli/conformance.py", "rocm", _AOTRITON),
     ("aotforge/cli/deliver.py", "rocm", _AOTRITON),
     ("aotforge/cli/settings.py", "hip", "the virtual HIP"),
     ("aotforge/cli/hardware.py", "hip libamdhip64", "--hip names the library of a driver"),
     ("aotforge/cli/program.py", f"amd {ARCH}", "what the project is for, and examples"),
     ("aotforge/formats/artifact_names.py", "rocm", _AOTRITON),
-    ("aotforge/release/assemble.py", "rocm", _AOTRITON),
-    ("aotforge/release/hf_kernel.py", "rocm", _AOTRITON),
-    ("aotforge/release/model.py", "rocm", _AOTRITON),
-    ("aotforge/release/release.py", "rocm", _AOTRITON),
+    ("aotforge/release/*.py", "rocm", _AOTRITON),
     ("aotforge/release/attention_package/*", f"hip rocm amd {ARCH}", _AOTRITON),
     ("aotforge/release/wheels.py", f"rocm amd {ARCH}", f"{_AOTRITON}; wheels are named by AMD's archs"),
     ("aotforge/release/windows_notes.txt", "hip rocm amd amdhip64", _AOTRITON),
@@ -80,29 +83,36 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/base/templates/attention.md.jinja", f"{ARCH} {FUNCTION}", _AOTRITON),
     ("aotforge/devtools/demo/*", f"hip {FUNCTION}", "a client of AOTriton's interface, on the virtual HIP"),
     ("aotforge/run/step.py", "rocm", "names of root filesystems"),
-    ("aotforge/base/hardware.py", f"amd nvidia rocm instinct {ARCH}", "the schema of hardware reports: versions of drivers"),
+    ("aotforge/base/hardware.py", f"amd nvidia rocm instinct {ARCH}",
+     "the schema of hardware reports: versions of drivers"),
     ("aotforge/base/source_groups.py", "amd nvidia hip", "folders of this project"),
     ("aotforge/library/library_build.py", "hip cuda", "folders of this project"),
     ("aotforge/rules.py", "amd nvidia", "the vocabulary's vendors"),
     ("aotforge/rules.py", "waves_per_eu matrix_instr_nonkdim kpack", _SETTING),
     ("aotforge/plan/checks.py", "waves_per_eu matrix_instr_nonkdim kpack", _SETTING),
-    ("kernels/*", f"mfma waves_per_eu matrix_instr_nonkdim kpack {ARCH}", "columns of manifests/tuning, and the fields of Setting"),
-    ("kernels/*/*_warpgroups.py", "nvidia", "names of Triton's modules for the instructions that they are written for"),
-    ("aotforge/rules.py", "wavefront lds", "names in job keys, older than the second vendor: a change compiles all again"),
-    ("aotforge/compile/cache_entry.py", "wavefront lds hsaco vgpr agpr sgpr", "names in stored entries, older than the second vendor"),
+    ("kernels/*", f"mfma waves_per_eu matrix_instr_nonkdim kpack {ARCH}",
+     "columns of manifests/tuning, and the fields of Setting"),
+    ("kernels/*/*_warpgroups.py", "nvidia",
+     "names of Triton's modules for the instructions that they are written for"),
+    ("aotforge/rules.py", "wavefront lds",
+     "names in job keys, older than the second vendor: a change compiles all again"),
+    ("aotforge/compile/cache_entry.py", "wavefront lds hsaco vgpr agpr sgpr",
+     "names in stored entries, older than the second vendor"),
     ("aotforge/verify/hazards.py", "vgprs", "registers of the instructions that hazards are about"),
     ("aotforge/verify/executors.py", "lds", "an argument of the virtual GPU's launch"),
     ("aotforge/verify/report.py", "lds", "a class of instructions of the virtual GPU"),
     ("aotforge/toolchain/triton.py", "amdgcn amd amdgpu nvidia", "files and variables of the Triton package"),
     ("aotforge/toolchain/allocator.py", "amd", "files of the Triton package"),
     ("aotforge/cli/build.py", ARCH, _DEFAULT),
-    ("aotforge/cli/kernels.py", f"hip libamdhip64 {ARCH}", f"{_DEFAULT}; --hip names the library of a driver"),
+    ("aotforge/cli/kernels.py", f"hip libamdhip64 {ARCH}",
+     f"{_DEFAULT}; --hip names the library of a driver"),
     ("aotforge/verify/device/library.py", "amd nvidia", "numbers of their devices in launch.h"),
     ("aotforge/cli/images.py", "hsaco", "an image's format in a help text"),
     ("aotforge/devtools/debug_kernel.py", ARCH, _DEFAULT),
     ("aotforge/pipeline/requests.py", "nvidia", "help texts of --unexecuted and --device"),
     ("aotforge/verify/device/messages.py", "amd", "--hip names the library of a driver"),
-    ("aotforge/library/operator_functions.py", FUNCTION, "comment of a generated header: streams of each driver"),
+    ("aotforge/library/operator_functions.py", FUNCTION,
+     "comment of a generated header: streams of each driver"),
     ("runtime/src/state.*", "hip cuda", _APIS),
     ("runtime/src/process.h", "hip cuda nvidia", _APIS),
     ("runtime/src/device_api.h", f"hip cuda {ARCH}", _APIS),
@@ -160,7 +170,7 @@ def hits(path: str, words: list[tuple[int, str]]) -> list[str]:
 
 def test_vendor_words_are_where_their_vendor_is() -> None:
     new = [hit for path, words in words_by_file().items() for hit in hits(path, words)]
-    advice = "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term (docs/architecture.md):"
+    advice = "move it to aotforge/targets/<vendor> or a driver's file, or use the neutral term:"
     assert not new, "\n".join([advice, *new])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +15,15 @@ from aotforge.conformance.matrix_models import Interface
 
 from .runtime import ROOT
 
-HIP = abi.HIP
+HIP, header, references, layout = abi.HIP, abi.header, abi.references, abi.layout
 
 
 def facts() -> dict[str, Any]:
-    return read_yaml(ROOT / "compat" / "api_levels.yaml").value()
+    return read_yaml(ROOT / "compat" / "api_levels.yaml").values
 
 
-def _interface(data: Mapping[str, Any]) -> Interface:
-    return Interface.model_validate_json(json.dumps(data))
-
-
-def header(data: Mapping[str, Any], level: str) -> str:
-    """The complete interface as one header, namespace aotriton."""
-    return abi.header(_interface(data), level)
-
-
-def references(data: Mapping[str, Any], level: str) -> str:
-    """A translation unit that refers to every symbol of the abi."""
-    return abi.references(_interface(data), level)
-
-
-def layout(data: Mapping[str, Any], level: str, include: str) -> str:
-    """A program that prints size and field offsets of every struct, and the constants, as it sees them
-    through `include`."""
-    return abi.layout(_interface(data), level, include)
+def interface() -> Interface:
+    return Interface.model_validate_json(json.dumps(facts()))
 
 
 def compile_program(

@@ -3,7 +3,6 @@ library."""
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import socket
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 _ARGUMENTS = [
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1200,900",
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--window-size=1200,900",
 ]  # fmt: skip
 MISSING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
 
@@ -58,10 +58,6 @@ class Browser:
     def click(self, selector: str) -> None:
         found = self._command("/element", {"using": "css selector", "value": selector})
         self._command(f"/element/{next(iter(found.values()))}/click", {})
-
-    def screenshot(self, file: Path) -> None:
-        made = self.tool("Page.captureScreenshot", captureBeyondViewport=True, format="png")
-        file.write_bytes(base64.b64decode(made["data"]))
 
     def close(self) -> None:
         self._send("DELETE", f"/session/{self._session}")

@@ -208,9 +208,8 @@ def _labels(lines: list[Line]) -> dict[str, int]:
         if operand.space == "label":
             target = int(operand.text[1:], 0)
             if target not in starts:
-                raise DecodeError(
-                    f"byte {line.address:#x}: {line.text}: no instruction begins at the target, byte {target:#x}"
-                )
+                where = f"byte {line.address:#x}: {line.text}"
+                raise DecodeError(f"{where}: no instruction begins at the target, byte {target:#x}")
             labels[operand.text] = starts[target]
     return labels
 

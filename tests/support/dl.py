@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from aotforge.library.build_tools import MINGW_TARGET
 from aotforge.library.build_windows import build_dl
-from tests.support.runtime import CACHE, ROOT, tree_digest
+from tests.support.runtime import CACHE, ROOT, alone, tree_digest
 
 GCC = f"{MINGW_TARGET}-gcc-posix"
 PROGRAMS = ROOT / "runtime" / "tests" / "dl"
@@ -54,9 +53,7 @@ def dl_programs() -> DlPrograms:
     """Built against aotforge's dl, in the cache."""
     facts = tree_digest(ROOT / "runtime" / "dl") + tree_digest(PROGRAMS) + Path(__file__).read_text()
     folder = CACHE / "dl-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(folder):
         if not (folder / "done").exists():
             build_dl(ROOT, output=folder / "dl")
             _build(folder / "dl", folder / "programs", tuple(_PROGRAMS))

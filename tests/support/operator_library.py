@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from aotforge.targets.amd.driver import hip_devices
+from aotforge.targets.device_driver import DeviceContext
+from aotforge.targets.nvidia.driver import cuda_devices
 from aotforge.verify.interpreter.number_formats import STORAGE, Array, DType, decode, encode
 
 CPU, CUDA, ROCM = 1, 2, 10
@@ -42,80 +46,31 @@ def integers(values: Sequence[int]) -> Any:
     return (c_int64 * len(values))(*values)
 
 
-class Driver(Protocol):
-    """Memory of the current device. The functions raise OSError."""
+class OnDevice:
+    """Memory of a vendor's first device by the project's driver. Raises OSError without one."""
 
-    device_type: int
-
-    def upload(self, data: bytes) -> int:
-        """Address of new memory with these bytes."""
-
-    def download(self, address: int, size: int) -> bytes:
-        """Bytes of memory, after all work."""
-
-    def free(self, address: int) -> None:
-        """Releases memory."""
-
-
-def _checked(name: str, code: int) -> None:
-    if code:
-        raise OSError(code, name)
-
-
-class Hip:
-    """HIP, as the loader finds it."""
-
-    device_type = ROCM
-
-    def __init__(self) -> None:
-        self._hip = ctypes.CDLL("libamdhip64.so", mode=ctypes.RTLD_GLOBAL)
+    def __init__(self, device_type: int) -> None:
+        found, reason = cuda_devices() if device_type == CUDA else hip_devices(os.environ)
+        if not found:
+            raise OSError(reason)
+        self.device_type, self._context = device_type, DeviceContext(found[0])
 
     def upload(self, data: bytes) -> int:
         """Address of new memory with these bytes."""
-        address = c_void_p()
-        _checked("hipMalloc", self._hip.hipMalloc(byref(address), c_size_t(max(len(data), 1))))
-        _checked("hipMemcpy", self._hip.hipMemcpy(address, data, c_size_t(len(data)), 1))
-        return int(address.value or 0)
+        address = self._context.allocate(max(len(data), 1))
+        kept = ctypes.create_string_buffer(data, max(len(data), 1))
+        self._context.write(address, ctypes.addressof(kept), len(data))
+        return address
 
     def download(self, address: int, size: int) -> bytes:
         """Bytes of memory, after all work."""
         out = ctypes.create_string_buffer(size)
-        _checked("hipMemcpy", self._hip.hipMemcpy(out, c_void_p(address), c_size_t(size), 2))
+        self._context.read(ctypes.addressof(out), address, size)
         return out.raw
 
     def free(self, address: int) -> None:
         """Releases memory."""
-        _checked("hipFree", self._hip.hipFree(c_void_p(address)))
-
-
-class Cuda:
-    """CUDA's driver with the primary context of device 0. Raises OSError without one."""
-
-    device_type = CUDA
-
-    def __init__(self) -> None:
-        self._cuda = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
-        context = c_void_p()
-        _checked("cuInit", self._cuda.cuInit(0))
-        _checked("cuDevicePrimaryCtxRetain", self._cuda.cuDevicePrimaryCtxRetain(byref(context), 0))
-        _checked("cuCtxSetCurrent", self._cuda.cuCtxSetCurrent(context))
-
-    def upload(self, data: bytes) -> int:
-        """Address of new memory with these bytes."""
-        address = c_uint64()
-        _checked("cuMemAlloc", self._cuda.cuMemAlloc_v2(byref(address), c_size_t(max(len(data), 1))))
-        _checked("cuMemcpyHtoD", self._cuda.cuMemcpyHtoD_v2(address, data, c_size_t(len(data))))
-        return address.value
-
-    def download(self, address: int, size: int) -> bytes:
-        """Bytes of memory, after all work."""
-        out = ctypes.create_string_buffer(size)
-        _checked("cuMemcpyDtoH", self._cuda.cuMemcpyDtoH_v2(out, c_uint64(address), c_size_t(size)))
-        return out.raw
-
-    def free(self, address: int) -> None:
-        """Releases memory."""
-        _checked("cuMemFree", self._cuda.cuMemFree_v2(c_uint64(address)))
+        self._context.free(address)
 
 
 class Host:
@@ -142,7 +97,12 @@ class Host:
         del self._memory[address]
 
 
-DRIVERS: dict[str, Callable[[], Driver]] = {"cpu": Host, "cuda": Cuda, "rocm": Hip}
+Driver = Host | OnDevice
+DRIVERS: dict[str, Callable[[], Driver]] = {
+    "cpu": Host,
+    "cuda": partial(OnDevice, CUDA),
+    "rocm": partial(OnDevice, ROCM),
+}
 """By the names of devices."""
 
 
@@ -260,9 +220,7 @@ class OperatorLibrary:
         self, left: CTensor | None, right: CTensor | None, alpha: float, out: CTensor | None, stream: int = 0
     ) -> tuple[int, str]:
         """Result and error text of aotforge_add."""
-        pointers = [byref(tensor) if tensor is not None else None for tensor in (left, right, out)]
-        code = self.library.aotforge_add(pointers[0], pointers[1], alpha, pointers[2], stream or None)
-        return code, self.library.aotforge_ops_error().decode()
+        return self.call("add", left, right, float(alpha), out, stream=stream)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -272,6 +230,3 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
-
-
-Floats = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ def project_files(root: Path) -> Iterator[str]:
     if shutil.which("git"):
         listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         if listed.returncode == 0:  # a git before 2.38 takes no checkout of another user
-            return filter(None, listed.stdout.decode().split("\0"))
+            return filter(None, listed.stdout.split("\0"))
     return _files_not_ignored(root)
 
 

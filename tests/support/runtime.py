@@ -77,7 +77,7 @@ def build_objects(
     facts = source_digest() + tools.compiler + json.dumps([settings, targets], sort_keys=True)
     folder = CACHE / "runtime-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
     pin = load_runtime_manifest(ROOT / "manifests").zstd
-    with _alone(folder):
+    with alone(folder):
         zstd = folder / "zstd"
         if not (folder / "done").exists():
             unpack_zstd(pin, cache=CACHE, folder=zstd, environment=env)
@@ -101,7 +101,8 @@ def build_objects(
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -127,6 +128,7 @@ class Trouble:
     def __init__(self, store: S3Store, strike: Callable[[int, Any], Any]) -> None:
         self.calls = 0
         self.names: list[str] = []
+        self.starts: list[int] = []
         self._strike = strike
         self._lock = threading.Lock()
         store._client.meta.events.register("before-send.s3", self._before)
@@ -136,6 +138,7 @@ class Trouble:
             self.calls += 1
             number = self.calls
             self.names.append(event_name.rpartition(".")[2])
+            self.starts.append(start_of(request))
         return self._strike(number, request)
 
 
@@ -149,10 +152,27 @@ def strike(store: S3Store, kind: str, first: int, last: int) -> Trouble:
             store._client._endpoint.http_session.send(request)
         if kind in {"dropped", "lost"}:
             raise ConnectionClosedError(endpoint_url=request.url)
-        body = f"<Error><Code>{_CODES[kind]}</Code><Message>injected</Message></Error>".encode()
-        return AWSResponse(request.url, int(kind), {"content-type": "application/xml"}, _Raw(body))
+        return failure(int(kind), _CODES[kind])
 
     return Trouble(store, act)
+
+
+def start_of(request: Any) -> int:
+    """The first byte that a request is for."""
+    found = request.headers.get("range", b"bytes=0-")
+    return int(bytes(found).removeprefix(b"bytes=").rstrip(b"-"))
+
+
+def answer(status: int, body: bytes, **headers: str) -> AWSResponse:
+    """An answer of no server."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return AWSResponse("http://127.0.0.1", status, named, _Raw(body))
+
+
+def failure(status: int, code: str) -> AWSResponse:
+    """An error of S3."""
+    body = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+    return answer(status, body, content_type="application/xml")
 
 
 _CODES = {
@@ -165,15 +185,8 @@ _CODES = {
 }
 
 
-class _Raw:
+class _Raw(io.BytesIO):
     """A body, as urllib3 has it."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
     def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
-        yield self._body
-
-    def read(self, *_: Any, **__: Any) -> bytes:
-        body, self._body = self._body, b""
-        return body
+        yield self.read()

@@ -121,8 +121,12 @@ def files(pack: SmallPack) -> dict[str, bytes]:
     operators = sorted(pack.operators)
     archs = sorted(pack.archs)
     kernels = sorted(pack.kernels, key=lambda k: (operators.index(k.operator), k.step))
-    images = {k.name + ".aoti": sorted({c.image for cs in k.functionals.values() for c in cs},
-                                       key=lambda i: hashlib.sha256(i).digest()) for k in kernels}  # fmt: skip
+    images = {
+        f"{k.name}.aoti": sorted(
+            {c.image for cs in k.functionals.values() for c in cs}, key=lambda i: hashlib.sha256(i).digest()
+        )
+        for k in kernels
+    }
     out = {name: container(list(rows), pack.dictionary) for name, rows in images.items()}
     names = sorted(out)
     body = struct.pack("<H", len(archs)) + b"".join(text(a) for a in archs)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import linecache
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy.typing as npt
 
+from tests.support.modules import load_module
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.emulator.targets import emulated_target
 from vgpu.memory import Memory
 
+_LINES = "import triton\nimport triton.language as tl\n\n\n"
 _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
 
 
@@ -32,6 +32,13 @@ class CompiledKernel:
 
     def load(self, arch: str) -> Program:
         return Emulator(arch).load(self.binary, self.asm)
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Code object and text as files."""
+        image, text = folder / "kernel.hsaco", folder / "kernel.s"
+        image.write_bytes(self.binary)
+        text.write_text(self.asm)
+        return image, text
 
 
 def compile_kernel(
@@ -77,17 +84,37 @@ def _compiled(
 
 
 @cache
-def _module(text: str) -> ModuleType:
+def _module(text: str) -> Any:
     """Triton reads a function's source from its file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel_source.py"
-        path.write_text(text)
-        spec = importlib.util.spec_from_file_location("kernel_source", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load_module(path, text)
         linecache.getlines(str(path))
     return module
+
+
+def compile_text(
+    folder: Path,
+    text: str,
+    signature: Mapping[str, str],
+    *,
+    constants: Mapping[str, int],
+    arch: str = "gfx908",
+) -> CompiledKernel:
+    """`text` has one function `kernel`; it becomes `folder`/source.py, its first line being line 5 of that
+    file."""
+    from triton.backends.compiler import GPUTarget
+
+    from aotforge.compile.triton_compiler import lower
+
+    module = load_module(folder / "source.py", _LINES + text.lstrip("\n"))
+    types = {**signature, **dict.fromkeys(constants, "constexpr")}
+    hints: dict[Any, Any] = {
+        (i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind.startswith("*")
+    }
+    target = GPUTarget("hip", arch, emulated_target(arch).lanes)
+    hsaco, asm, metadata = lower(module.kernel, target, types, dict(constants), hints, {"num_warps": 4})
+    return CompiledKernel(binary=hsaco, asm=asm, lds=int(metadata["shared"]))
 
 
 def launch(

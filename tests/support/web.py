@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """The address of Python's own web server over a folder, and the lines that it logs."""
-    log: list[str] = []
-
-    class Logging(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            log.append(format % args)
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Logging, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/", log
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @dataclass
@@ -46,6 +26,33 @@ class Web:
     statuses: list[int] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     sent: int = 0
+
+
+@contextmanager
+def _running(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on a free port of this machine."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of Python's own web server over a folder, and the lines that it logs."""
+    log: list[str] = []
+
+    class Logging(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            log.append(format % args)
+
+    with _running(partial(Logging, directory=str(folder))) as url:
+        yield f"{url}/", log
 
 
 @contextmanager
@@ -77,13 +84,5 @@ def running_web(folder: Path) -> Iterator[Web]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with _running(Handler) as web.url:
         yield web
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -19,7 +19,7 @@ from aotforge.library.build_tools import find_dlltool, find_windows_tools
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.cmake_build import configure_and_build
 from aotforge.library.library_build import LibraryBuild, LibraryRequest
-from tests.support.runtime import CACHE, ROOT, _alone, tree_digest
+from tests.support.runtime import CACHE, ROOT, alone, tree_digest
 from tests.support.wine import Wine, windows_path
 
 DLL = "aotriton_v2.dll"
@@ -86,7 +86,7 @@ def windows_objects() -> WindowsObjects:
         + runtime.inputs
     )
     folder = CACHE / "runtime-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
-    with _alone(folder):
+    with alone(folder):
         if not (folder / "done").exists():
             settings = {
                 "CMAKE_TOOLCHAIN_FILE": str(ROOT / "runtime" / "cmake" / "mingw.cmake"),
@@ -107,22 +107,10 @@ def run(
     folder: Path | None = None,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program with the double of HIP in `hip` on its PATH; `lines` are its input. Output is text with
-    Linux' line ends."""
+    """Runs a program with the double of HIP in `hip` on its PATH; `lines` are its input."""
     extra = {"WINEPATH": windows_path(hip)} if hip is not None else {}
-    done = subprocess.run(
-        [str(wine.program), str(program), *words],
-        cwd=folder,
-        env=wine.environment(extra | environment),
-        input="".join(f"{line}\n" for line in lines).encode(),
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
-    out, err = (
-        text.decode("utf-8", "backslashreplace").replace("\r\n", "\n") for text in (done.stdout, done.stderr)
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+    text = "".join(f"{line}\n" for line in lines)
+    return wine.run(program, *words, folder=folder, environment=extra | environment, text=text)
 
 
 def events(text: str) -> list[dict[str, Any]]:

@@ -48,18 +48,20 @@ class Wine:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         seconds: float = _RUN_SECONDS,
+        text: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Runs a Windows program to its end. One that hangs is killed with what it started:
         subprocess.TimeoutExpired.
 
-        What the program writes is read as UTF-8; returncode is its exit code, cut to 8 bits by Linux.
+        `text` is its input. What it writes is read as UTF-8, with Linux' line ends; returncode is its exit
+        code, cut to 8 bits by Linux.
         """
         command = [str(self.program), str(program), *arguments]
         process = subprocess.Popen(
             command,
             cwd=folder,
             env=self.environment(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
@@ -67,7 +69,7 @@ class Wine:
             start_new_session=True,
         )
         try:
-            out, err = process.communicate(timeout=seconds)
+            out, err = process.communicate(text, timeout=seconds)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

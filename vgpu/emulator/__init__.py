@@ -3,8 +3,6 @@
     program = Emulator("gfx908").load(hsaco, asm)
     report = program.launch(LaunchRequest(grid=grid, arguments=arguments, memory=Memory({"x": x})))
 
-Input: a code object, its assembly text, a launch request. Output: a report and the changed memory, or an
-ExecutionError. `isa` is the instruction table, `native` the hand-written part of the interpreter that is
-generated from it. Data flows text -> `listing` -> `assembly` (it is the image's) -> `binding` (against the
-table) -> `program` -> `launch`.
+`isa` is the instruction table, `native` the hand-written part of the interpreter that is generated from it.
+Data flows text -> `listing` -> `assembly` (it is the image's) -> `binding` (against the table) -> `program`.
 """

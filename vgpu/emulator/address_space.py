@@ -24,8 +24,7 @@ _SLOT = 19 << 32
 """No distance of two slots is a power of two: one wrong bit of an address does not lead to another buffer."""
 _LINE = 64
 _ALIGNED = 16
-"""The host aligns buffers to this many bytes; addresses keep what a view in the middle of a buffer has
-beyond."""
+"""The host aligns buffers to this many bytes; addresses keep what a view has beyond."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +54,7 @@ class Region:
 
 
 class AddressSpace:
-    """The buffers at fixed addresses, in the order of `Memory`. Those that share bytes on the host share them
-    here. Raises UnsupportedError for too many buffers."""
+    """The buffers at fixed addresses, in the order of `Memory`. Raises UnsupportedError for too many."""
 
     def __init__(self, memory: Memory) -> None:
         spans = memory.spans()
@@ -73,7 +71,7 @@ class AddressSpace:
         )  # fmt: skip
 
     def address(self, pointer: int) -> int:
-        """Where the kernel finds the host's byte at `pointer`; one outside of every buffer is left as it
+        """The kernel's address of the host's byte at `pointer`; one outside of every buffer stays as it
         is."""
         for block in self._blocks:
             if block.host <= pointer < block.host + block.size:

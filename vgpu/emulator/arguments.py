@@ -30,10 +30,9 @@ HIDDEN = (
     "hidden_none",
     HOST_BUFFER,
 )
-"""Hidden arguments with a value, in the order of `hidden_values` and of ServeLaunch's in the virtual HIP."""
+"""Hidden arguments with a value, in the order of `segment` and of ServeLaunch's in the virtual HIP."""
 EXPLICIT, ABSENT = 0, len(HIDDEN) + 1
-"""`KernelParameter.source` of explicit arguments, and of hidden ones that the virtual GPU does not
-provide."""
+"""`KernelParameter.source` of explicit arguments, and of hidden ones without a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +62,6 @@ class Geometry:
     host_buffer: int = 0
 
 
-def hidden_values(geometry: Geometry) -> tuple[int, ...]:
-    """The values of HIDDEN. Every workgroup is full, and grids start at 0."""
-    zeros = (0, 0, 0)
-    sizes = (*geometry.grid, geometry.threads, 1, 1, *zeros, *zeros, _GRID_DIMENSIONS, geometry.lds_bytes)
-    return (*sizes, 0, geometry.host_buffer)
-
-
 def segment(
     kernel: str,
     parameters: Sequence[KernelParameter],
@@ -78,8 +70,7 @@ def segment(
     geometry: Geometry,
     address: Callable[[int], int] = int,
 ) -> bytes:
-    """The argument segment of a launch; Triton's two scratch pointers may be left out. `address` translates
-    pointers of the host. Raises ExecutionError."""
+    """The argument segment. Triton's two scratch pointers may be left out; `address` translates pointers."""
     explicit = [p for p in parameters if p.source == EXPLICIT]
     own = explicit[:-2] if all(p.kind == _POINTER for p in explicit[-2:]) else explicit
     missing = len(explicit) - len(arguments)
@@ -91,7 +82,9 @@ def segment(
         )
     data = bytearray(size)
     given = dict(zip((p.offset for p in explicit), [*arguments, *[0] * missing], strict=True))
-    known = (0, *hidden_values(geometry))
+    grid, threads, lds = geometry.grid, geometry.threads, geometry.lds_bytes
+    # workgroups, their sizes, remainders (every one is full) and offsets of the grid, as in HIDDEN
+    known = (0, *grid, threads, 1, 1, *[0] * 6, _GRID_DIMENSIONS, lds, 0, geometry.host_buffer)
     for p in parameters:
         if p.source == ABSENT:
             packed = _absent(p)

@@ -42,15 +42,13 @@ _LAST = {"s_endpgm", "s_branch", "s_setpc_b64"}
 """Instructions that what is behind them does not follow."""
 _RETURNED_TO = {"s_getpc_b64", "s_swappc_b64", "s_call_b64"}
 _RELATIVE = {"s_add_u32", "s_addc_u32", "s_add_co_u32", "s_add_co_ci_u32"}
-"""What compilers write behind s_getpc_b64 with constants of the linker: their encoding is one word, then the
-constant."""
+"""Behind s_getpc_b64, with constants of the linker in the word after their encoding."""
 _LITERAL = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Bytes from the kernel's first one on where instructions (in the text's order) begin and end and labels
-    are. `memory` is the loaded image, `kernel` the kernel's place in it."""
+    """Where instructions begin and end and labels are, from the kernel's first byte, `kernel` of `memory`."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -64,8 +62,7 @@ class Places:
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
-    """The places of a text's code, once it has the image's machine code, constants and descriptor. Raises
-    DecodeError when it has not, ToolchainError."""
+    """The places of a text's code. Raises DecodeError unless it is the image's, ToolchainError."""
     assembled = _placed(text, kernel, arch)
     try:
         made, shipped = (
@@ -87,8 +84,7 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> Places:
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
-    """Addresses of a text's instructions in order, then the end, without an image. Raises DecodeError,
-    ToolchainError."""
+    """Addresses of a text's instructions in order, then the end. Raises DecodeError, ToolchainError."""
     places = _places(_placed(text, kernel, arch), text, kernel)
     return (*places.starts, places.ends[-1])
 
@@ -111,19 +107,18 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
         name: value + elf.symbol(owner).value - start
         for (name, owner), value in zip(names, struct.unpack(f"<{len(names)}I", section), strict=True)
     }
-    count = sum(not mark.label for mark in marks)
+    count = sum(not label for *_, label in marks)
     return Places(
         starts=tuple(values[_BEGIN.format(i)] for i in range(count)),
         ends=tuple(values[_END.format(i)] for i in range(count)),
-        labels={mark.label: values[mark.label] for mark in marks if mark.label},
+        labels={label: values[label] for *_, label in marks if label},
         memory=elf.memory,
         kernel=start,
     )
 
 
 def place(listing: Listing, places: Places) -> Listing:
-    """Instructions by address, and labels where one begins. Raises DecodeError for code between
-    instructions."""
+    """Instructions by address, and labels where one begins. Raises DecodeError for code between them."""
     starts, ends = places.starts, places.ends
     order = sorted(range(len(listing.lines)), key=starts.__getitem__)
     position = {old: new for new, old in enumerate(order)} | {len(order): len(order)}
@@ -204,8 +199,7 @@ def _is_written(content: str) -> bool:
 
 
 def assemble(text: str, arch: str) -> bytes:
-    """An object file, by Triton's assembler. Raises DecodeError for a text that it refuses,
-    ToolchainError."""
+    """An object file, by Triton's assembler. Raises DecodeError, ToolchainError."""
     check_text(text)
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here
@@ -234,39 +228,31 @@ def link(objects: bytes) -> bytes:
         return target.read_bytes()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mark:
-    """The line of an instruction, or of a label, and the function that it belongs to."""
-
-    number: int
-    owner: str
-    label: str = ""
-
-
-def _marks(text: str, kernel: str) -> Iterator[_Mark]:
+def _marks(text: str, kernel: str) -> Iterator[tuple[int, str, str]]:
+    """Numbers of the lines of instructions and labels, their functions, and names of labels."""
     known, owner = functions(text), kernel
     for number, content in instruction_lines(text, kernel):
         label = content[:-1] if content.endswith(":") else ""
         owner = label if label in known else owner
-        yield _Mark(number=number, owner=owner, label=label)
+        yield number, owner, label
 
 
-def _listed(marks: Iterable[_Mark]) -> Iterator[tuple[str, str]]:
+def _listed(marks: Iterable[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
     """Names of the section of addresses in order, each with its function."""
     count = 0
-    for mark in marks:
-        if mark.label:
-            yield mark.label, mark.owner
+    for _, owner, label in marks:
+        if label:
+            yield label, owner
             continue
-        yield _BEGIN.format(count), mark.owner
-        yield _END.format(count), mark.owner
+        yield _BEGIN.format(count), owner
+        yield _END.format(count), owner
         count += 1
 
 
 def _instrumented(text: str, kernel: str) -> str:
     marks = list(_marks(text, kernel))
     lines = text.splitlines()
-    for count, mark in enumerate(mark for mark in marks if not mark.label):
-        lines[mark.number - 1] = f"{_BEGIN.format(count)}:\n{lines[mark.number - 1]}\n{_END.format(count)}:"
+    for count, number in enumerate(number for number, _, label in marks if not label):
+        lines[number - 1] = f"{_BEGIN.format(count)}:\n{lines[number - 1]}\n{_END.format(count)}:"
     table = "\n".join(f"\t.long {name}-{owner}" for name, owner in _listed(marks))
     return "\n".join(lines) + f'\n\t.section {_SECTION},"",@progbits\n{table}\n'

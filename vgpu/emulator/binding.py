@@ -50,32 +50,16 @@ _REALS_16, _REALS_32 = (
 """Inline constants, as the small integers."""
 
 
-class Rows:
-    """Constants spread over all lanes, one array per value; they must outlive the program's launches."""
-
-    def __init__(self, lanes: int) -> None:
-        self._lanes = lanes
-        self._rows: dict[int, npt.NDArray[np.uint32]] = {}
-
-    def address(self, value: int) -> int:
-        """The address of two rows: the value's low word, then its high one."""
-        if value not in self._rows:
-            halves = (value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF)
-            self._rows[value] = np.repeat(np.array(halves, dtype=np.uint32), self._lanes)
-        return int(self._rows[value].ctypes.data)
-
-
 class Binder:
     """Binds lines for one target. `registers`: how many VGPRs and AGPRs the kernel has."""
 
     def __init__(self, target: EmulatedTarget, registers: tuple[int, int]) -> None:
-        self.rows = Rows(target.lanes)
+        self._rows: dict[int, npt.NDArray[np.uint32]] = {}  # must outlive the program's launches
         self._target = target
         self._registers = registers
 
     def bind(self, line: Line, labels: Mapping[str, int]) -> native.Instruction:
-        """One instruction; `labels` to positions in the bound program. Raises DecodeError with its
-        location."""
+        """One instruction; `labels` to positions in the bound program. Raises DecodeError."""
         try:
             return self._bind(line, _entry(line, self._target), labels)
         except DecodeError as error:
@@ -162,7 +146,7 @@ class Binder:
         into.neg, into.abs, into.sext = found.neg, found.abs, found.sext
         if found.space == "constant":
             into.value = _constant(found, slot, line, entry)
-            into.row = self.rows.address(into.value)
+            into.row = self._row(into.value)
             if slot.type == "offset":
                 bound.offset += ctypes.c_int32(into.value & 0xFFFFFFFF).value
                 into.space = native.SPACES["none"]
@@ -175,6 +159,13 @@ class Binder:
             into.sel = number(line.modifiers, f"src{source}_sel")
         changed = into.neg or into.abs or into.sext or into.half or into.sel or (bound.dpp and source == 0)
         into.plain = found.space in {"vector", "constant"} and not changed
+
+    def _row(self, value: int) -> int:
+        """The address of a constant spread over all lanes: its low words, then its high ones."""
+        if value not in self._rows:
+            halves = np.array((value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF), dtype=np.uint32)
+            self._rows[value] = np.repeat(halves, self._target.lanes)
+        return int(self._rows[value].ctypes.data)
 
     def _set_destination(self, bound: native.Instruction, line: Line, entry: Entry) -> None:
         if entry.type_of("D") in HALVES and entry.form == "vector":

@@ -29,35 +29,28 @@ class InstructionClass(StrEnum):
     OTHER = "other", "other"
 
 
-_RULES = tuple(
-    (re.compile(pattern), kind)
-    for pattern, kind in (
-        # hints to the sequencer, caches, messages: no unit is busy
-        (
-            r"[sv]_nop|s_delay_alu|s_clause|s_sleep\w*|s_setprio\w*|s_sendmsg\w*|s_code_end",
-            InstructionClass.OTHER,
-        ),
-        (r"s_(set_)?inst_prefetch\w*|s_prefetch_\w+|s_(icache|dcache|gl1)_\w+", InstructionClass.OTHER),
-        (r"buffer_(wbinvl1\w*|inv|invl2|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)", InstructionClass.OTHER),
-        (r"v_(mfma|smfmac|wmma|swmmac)_\w+", InstructionClass.MATRIX),
-        # moves to and from AGPRs, lane reads and dual-issue halves included; the VALU issues transcendental
-        # operations
-        (r"v_\w+", InstructionClass.VALU),
-        # permutations use the LDS crossbar without its memory
-        (r"ds_\w+", InstructionClass.LDS),
-        (r"(global|buffer|scratch|flat|tbuffer|image)_\w+", InstructionClass.MEMORY),
-        (r"s_(buffer_)?(load|store|atomic)_\w+|s_mem(real)?time", InstructionClass.SCALAR_MEMORY),
-        (r"s_(c?branch\w*|call\w*|setpc\w*|swappc\w*|rfe\w*|endpgm\w*|trap)", InstructionClass.CONTROL),
-        (r"s_(barrier\w*|wait\w*|wakeup\w*)", InstructionClass.CONTROL),
-        (r"s_\w+", InstructionClass.SALU),
-    )
-)
+_RULES = {
+    # hints to the sequencer, caches, messages: no unit is busy
+    InstructionClass.OTHER: r"[sv]_nop|s_delay_alu|s_clause|s_sleep\w*|s_setprio\w*|s_sendmsg\w*|s_code_end"
+    r"|s_(set_)?inst_prefetch\w*|s_prefetch_\w+|s_(icache|dcache|gl1)_\w+"
+    r"|buffer_(wbinvl1\w*|inv|invl2|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)",
+    InstructionClass.MATRIX: r"v_(mfma|smfmac|wmma|swmmac)_\w+",
+    # moves to and from AGPRs, lane reads, dual-issue halves, transcendental operations included
+    InstructionClass.VALU: r"v_\w+",
+    # permutations use the LDS crossbar without its memory
+    InstructionClass.LDS: r"ds_\w+",
+    InstructionClass.MEMORY: r"(global|buffer|scratch|flat|tbuffer|image)_\w+",
+    InstructionClass.SCALAR_MEMORY: r"s_(buffer_)?(load|store|atomic)_\w+|s_mem(real)?time",
+    InstructionClass.CONTROL: r"s_(c?branch\w*|call\w*|setpc\w*|swappc\w*|rfe\w*|endpgm\w*|trap)"
+    r"|s_(barrier\w*|wait\w*|wakeup\w*)",
+    InstructionClass.SALU: r"s_\w+",
+}
 """The first pattern that matches all of a name decides."""
 
 
 def instruction_class(name: str) -> InstructionClass:
     """The class of an instruction, by its name without encoding suffix; OTHER for an unknown one."""
-    return next((kind for pattern, kind in _RULES if pattern.fullmatch(name)), InstructionClass.OTHER)
+    return next((kind for kind, one in _RULES.items() if re.fullmatch(one, name)), InstructionClass.OTHER)
 
 
 def instruction_mix(counts: Mapping[str, int]) -> dict[InstructionClass, int]:

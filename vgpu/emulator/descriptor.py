@@ -12,14 +12,11 @@ from vgpu.elf import ElfFile
 from vgpu.errors import UnsupportedError
 
 SCRATCH_TAG = 0x5C00_0000_0000
-"""Base of the private segment's buffer resource: an address that no buffer has, so that scratch is known by
-it."""
+"""Base of the private segment's buffer resource, by which scratch is known: no buffer's address."""
 ABSENT_TAG = 0x5A7E
-"""Bits 48 to 63 of what the virtual GPU does not provide: no buffer has such an address. Bits 32 to 47 name
-it."""
+"""Bits 48 to 63 of what the virtual GPU does not provide; bits 32 to 47 name it."""
 ABSENT_POINTERS = {0xFFF1: "the dispatch packet", 0xFFF2: "the queue", 0xFFF4: "the dispatch id"}
-"""User SGPRs that a kernel may have and not use, by bits 32 to 47 of their value; the last digit is their bit
-in the properties."""
+"""Unused user SGPRs by bits 32 to 47 of their value; the last digit is their bit in the properties."""
 _KERNARG_POINTER = 3
 _ADD_TID = 1 << 23
 _ROUND_NEAREST_KEEP_DENORMALS = 0xF0
@@ -27,8 +24,7 @@ _ROUND_NEAREST_KEEP_DENORMALS = 0xF0
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """A kernel descriptor. `entry` is an address as loaded; `preload`: count and first of the kernarg dwords
-    in user SGPRs."""
+    """A kernel descriptor. `preload`: count and first of the kernarg dwords in user SGPRs."""
 
     lds_bytes: int
     scratch_bytes: int
@@ -53,8 +49,7 @@ class Descriptor:
 
     @property
     def scratch_enabled(self) -> bool:
-        """The SGPR behind the workgroup ids is the wave's offset into scratch (archs without flat scratch
-        setup)."""
+        """The SGPR behind the workgroup ids is the wave's offset into scratch."""
         return bool(self.rsrc2 & 1)
 
     @property
@@ -64,13 +59,11 @@ class Descriptor:
 
     @property
     def user_sgpr_count(self) -> int:
-        """How many user SGPRs the workgroup's ids follow; not all have a value where an arch needs 16 of
-        both."""
+        """How many user SGPRs the workgroup's ids follow; not all need have a value."""
         return self.rsrc2 >> 1 & 31
 
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
-        """Values of user SGPRs for a kernarg segment at an address. Raises UnsupportedError for unknown
-        inputs."""
+        """Values of user SGPRs for a kernarg segment. Raises UnsupportedError for unknown inputs."""
         known = 0x1F | (1 << 10) | (1 << 11)
         if self.properties & 0x7F & ~known:
             raise UnsupportedError(

@@ -72,8 +72,7 @@ def explain(
     buffers: Sequence[BufferSpan],
     source: SourceMap | None,
 ) -> ExecutionError | UnsupportedError:
-    """The error for a fault report: instruction, source line, workgroup, wave, lane, the other party, the
-    nearest of `buffers` (at the kernel's addresses)."""
+    """The error for a fault report: instruction, lane, the other party, the nearest of `buffers`."""
     kernel = names.kernel
     code = int(fault.code)
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"

@@ -20,8 +20,7 @@ _MEMORY = ("moves.h", "memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks", "measure"]
-"""What the interpreter checks or measures while it executes; each has headers in `native/` with the hooks
-that `plain.h` describes."""
+"""What the interpreter does besides executing; its headers have the hooks that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
     "checks": tuple(

@@ -18,8 +18,7 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 @dataclass(frozen=True, kw_only=True)
 class HookEvent:
-    """A wave is about to execute `Program.lines[index]`. `wave`, of native.WAVES, may be changed; `waves` and
-    `group`: its workgroup."""
+    """A wave, which may be changed, is about to execute `Program.lines[index]`; `waves` of its workgroup."""
 
     index: int
     wave: Any

@@ -30,8 +30,7 @@ _FLAGS = (
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 """-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
 _SMALLEST = 40
-"""Handlers that are compiled by one compiler process rather than by two: its start takes as long as 20
-handlers."""
+"""Handlers of one compiler process rather than two: its start takes as long as 20 handlers."""
 _LIBRARY, _OBJECT, _NAMES = "interpreter.so", "handlers.o", "names"
 _loaded: dict[tuple[int, Path, Variant], list[tuple[frozenset[str], ctypes.CDLL]]] = {}
 
@@ -39,8 +38,7 @@ _loaded: dict[tuple[int, Path, Variant], list[tuple[frozenset[str], ctypes.CDLL]
 def load_library(
     lanes: int, folder: Path | None = None, variant: Variant = "plain", names: Iterable[str] | None = None
 ) -> ctypes.CDLL:
-    """The interpreter with handlers of these instructions (None: of all). Raises ToolchainError,
-    CacheError."""
+    """The interpreter with handlers of these instructions (None: all). Raises ToolchainError, CacheError."""
     wanted = frozenset(INSTRUCTIONS if names is None else names)
     known = _loaded.setdefault((lanes, folder or default_cache(), variant), [])
     for has, library in known:
@@ -66,8 +64,7 @@ def _opened(path: Path, lanes: int) -> ctypes.CDLL:
     library.run.argtypes = [ctypes.POINTER(native.Launch)]
     library.step.argtypes = [ctypes.c_void_p, ctypes.POINTER(native.Instruction)]
     library.step.restype = None
-    structures = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch))
-    expected = (*structures, lanes)
+    expected = native.sizes(lanes)
     found = tuple(int(library.size_of(what)) for what in range(4))
     if found != expected:
         raise ToolchainError(
@@ -85,15 +82,10 @@ def build_library(
     names: Iterable[str] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> Path:
-    """Compiles and links unless a library with these handlers is there; `on_stage` is called before. Files
-    appear atomically, so processes may race."""
+    """Compiles and links unless a library with these handlers is there; processes may race."""
     wanted = _digests(INSTRUCTIONS if names is None else names)
     command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
     common = [*_NATIVE.identity(command), processor()]
-    handlers = [
-        _Handlers(command=command, text=headers(kind), store=_store(folder, "set", [*common, headers(kind)]))
-        for kind in (variant, "plain")
-    ]
     text = machine(variant)
     libraries = _store(folder, "lib", [*common, text, headers("plain")])
     for path, has in libraries.entries():
@@ -101,10 +93,12 @@ def build_library(
             return path / _LIBRARY
     if on_stage:
         on_stage(f"compiling the virtual GPU's interpreter: {len(wanted)} instructions, {lanes} lanes")
-    accesses, others = ({n: wanted[n] for n in wanted if touches_memory(n) is kind} for kind in (True, False))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        machines = threads.submit(_machine_object, folder, command, common, text)
-        objects = [*handlers[0].objects(accesses, threads), *handlers[1].objects(others, threads)]
+        machines, objects = threads.submit(_machine_object, folder, command, common, text), []
+        for kind, accesses in ((variant, True), ("plain", False)):
+            store = _store(folder, "set", [*common, headers(kind)])
+            part = {name: wanted[name] for name in wanted if touches_memory(name) is accesses}
+            objects += _objects(store, command, headers(kind), part, threads)
         objects.append(machines.result())
 
     def build(made: Path) -> None:
@@ -161,30 +155,23 @@ def _store(folder: Path, kind: str, parts: Sequence[str]) -> _Store:
     return _Store(folder=folder, end=f".{digest[:16]}.{kind}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Handlers:
-    """Objects with handlers. `text` comes before them."""
+def _objects(
+    store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], threads: ThreadPoolExecutor
+) -> list[Path]:
+    """Objects that together have these handlers, with `text` before them; what none has is compiled now."""
 
-    command: Sequence[str]
-    text: str
-    store: _Store
+    def compiled(handlers: Mapping[str, str]) -> Path:
+        source = "\n".join([text, *map(handler, handlers)])
+        return store.add(handlers, lambda made: _compile(command, source, made / _OBJECT)) / _OBJECT
 
-    def objects(self, wanted: Mapping[str, str], threads: ThreadPoolExecutor) -> list[Path]:
-        """Objects that together have these handlers; those that no stored object has are compiled now."""
-        missing, used = set(wanted.items()), []
-        stored = self.store.entries()
-        while missing and stored:
-            path, has = max(stored, key=lambda entry: len(missing & entry[1].items()))
-            if not missing & has.items():
-                break
-            missing -= has.items()
-            used.append(path / _OBJECT)
-        parts = _parts(sorted(missing))
-        return [*used, *threads.map(self._compiled, parts)]
-
-    def _compiled(self, handlers: Mapping[str, str]) -> Path:
-        text = "\n".join([self.text, *map(handler, handlers)])
-        return self.store.add(handlers, lambda made: _compile(self.command, text, made / _OBJECT)) / _OBJECT
+    missing, used, stored = set(wanted.items()), [], store.entries()
+    while missing and stored:
+        path, has = max(stored, key=lambda entry: len(missing & entry[1].items()))
+        if not missing & has.items():
+            break
+        missing -= has.items()
+        used.append(path / _OBJECT)
+    return [*used, *threads.map(compiled, _parts(sorted(missing)))]
 
 
 def _parts(handlers: Sequence[tuple[str, str]]) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Source lines of an image's instructions, from a build of the kernel whose machine code equals the image's.
+"""Source lines of an image's instructions, from another build of its kernel.
 
 Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte:
 a probable line would mislead. The lines are those of its assembly text.
@@ -28,8 +28,8 @@ class LineMap:
 
 
 def read_lines(text: str, with_lines: bytes, hsaco: bytes) -> LineMap:
-    """The map of an image from a build with line info and its text. Raises DecodeError when the two have
-    different machine code, or without line info."""
+    """The map of an image from a build with line info. Raises DecodeError unless both have one machine
+    code."""
     listing = parse_listing(text)
     try:
         same = read_elf(with_lines).section(".text").data == read_elf(hsaco).section(".text").data

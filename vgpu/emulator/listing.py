@@ -31,9 +31,6 @@ _SECTION = re.compile(r"\s*\.(?:text|section\s+\"?([\w.$-]+).*)$")
 _FUNCTION = re.compile(r"^[ \t]*\.type[ \t]+([\w.$]+),@function", re.MULTILINE)
 _PADDING = re.compile(r"\s*\.(p2alignl\s+\d+|fill\s+\d+,\s*4),\s*(3212836864|3214868480)$")
 """`s_code_end` behind a function, for the instruction prefetcher."""
-_INSTRUCTION_LIMIT = 100_000
-"""Of a kernel, for the memory that they take when they are bound (1.7 kB each); the largest of ours has
-8,000."""
 _BRANCH = re.compile(r"s_c?branch(_|$)|s_call_b64$")
 
 
@@ -55,8 +52,6 @@ def parse_listing(text: str) -> Listing:
                 labels[label[1]] = len(lines)
             else:
                 lines.append(parse_line(content, number=number))
-                if len(lines) > _INSTRUCTION_LIMIT:
-                    raise DecodeError("the kernel has too many instructions")
         except DecodeError as error:
             text = f"line {number}: {content}: {error.what}"
             raise DecodeError(text, cause=error.cause, hint=error.hint) from error
@@ -65,8 +60,7 @@ def parse_listing(text: str) -> Listing:
 
 
 def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
-    """Number and text of every label and instruction of a kernel and of functions that it calls. Raises
-    DecodeError for data among them."""
+    """Number and text of labels and instructions of a kernel and its functions. Raises DecodeError."""
     code, complete, found = True, False, False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(";")[0].split("//")[0].rstrip()

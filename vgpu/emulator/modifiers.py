@@ -41,8 +41,7 @@ _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     "dst_unused": _UNUSED.__getitem__,
     **dict.fromkeys(("scope", "th"), str),
 }
-"""From the text behind the colon; DecodeError, ValueError or KeyError when it is not a value of the
-modifier."""
+"""From the text behind the colon. DecodeError, ValueError or KeyError for another value."""
 _PIECE = re.compile(r"(\w+)(?::(\[[^\]]*\]|\S+))?$")
 
 

@@ -150,6 +150,11 @@ PRINT = ctypes.CFUNCTYPE(None, POINTER(Printed))
 TRACE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
 
 
+def sizes(lanes: int) -> tuple[int, int, int, int]:
+    """What an interpreter must agree on: sizes of its structures, and its lanes."""
+    return ctypes.sizeof(Instruction), wave_bytes(lanes), ctypes.sizeof(Launch), lanes
+
+
 def wave_bytes(lanes: int) -> int:
     """The size of a wave in C: a multiple of its alignment."""
     return (ctypes.sizeof(WAVES[lanes]) + 63) // 64 * 64

@@ -112,16 +112,10 @@ class LaunchRequest:
         return "checks" if self.checks else "measure" if self.meter else "plain"
 
     @property
-    def workgroups(self) -> int:
-        """How many workgroups the grid has."""
-        return math.prod(self.grid)
-
-    @property
     def workers(self) -> int:
         """How many threads execute it."""
-        if self.trace or self.hooks:
-            return 1
-        return min(self.jobs or len(os.sched_getaffinity(0)), self.workgroups)
+        alone = self.trace or self.hooks
+        return 1 if alone else min(self.jobs or len(os.sched_getaffinity(0)), math.prod(self.grid))
 
 
 class _Worker:
@@ -142,8 +136,8 @@ class Emulator:
         self._cache = cache
 
     def load(self, hsaco: bytes, asm: str) -> Program:
-        """Decode a kernel's text, verify that it is the image's, bind it. Raises DecodeError when it is not,
-        or for anything unknown in it; UnsupportedError for modes that are not modelled; ToolchainError."""
+        """Decode a kernel's text, verify that it is the image's, bind it. Raises DecodeError,
+        UnsupportedError for modes that are not modelled, ToolchainError."""
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
@@ -193,8 +187,7 @@ class Program:
         self._codes: dict[Variant, Code] = {}
 
     def launch(self, request: LaunchRequest) -> LaunchReport:
-        """Execute a launch. Raises ExecutionError for a fault of the kernel, after which results are
-        undefined; DecodeError, ToolchainError."""
+        """Execute a launch. Raises ExecutionError for a fault of the kernel; DecodeError, ToolchainError."""
         if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
             raise ExecutionError(f"a grid of {request.grid} has no workgroups")
         if request.checks and request.meter:
@@ -245,14 +238,14 @@ class Program:
         return LaunchReport(
             instructions=int(totals.sum()),
             counts=+counts,
-            workgroups=request.workgroups,
+            workgroups=math.prod(request.grid),
             seconds=time.perf_counter() - began,
             threads=len(workers),
             printed=tuple(host.texts) if host else (),
         )
 
     def code(self, variant: Variant) -> Code:
-        """The instructions for a variant of the interpreter, compiled at its first use. Raises
+        """The instructions for a variant of the interpreter, which may be compiled now. Raises
         DecodeError."""
         if variant not in self._codes:
             library = load_library(

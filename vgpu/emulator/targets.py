@@ -31,8 +31,7 @@ class EmulatedTarget:
 
     @property
     def resource_rules(self) -> int:
-        """How word 3 of a buffer resource is read (memory.h): as gfx9's (0), gfx10's (1), gfx11's and later
-        (2)."""
+        """How word 3 of a buffer resource is read (memory.h): as gfx9's (0), gfx10's (1), gfx11's (2)."""
         return min(self.generation, 11) - 9
 
 
@@ -76,8 +75,7 @@ def simplified(product: str) -> str:
 
 
 def find_arch(text: str) -> str:
-    """The arch of `gfx908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct MI100`. Raises
-    UnknownNameError."""
+    """The arch of `gfx908`, `gfx908:xnack-`, `MI100`, `AMD Instinct MI100`. Raises UnknownNameError."""
     name = text.strip().lower().partition(":")[0]
     rows = amd_archs()
     for arch, row in rows.items():

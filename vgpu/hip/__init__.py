@@ -1,9 +1,5 @@
-"""A virtual HIP: `libamdhip64.so` whose launches run on the emulator.
+"""A virtual HIP: `libamdhip64.so` whose launches run on the emulator, in the program's process.
 
-    virtual = build_virtual_hip(cache)  # the C++ part, compiled once
-    environment(virtual, ...)           # variables for a program that runs with it
-
-The C++ part (`native/`) is HIP to a program. When a module is loaded it runs `prepare` (Python: text by
-digest, proof, binding), opens the program file (`blob`) and the compiled interpreter, and executes launches
-in the program's process and memory. See docs/virtual-gpu-tools.md.
+The C++ part (`native/`) runs `prepare` when a module is loaded, and opens the program file (`blob`) and the
+compiled interpreter.
 """

@@ -51,10 +51,9 @@ def program_file(program: Program, digest: str) -> bytes:
     sizes_of_parts = [_aligned(size) for size in (ctypes.sizeof(ServeFile), *map(len, parts))]
     offsets = list(accumulate(sizes_of_parts))
     lanes = program.target.lanes
-    sizes = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch), lanes)
     head = ServeFile(
         magic=_MAGIC,
-        sizes=(c_uint64 * 4)(*sizes),
+        sizes=(c_uint64 * 4)(*native.sizes(lanes)),
         bytes=offsets[-1],
         row_count=len(rows) // (8 * lanes),
         parameter_count=len(program.parameters),

@@ -54,8 +54,7 @@ class VirtualHip:
 def build_virtual_hip(
     cache: Path, *, major: int = 7, environment: Mapping[str, str] | None = None
 ) -> VirtualHip:
-    """The library of HIP release `major`, compiled once into `cache`; CXX names the compiler. Folders appear
-    atomically, so processes may race. Raises ToolchainError, CacheError."""
+    """The library of HIP release `major`, compiled once into `cache`. Raises ToolchainError, CacheError."""
     if major not in _MAJORS:
         raise ToolchainError(f"there is no virtual HIP {major}", hint="known releases: 5, 6, 7")
     compiler = find_compiler(os.environ if environment is None else environment)
@@ -111,7 +110,7 @@ def script(python: str, root: Path) -> str:
 def environment(
     virtual: VirtualHip, *, devices: Sequence[str], texts: Sequence[Path], cache: Path
 ) -> dict[str, str]:
-    """Variables by which a program finds library, devices and assembly texts. A device is an arch or product,
+    """Variables by which a program finds library, devices and texts. A device is an arch or product,
     `:xnack+` features other than the product's, `@40` compute units. Raises UnknownNameError,
     UnsupportedError."""
     found = []

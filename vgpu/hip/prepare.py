@@ -56,9 +56,8 @@ class Prepared:
 def prepare(
     hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
 ) -> Prepared:
-    """The image's text, verified and bound; kept in `cache` by image, text and emulator sources. With
-    `checks` launches are checked, at half the speed. Raises WrongArchError, MissingAssemblyError, and other
-    errors of `_HIP_ERRORS`."""
+    """The image's text, verified and bound; kept in `cache` by image, text and emulator sources. Raises
+    WrongArchError, MissingAssemblyError, and other errors of `_HIP_ERRORS`."""
     check_cache(cache)
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
@@ -69,19 +68,14 @@ def prepare(
     variant: Variant = "checks" if checks else "plain"
     parts = (digest, arch, variant, text, sources_digest(), processor())
     stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    found = _stored(stem)
-    if found is None:
-        _check_arch(hsaco, arch)
-        _make(hsaco, text, digest, arch, variant, stem, cache)
-        found = _stored(stem)
-    if found is None:
-        raise CacheError(f"{stem}.bin was removed while it was written", hint="load the image again")
-    return found
+    if found := _stored(stem):
+        return found
+    _check_arch(hsaco, arch)
+    return _make(hsaco, text, digest, arch, variant, stem, cache)
 
 
 def find_assembly(digest: str, places: Sequence[Path]) -> str:
-    """The text `<digest>.s` in one of `places`, folders (with sub-folders) and .tar.gz archives. Raises
-    MissingAssemblyError, OutputError."""
+    """The text `<digest>.s` in a folder or .tar.gz archive. Raises MissingAssemblyError, OutputError."""
     name = f"{digest}.s"
     for place in places:
         found = _in_folder(place, name) if place.is_dir() else _in_archive(place, name)
@@ -136,7 +130,9 @@ def _stored(stem: Path) -> Prepared | None:
     return Prepared(program=program, interpreter=interpreter, lines=lines) if complete else None
 
 
-def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, stem: Path, cache: Path) -> None:
+def _make(
+    hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, stem: Path, cache: Path
+) -> Prepared:
     from vgpu.emulator.arguments import absent_arguments  # noqa: PLC0415 - emulator: 0.4 s
     from vgpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - emulator: 0.4 s
     from vgpu.emulator.program import Emulator  # noqa: PLC0415 - emulator: 0.4 s
@@ -145,9 +141,10 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
     program = Emulator(arch, cache=cache).load(hsaco, text)
     file = program_file(program, digest)
     names = {line.name for line in program.lines}
+    interpreter = build_library(program.target.lanes, cache, variant, names)
     known = {
         "program": hashlib.sha256(file).hexdigest(),
-        "interpreter": str(build_library(program.target.lanes, cache, variant, names)),
+        "interpreter": str(interpreter),
         "kernel": program.listing.kernel,
         "absent": absent_arguments(program.parameters),
         "lines": [(line.number, line.text, line.address) for line in program.lines],
@@ -163,6 +160,9 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
             f"cannot write {stem}: {error.strerror}",
             hint="free space there, or set AOTFORGE_CACHE to a folder that can be written",
         ) from error
+    return Prepared(
+        program=stem.with_suffix(".bin"), interpreter=interpreter, lines=stem.with_suffix(".json")
+    )
 
 
 def _check_arch(hsaco: bytes, arch: str) -> None:

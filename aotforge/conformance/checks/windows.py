@@ -88,8 +88,8 @@ def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Findi
     """Packs in the archive are the Linux archives' packs, file for file."""
     found: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
-        if name.startswith(_IMAGES) and name.count("/") == _IMAGES.count("/") + 1 and not name.endswith("/"):
-            pack, _, file = name.removeprefix(_IMAGES).partition("/")
+        pack, _, file = name.removeprefix(_IMAGES).partition("/")
+        if name.startswith(_IMAGES) and file and "/" not in file:
             found.setdefault(pack, {})[file] = data
     packs = context.candidate.packs()
     for pack, files in found.items():

@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os.path import lexists
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -240,7 +239,6 @@ def _open_store(folder: Path, *, make: bool) -> Iterator[Path]:
     """
     store = folder / STORE
     if make:
-        _check_writable(folder)
         with output_errors(folder), suppress(FileExistsError):
             store.mkdir()
     for entry in store.iterdir() if _is_folder(store) else [store]:
@@ -254,22 +252,6 @@ def _open_store(folder: Path, *, make: bool) -> Iterator[Path]:
             )
     with output_lock(store / "dropin") if make else nullcontext():
         yield store
-
-
-def _check_writable(folder: Path) -> None:
-    """Raises OutputError for the first folder that this user cannot write among those that a drop-in
-    changes."""
-    images = folder / IMAGES
-    inner = [] if images.is_symlink() else [Path(path) for path, _, _ in os.walk(images)]
-    for path in (folder, folder / STORE, *inner):
-        if path.is_dir() and not path.is_symlink() and not os.access(path, os.W_OK | os.X_OK):
-            owner, user = path.stat().st_uid, os.geteuid()
-            name = f"user {owner}" if owner else "root"
-            raise OutputError(
-                f"{path} cannot be written by user {user}",
-                cause=f"it belongs to {name}, or its file system is mounted read-only",
-                hint=f"chmod u+wx {quote(str(path))}" if owner == user else f"run the command as {name}",
-            )
 
 
 def _load_record(store: Path) -> _Record | None:

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.base.files import output_errors, output_lock, scratch_folder, staged_folder
+from aotforge.base.files import (
+    link_or_copy,
+    make_folders,
+    output_errors,
+    output_lock,
+    scratch_folder,
+    staged_folder,
+)
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
@@ -20,12 +27,15 @@ from aotforge.deliver.install.prefix import (
     write_record,
 )
 from aotforge.errors import InstallError, TrustError
+from aotforge.formats.artifact_names import ArtifactName
+from aotforge.formats.sums import SUMS
 from aotforge.formats.tar_reader import FolderWriter, UnsafeArchiveError, read_archive
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.release.layout import TOP
+from aotforge.release.model import MANIFEST
 
 DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises
@@ -198,3 +208,41 @@ def unpack(
             cause="it was changed or cut off there or on the way",
             hint="nothing was installed; use another mirror, and report this to the publisher",
         ) from None
+
+
+@install_errors()
+def fetch_pack(
+    reader: Reader,
+    index: Index,
+    *,
+    version: str | None,
+    arch: str,
+    pack: str,
+    downloads: Path,
+    folder: Path,
+    on_progress: OnProgress = lambda stage, done, total: None,
+) -> tuple[Path, tuple[str, ...]]:
+    """`folder`/<release> with the pack's images and texts, MANIFEST.json and SHA256SUMS, and notes on the
+    release.
+
+    `index` must have been checked. Raises UnknownNameError, InstallError, TrustError, OutputError.
+    """
+    release, notes = choose_release(index, InstallRequest(packs={arch: pack}, version=version))
+    files = []
+    archives = [ArtifactName(release=release.name, kind=kind, pack=pack) for kind in ("images", "asm")]
+    for name in (SUMS, MANIFEST, *map(str, archives)):
+        if (file := release.file(name)) is None:
+            raise InstallError(
+                f"{release.name} has no file {name}",
+                cause=f"it has no images for {arch}, or was published without assembly texts",
+                hint="./dev release.list shows the packs of every release; --version names one",
+            )
+        files.append(file)
+    count = byte_counter(on_progress, "downloading", sum(file.size for file in files))
+    target = folder / release.name
+    make_folders(target)
+    for file in files:
+        path = fetch_file(reader, f"{release.name}/{file.name}", file, downloads, on_bytes=count)
+        with output_errors(target):
+            link_or_copy(path, target / file.name)
+    return target, notes

@@ -1,32 +1,42 @@
 """The installed tree, with a record of every file in it."""
 
 import hashlib
-import json
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
 
 from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
+from aotforge.base.manifest_reader import Manifest
 from aotforge.errors import InstallError
-from aotforge.formats.untrusted_file import parse_json
 
 RECORD = ".aotforge-install.json"
-_FIELDS = ("release", "archs", "archives", "files")
 _RECORD_LIMIT = 1 << 24
 _NAME_LIMIT, _PART_LIMIT = 2048, 255
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstallRecord:
+def _below(name: str) -> str:
+    """The name of a file below the prefix."""
+    parts = name.split("/")
+    if "\0" in name or {"", ".", ".."} & {*parts} or max(map(len, parts)) > _PART_LIMIT:
+        raise ValueError(f"{name[:80]!r} is not a name of a file below the prefix")
+    return name
+
+
+_Name = Annotated[str, Field(max_length=_NAME_LIMIT), AfterValidator(_below)]
+
+
+class InstallRecord(Manifest):
     """Archs with their packs, archives with their SHA-256, and files of the tree (path to SHA-256 or `->
     target`)."""
 
+    format: Literal[2] = 2
     release: str
-    archs: Mapping[str, str]
-    archives: Mapping[str, str]
-    files: Mapping[str, str]
+    archs: dict[str, str]
+    archives: dict[str, str]
+    files: dict[_Name, str]
 
 
 def real_prefix(prefix: Path) -> Path:
@@ -45,8 +55,7 @@ def read_record(prefix: Path) -> InstallRecord | None:
     contents."""
     try:
         with open_regular(prefix / RECORD) as file:
-            fields = parse_json(file.read(_RECORD_LIMIT))
-        return _checked(InstallRecord(**{name: fields[name] for name in _FIELDS}))
+            return InstallRecord.model_validate_json(file.read(_RECORD_LIMIT))
     except FileNotFoundError:
         if not prefix.exists() or (prefix.is_dir() and not any(prefix.iterdir())):
             return None
@@ -56,30 +65,11 @@ def read_record(prefix: Path) -> InstallRecord | None:
         ) from None
     except NotADirectoryError:
         raise InstallError(f"{prefix} is a file", hint="choose a folder that does not exist yet") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise InstallError(
             f"{prefix / RECORD} cannot be used: {error}",
             hint="choose another folder, or remove this one by hand",
         ) from None
-
-
-def _checked(record: InstallRecord) -> InstallRecord:
-    """The record if its types and names are valid. Raises TypeError, ValueError."""
-    for name in _FIELDS[1:]:
-        table = getattr(record, name)
-        if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
-            raise TypeError(f"{name} is not a table of strings")
-    if not isinstance(record.release, str):
-        raise TypeError("release is not a string")
-    for name in record.files:
-        if name.startswith("/") or "\0" in name or {"", ".", ".."} & set(name.split("/")):
-            raise ValueError(f"{name!r} is not a name of a file below the prefix")
-        if (
-            len(name.encode("utf-8", "surrogateescape")) > _NAME_LIMIT
-            or max(map(len, name.split("/"))) > _PART_LIMIT
-        ):
-            raise ValueError(f"a name has {len(name)} characters")
-    return record
 
 
 def check_other_files(prefix: Path, record: InstallRecord) -> None:
@@ -100,8 +90,7 @@ def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
 
 def write_record(staged: Path, record: InstallRecord) -> None:
     """Writes the record into the tree."""
-    text = json.dumps({"format": 2, **asdict(record)}, indent=1) + "\n"
-    write_atomic(staged / RECORD, text.encode())
+    write_atomic(staged / RECORD, f"{record.model_dump_json(indent=1)}\n".encode())
 
 
 def uninstall(prefix: Path) -> tuple[str, int]:

@@ -11,12 +11,12 @@ from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.selection import choose, find_kernel, require_known
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.plan.model import CompileJob, Plan
+from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.plan.planner import make_plan, plan_project
 from aotforge.rules import Kernel, Scalar, Setting
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
@@ -85,54 +85,45 @@ def find_candidates(request: CostRequest) -> list[Candidate]:
 
 def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[KernelImage]:
     """The images, from the cache or compiled into it. Spills are reported in their resources, not refused."""
-    made, architectures = [], load_architectures(request.root / "manifests")
     with Cache(request.cache) as opened:
-        for one in candidates:
-            job = replace(one.job, spills="report")
-            plan = replace(one.plan, jobs=(job,))
-            images = compile_plan(
-                plan, kernels_root=request.kernels, architectures=architectures, cache=opened
-            )
-            made.append(images[job.key])
-    return made
+        return [_compile([one], request, opened)[one.job.key] for one in candidates]
 
 
 def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> None:
     """Compile into the cache what it lacks, in several processes. Candidates that do not compile, or need too
     much, are left out."""
-    jobs = tuple({one.job.key: replace(one.job, spills="report") for one in candidates}.values())
     with Cache(request.cache) as opened, suppress(CompileError, ResourceError):
-        compile_plan(
-            replace(candidates[0].plan, jobs=jobs),
-            kernels_root=request.kernels,
-            architectures=load_architectures(request.root / "manifests"),
-            cache=opened,
-        )
+        _compile(candidates, request, opened)
+
+
+def _compile(
+    candidates: Sequence[Candidate], request: CostRequest, cache: Cache
+) -> Mapping[JobKey, KernelImage]:
+    jobs = tuple({one.job.key: replace(one.job, spills="report") for one in candidates}.values())
+    return compile_plan(
+        replace(candidates[0].plan, jobs=jobs),
+        kernels_root=request.kernels,
+        architectures=load_architectures(request.root / "manifests"),
+        cache=cache,
+    )
 
 
 def _find_image(request: CostRequest, name: str) -> Candidate:
     """An image by job label, or by at least eight digits of the job's key."""
     plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
-    job = next((j for j in plan.jobs if name == j.label), None)
-    if job is None and len(name) >= 8:
-        job = next((j for j in plan.jobs if j.key.startswith(name)), None)
-    if job is None:
+    found = [j for j in plan.jobs if j.label == name]
+    found += [j for j in plan.jobs if len(name) >= 8 and j.key.startswith(name)]
+    families = load_families(request.kernels)
+    if not found:
+        kernels = [f"{one.family.name}.{kernel.name}" for one in families for kernel in one.family.kernels]
         raise UnknownNameError(
             f"no image {name} for {request.arch} in profile {plan.profile}",
             cause="it is not the label or key of a job, nor a kernel",
-            hint=suggest(name, _offered(request) if ":" not in name else [j.label for j in plan.jobs]),
+            hint=suggest(name, [j.label for j in plan.jobs] if ":" in name else kernels),
         )
-    folder = next(item.folder for item in load_families(request.kernels) if item.family.name == job.family)
+    job = found[0]
+    folder = next(item.folder for item in families if item.family.name == job.family)
     return Candidate(name=job.label, plan=plan, job=job, folder=folder)
-
-
-def _offered(request: CostRequest) -> list[str]:
-    """Kernels, for a name that does not look like a label."""
-    return [
-        f"{one.family.name}.{kernel.name}"
-        for one in load_families(request.kernels)
-        for kernel in one.family.kernels
-    ]
 
 
 def _with_setting(
@@ -185,8 +176,7 @@ def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
     """A setting for every call, with some constants and options changed. Raises UnknownNameError,
     UnsupportedError."""
     known = {*_OPTIONS, *setting.constants}
-    if unknown := sorted(set(texts) - known):
-        raise UnknownNameError(f"{kernel} has no setting {unknown[0]}", hint=suggest(unknown[0], known))
+    require_known(texts, known, f"{kernel} has no setting")
     if wrong := [f"{name}={text}" for name, text in texts.items() if not text.isdigit()]:
         raise UnsupportedError(f"{wrong[0]} is not an integer of at least 0")
     numbers = {name: int(text) for name, text in texts.items()}

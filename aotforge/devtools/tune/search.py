@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
@@ -28,10 +30,51 @@ from aotforge.devtools.cost.candidates import (
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.devtools.tune.space import Values, candidates, present, space
 from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
 from aotforge.plan.model import JobKey
-from aotforge.rules import Setting
+from aotforge.rules import Setting, Target
+from aotforge.targets.backends import backend_of
+
+Values = Mapping[str, int]
+_LEAST = 16  # rows and columns of the smallest matrix instruction
+
+
+def space(setting: Setting, target: Target) -> dict[str, tuple[int, ...]]:
+    """The values of each name, the present one among them.
+
+    Block sizes (constants named BLOCK...) are from a quarter to the double; options are those that mean
+    something on the arch.
+    """
+    found = {
+        name: tuple(size for size in (now // 4, now // 2, now, now * 2) if size >= min(_LEAST, now))
+        for name, now in setting.constants.items()
+        if name.startswith("BLOCK") and isinstance(now, int) and not isinstance(now, bool) and now > 0
+    }
+    found |= {"num_warps": (2, 4, 8) if target.warp_size == 64 else (4, 8, 16), "num_stages": (1, 2)}
+    found |= backend_of(target.vendor).search_options(target)
+    now = present(setting, tuple(found))
+    return {name: tuple(sorted({*values, now[name]})) for name, values in found.items()}
+
+
+def present(setting: Setting, names: Sequence[str]) -> Values:
+    """The values that a setting has."""
+    options = {name: getattr(setting, name) for name in names if name not in setting.constants}
+    return {name: int(setting.constants.get(name, options.get(name, 0))) for name in names}
+
+
+def candidates(setting: Setting, target: Target) -> list[Values]:
+    """All other combinations, the nearest first: by the number of changed values, then by the ratio of block
+    sizes."""
+    offered = space(setting, target)
+    now = present(setting, tuple(offered))
+
+    def distance(one: Values) -> tuple[int, float, tuple[int, ...]]:
+        changed = sum(one[name] != now[name] for name in offered)
+        sizes = sum(abs(math.log2(one[name] / now[name])) for name in one if name.startswith("BLOCK"))
+        return changed, sizes, tuple(one.values())
+
+    every = [dict(zip(offered, chosen, strict=True)) for chosen in product(*offered.values())]
+    return sorted((one for one in every if one != now), key=distance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +206,7 @@ class Estimates:
         return None
 
     def made_by(self, calls: Sequence[CostRequest], chosen: Sequence[Candidate]) -> str:
-        """What they hold for, with the rules' choice of each call. Raises UnsupportedError without
-        rates."""
+        """What they hold for, with the rules' choice of each call. Raises UnsupportedError."""
         model_of(calls[0].arch)
         return model_digest()
 
@@ -218,7 +260,7 @@ def search(
     pairs = list(zip(calls, chosen, strict=True))
     known = sum(store.load(one.job.key, call) is not None for call, one in pairs)
     place.reference(calls, chosen, store)
-    rules = [found for call, one in pairs if (found := store.load(one.job.key, call))]
+    rules = [cost for call, one in pairs if (cost := store.load(one.job.key, call))]
     last = changed_setting(offered)
     others = candidates(last, target)
     tried: list[Tried] = []

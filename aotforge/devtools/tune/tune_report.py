@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from aotforge.base.files import write_atomic
 from aotforge.base.tuning import Found, Timed, load_tuning
 from aotforge.devtools.cost.cost_report import NOTE
-from aotforge.devtools.tune.search import Search, TimedOn, Tried
+from aotforge.devtools.tune.search import Search, Tried
 from aotforge.errors import ReportError, UnsupportedError
 
 _SHOWN = 10
@@ -49,37 +50,34 @@ class TuneReport:
         """The best settings, then what was tried."""
         search, refused = self.search, [one for one in self.search.tried if not one.usable]
         spilled = sum(any(estimate.scratch_bytes for estimate in one.estimates) for one in refused)
-        functional = ",".join(f"{name}={value}" for name, value in search.functional.items())
+        wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
         base = "the rules' choice" if _mean(search.rules) else "the best setting"
         what = "times" if search.timed else "estimated cycles"
-        head = (
-            f"{search.kernel} on {search.arch}, {functional}; {what} as a share of {base}, "
-            f"over {len(search.shapes)} shapes"
-        )
-        rows = [f"{ratio:6.3f}  {_text(one)}" for ratio, one in self.ranked[:_SHOWN]]
-        wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
         total = (
             f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, "
             f"{search.known} estimates known before; "
             f"{spilled} spill, {len(refused) - spilled - wrong} do not fit or compile"
-            + (f", {wrong} are not right on the GPU" if search.timed else "")
         )
-        more = ["the same command with a larger --budget continues"] * (len(search.tried) < search.offered)
+        lines = [
+            f"{search.kernel} on {search.arch}, {_text(search.functional)}; {what} as a share of {base}, "
+            f"over {len(search.shapes)} shapes"
+        ]
+        if not search.rules.usable:
+            lines.append(f"the rules' choice is not usable: {_why_not(search.rules)}")
+        lines += [f"{ratio:6.3f}  {_row(one)}" for ratio, one in self.ranked[:_SHOWN]]
+        if on := search.timed:
+            played = f"; {on.emulator} plays it, it is not hardware" if on.emulator else ""
+            lines += [f"{total}, {wrong} are not right on the GPU"]
+            lines += [f"on {on.name}, {', '.join(on.versions)}{played}"]
+        else:
+            lines.append(total)
+        if len(search.tried) < search.offered:
+            lines.append("the same command with a larger --budget continues")
         return [
-            head,
-            *_why_not(search.rules),
-            *rows,
-            total,
-            *(_device_lines(search.timed) if search.timed else ()),
-            *more,
+            *lines,
             *([f"written: {self.written}"] if self.written else []),
             *([] if search.timed else [NOTE]),
         ]
-
-
-def _device_lines(timed: TimedOn) -> list[str]:
-    played = f"; {timed.emulator} plays it, it is not hardware" if timed.emulator else ""
-    return [f"on {timed.name}, {', '.join(timed.versions)}{played}"]
 
 
 def _mean(one: Tried) -> float:
@@ -87,26 +85,24 @@ def _mean(one: Tried) -> float:
     return math.prod(estimate.measure for estimate in one.estimates) ** (1 / len(one.estimates))
 
 
-def _why_not(rules: Tried) -> list[str]:
-    """Why the rules' choice is not among the usable settings."""
+def _why_not(rules: Tried) -> str:
     scratch = max(estimate.scratch_bytes for estimate in rules.estimates)
     refused = next((estimate.refused for estimate in rules.estimates if estimate.refused), "")
-    reason = refused or (f"spills {scratch} bytes of scratch a lane" if scratch else "")
-    return [f"the rules' choice is not usable: {reason}"] if not rules.usable else []
+    return refused or f"spills {scratch} bytes of scratch a lane"
 
 
-def _text(one: Tried) -> str:
+def _row(one: Tried) -> str:
     estimate = one.estimates[0]
     times = ", ".join(f"{each.milliseconds:.4f}" for each in one.estimates if each.milliseconds)
     return (
-        f"{_name(one)}  {f'{times} ms, ' if times else ''}{estimate.registers} registers, "
-        f"{estimate.occupancy} waves per SIMD, "
+        f"{_text(one.values) or 'the rules'}  {f'{times} ms, ' if times else ''}"
+        f"{estimate.registers} registers, {estimate.occupancy} waves per SIMD, "
         f"{estimate.shared_bytes} bytes of shared memory"
     )
 
 
-def _name(one: Tried) -> str:
-    return ",".join(f"{name}={value}" for name, value in one.values.items()) or "the rules"
+def _text(values: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
 
 
 def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:
@@ -131,21 +127,23 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
         )
     ratio, best = report.ranked[0]
     path, tuning = load_tuning(folder).of(search.arch, 0)
+    on, rules = search.timed, search.rules.estimates
+    milliseconds = tuple(round(one.milliseconds, 5) for one in rules)
     new = Found(
         arch=search.arch,
         kernel=search.kernel,
         functional=dict(search.functional),
         shapes=search.shapes,
         rules=dict(search.present),
-        cycles=() if search.timed else tuple(round(estimate.cycles) for estimate in search.rules.estimates),
-        registers=search.rules.estimates[0].registers,
-        occupancy=search.rules.estimates[0].occupancy,
+        cycles=() if on else tuple(round(estimate.cycles) for estimate in rules),
+        registers=rules[0].registers,
+        occupancy=rules[0].occupancy,
         setting=dict(best.values),
         ratio=round(ratio, 4),
         tried=len(search.tried),
         triton=triton,
         date=date,
-        timed=_timed(search),
+        timed=Timed(device=on.name, versions=on.versions, milliseconds=milliseconds) if on else None,
     )
     kept = [one for one in tuning.found if _identity(one) != _identity(new)]
     every = sorted([*kept, new], key=_identity)
@@ -159,11 +157,3 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
 def _identity(one: Found) -> tuple[object, ...]:
     """What a file has one result of."""
     return one.arch, one.kernel, sorted(one.functional.items()), one.timed is not None
-
-
-def _timed(search: Search) -> Timed | None:
-    on, rules = search.timed, search.rules.estimates
-    if on is None:
-        return None
-    milliseconds = tuple(round(one.milliseconds, 5) for one in rules)
-    return Timed(device=on.name, versions=on.versions, milliseconds=milliseconds)

@@ -19,12 +19,12 @@ _SWAP_LIMIT = 16 * 1024 * 1024
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _TEAM = "a folder of several publishers has mode 2775 and their group, and each publishes with umask 002"
-_FULL = (ErrorKind.FULL, "the disk is full", "make space there, then run the same command again")
-_DENIED = (ErrorKind.DENIED, "this user may not do that there", _TEAM)
-_REFUSED = (ErrorKind.REFUSED, "", "check the folder and its file system")
-_ERRORS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FULL) | dict.fromkeys(
-    (errno.EACCES, errno.EPERM, errno.EROFS), _DENIED
-)
+_ERRORS = {
+    **dict.fromkeys((errno.ENOENT, errno.EISDIR, errno.ENOTDIR), (ErrorKind.MISSING, "check the address")),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (ErrorKind.FULL, "make space there, then run it again")),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), (ErrorKind.DENIED, _TEAM)),
+}
+"""Kind and next step."""
 
 
 class DirectoryStore:
@@ -87,7 +87,14 @@ class DirectoryStore:
                     os.fsync(file.fileno())
                     # publishers read back from the disk, not from memory
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                    _link(partial, path)
+                    try:
+                        path.hardlink_to(partial)
+                    except OSError as error:
+                        if path.exists():
+                            raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
+                        if error.errno not in _NO_LINKS:
+                            raise
+                        partial.rename(path)  # no hard links here: another publisher may write in between
                 sync(path.parent)
             finally:
                 partial.unlink(missing_ok=True)
@@ -113,33 +120,14 @@ class DirectoryStore:
             write_atomic(path, data)
 
 
-def _link(partial: Path, path: Path) -> None:
-    try:
-        path.hardlink_to(partial)
-    except FileExistsError:
-        raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        if path.exists():  # no hard links here: another publisher may write in between
-            raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
-        partial.rename(path)
-
-
 @contextmanager
 def _store_errors(path: Path) -> Iterator[None]:
-    """The system's errors, and those of `write_atomic`, as StoreError."""
+    """The system's errors, also those that became an OutputError, as StoreError."""
     try:
         yield
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise StoreError(ErrorKind.MISSING, f"{path} does not exist", hint="check the address") from error
-    except NotADirectoryError as error:
-        raise StoreError(ErrorKind.MISSING, f"{path} is not a folder", hint="check the address") from error
-    except OutputError as error:
-        full = "full" in error.cause or "quota" in error.cause
-        kind = ErrorKind.FULL if full else ErrorKind.DENIED
-        raise StoreError(kind, error.what, cause=error.cause) from error
-    except OSError as error:
-        kind, cause, hint = _ERRORS.get(error.errno or 0, _REFUSED)
-        what = f"{error.filename or path}: {error.strerror or error}"
-        raise StoreError(kind, what, cause=cause, hint=hint) from error
+    except (OSError, OutputError) as raised:
+        error = raised.__cause__ if isinstance(raised, OutputError) else raised
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        kind, hint = _ERRORS.get(number, (ErrorKind.REFUSED, "check the folder and its file system"))
+        named = (error.filename2 or error.filename or path) if isinstance(error, OSError) else path
+        raise StoreError(kind, f"{named}: {os.strerror(number)}", hint=hint) from error

@@ -13,13 +13,9 @@ from aotforge.publish.stores.reading import TransientError, retry
 from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, redact_url
 
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
-_STATUSES = {
-    **dict.fromkeys((404, 410), (ErrorKind.MISSING, "there is no such file at this address", "check it")),
-    **dict.fromkeys(
-        (401, 403, 407),
-        (ErrorKind.DENIED, "the server requires other credentials", "check user and password"),
-    ),
-}
+_MISSING = (ErrorKind.MISSING, "there is no such file at this address", "check it")
+_DENIED = (ErrorKind.DENIED, "the server requires other credentials", "check user and password")
+_STATUSES = {404: _MISSING, 410: _MISSING, 401: _DENIED, 403: _DENIED, 407: _DENIED}
 
 
 class HttpReader:

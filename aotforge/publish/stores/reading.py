@@ -41,29 +41,24 @@ def retry(
             sleep(0.5 * 2**failures)
 
 
-def read_file(reader: Reader, name: str, *, start: int = 0) -> Iterator[bytes]:
-    """A file that may be large, from `start` on. Raises StoreError: UNAVAILABLE after `FILE_SECONDS`."""
-    return _before_deadline(reader.read(name, start=start), f"{reader.url}/{name}", FILE_SECONDS)
-
-
-def read_metadata(reader: Reader, name: str) -> Iterator[bytes]:
-    """A metadata file. Raises StoreError: UNAVAILABLE after `METADATA_SECONDS`."""
-    return _before_deadline(reader.read(name), f"{reader.url}/{name}", METADATA_SECONDS)
-
-
-def _before_deadline(chunks: Iterable[bytes], place: str, seconds: float) -> Iterator[bytes]:
+def read_file(reader: Reader, name: str, *, start: int = 0, seconds: float | None = None) -> Iterator[bytes]:
+    """A file, from `start` on. Raises StoreError: UNAVAILABLE after `seconds`, by default `FILE_SECONDS`."""
+    seconds, place = FILE_SECONDS if seconds is None else seconds, f"{reader.url}/{name}"
     try:
-        yield from within(seconds, chunks)
+        yield from within(seconds, reader.read(name, start=start))
     except TimeoutError:
-        what = f"{place} was not complete after {seconds:.0f} s"
-        hint = "use another mirror, or try again later; a file that was begun is resumed"
-        cause = "the server is slow, or delays it on purpose"
-        raise StoreError(ErrorKind.UNAVAILABLE, what, cause=cause, hint=hint) from None
+        raise StoreError(
+            ErrorKind.UNAVAILABLE,
+            f"{place} was not complete after {seconds:.0f} s",
+            cause="the server is slow, or delays it on purpose",
+            hint="use another mirror, or try again later; a file that was begun is resumed",
+        ) from None
 
 
 def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
     """A metadata file. Raises StoreError: REFUSED above `limit` bytes, UNAVAILABLE after the deadline."""
-    return read_all(read_metadata(reader, name), f"{reader.url}/{name}", limit=limit)
+    chunks = read_file(reader, name, seconds=METADATA_SECONDS)
+    return read_all(chunks, f"{reader.url}/{name}", limit=limit)
 
 
 def read_all(chunks: Iterable[bytes], place: str, *, limit: int) -> bytes:

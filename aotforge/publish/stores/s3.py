@@ -40,6 +40,10 @@ _ANSWERS: Mapping[str | int, tuple[ErrorKind, str, str]] = {
 """Error codes and statuses: kind, cause, next step. The code is looked up first."""
 
 _OTHER = (ErrorKind.REFUSED, "", "see the server's documentation of this code")
+_CONFIGURATION = (
+    *(boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
+    *(boto.ProfileNotFound, boto.InvalidConfigError, boto.ConfigParseError),
+)
 
 
 def open_s3(bucket: str, prefix: str, *, anonymous: bool = False) -> S3Store:
@@ -165,18 +169,12 @@ def _s3_errors(place: str) -> Iterator[None]:
         named = re.fullmatch(r"[A-Za-z0-9._-]{1,80}", code) and code != str(status)
         what = f"{place}: {error.operation_name} was answered {status}{f' {code}' if named else ''}"
         raise StoreError(kind, what, cause=cause, hint=hint) from None
-    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as error:
-        what = f"{place}: no credentials ({type(error).__name__})"
+    except _CONFIGURATION as error:
+        what = f"{place}: no credentials ({type(error).__name__}: {error})"
         raise StoreError(ErrorKind.DENIED, what, hint=_CREDENTIALS) from None
-    except (boto.ProfileNotFound, boto.InvalidConfigError, boto.ConfigParseError) as error:
-        cause = "the AWS configuration is not valid"
-        raise StoreError(ErrorKind.DENIED, f"{place}: {error}", cause=cause, hint=_CREDENTIALS) from None
-    except boto.ParamValidationError:
-        what = f"{place} is not a valid bucket or object name"
-        hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
-        raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
-    except ValueError:  # its text quotes the endpoint, which may have a password
-        what, hint = f"{place}: the endpoint is not a valid address", "AWS_ENDPOINT_URL_S3=https://HOST"
+    except (boto.ParamValidationError, ValueError):  # whose text quotes the endpoint, with its password
+        what = f"{place}: the name of bucket or object or the endpoint is not valid"
+        hint = "s3://BUCKET/PREFIX, AWS_ENDPOINT_URL_S3=https://HOST"
         raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
     except (boto.BotoCoreError, HTTPError, ConnectionError, KeyError) as error:
         raise StoreError(

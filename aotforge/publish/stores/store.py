@@ -105,11 +105,10 @@ def redact_url(url: str) -> str:
 
 def redact_urls(text: str) -> str:
     """The text with `redact_url` of each address in it; an address that is not valid is left out."""
-    return "".join(_redacted(part) if "://" in part else part for part in _ADDRESS.split(text))
-
-
-def _redacted(address: str) -> str:
-    try:
-        return redact_url(address)
-    except StoreError:
-        return "(an address that is not valid)"
+    parts = _ADDRESS.split(text)
+    for number, part in enumerate(parts):
+        try:
+            parts[number] = redact_url(part)
+        except StoreError:
+            parts[number] = "(an address that is not valid)"
+    return "".join(parts)

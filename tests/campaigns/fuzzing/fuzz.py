@@ -6,19 +6,38 @@ import hashlib
 import random
 import re
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.campaigns.fuzzing.target import Run, Target
 from tests.support.fuzzing import mutated
 
+Run = Callable[[bytes], None]
 CORPUS = Path(__file__).parent / "corpus"
 _LARGEST = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """`open` makes the function and removes its files afterwards; `modules`: parts of names of the files that
+    are tested, whose lines count as coverage; `compiled`: it needs a C++ compiler."""
+
+    open: Callable[[], AbstractContextManager[tuple[Sequence[bytes], Run]]]
+    modules: tuple[str, ...]
+    compiled: bool = False
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="aotforge-fuzz-") as name:
+        yield Path(name)
 
 
 @dataclass(kw_only=True)
@@ -40,12 +59,6 @@ def folder_of(name: str) -> Path:
 def stored(name: str) -> list[bytes]:
     """Inputs that earlier campaigns kept."""
     return [path.read_bytes() for path in sorted(folder_of(name).glob("*"))]
-
-
-def replay(run: Run, inputs: Sequence[bytes]) -> None:
-    """Every input once."""
-    for data in inputs:
-        run(data)
 
 
 def fuzz(name: str, target: Target, *, seconds: float, seed: int, kept: Path) -> Outcome:
@@ -74,29 +87,9 @@ def fuzz(name: str, target: Target, *, seconds: float, seed: int, kept: Path) ->
             if new:
                 lines |= new
                 known.append(data)
-                _add(kept, data)
+                (kept / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
     outcome.lines, outcome.seconds = len(lines), spent
     return outcome
-
-
-def keep_from(name: str, target: Target, folders: Sequence[Path]) -> tuple[int, int]:
-    """Adds those of the inputs in these folders that execute new lines to the corpus, the smallest first.
-    Numbers of inputs in it, and of lines."""
-    lines = set[tuple[str, int]]()
-    found = {path.read_bytes() for folder in folders for path in folder.iterdir()}
-    with target.open() as (seeds, run):
-        for data in (*seeds, *stored(name)):
-            lines |= _lines(run, data, target.modules)
-        for data in sorted(found, key=lambda data: (len(data), data)):
-            if new := _lines(run, data, target.modules) - lines:
-                lines |= new
-                folder_of(name).mkdir(parents=True, exist_ok=True)
-                _add(folder_of(name), data)
-    return len(stored(name)), len(lines)
-
-
-def _add(folder: Path, data: bytes) -> None:
-    (folder / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
 
 
 def _made(dice: random.Random, known: Sequence[bytes]) -> bytes:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.campaigns.fuzzing.fuzz import Outcome
-from tests.campaigns.fuzzing.programs import fuzzer
-from tests.campaigns.fuzzing.target import ROOT
+from tests.support.runtime import ROOT, build_objects
 
 CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
 
@@ -53,20 +55,30 @@ def run_fuzzer(name: str, *, seconds: float, seed: int, kept: Path) -> Outcome:
     return outcome
 
 
-def keep_from(name: str, folders: Sequence[Path]) -> int:
-    """Adds those of the inputs in these folders that execute new edges to the corpus. The number of inputs in
-    it."""
-    committed = CORPUS / FUZZERS[name]
-    words = [
-        str(fuzzer(FUZZERS[name])),
-        "-set_cover_merge=1",
-        "-use_counters=0",  # edges alone, as the table has them
-        f"-max_len={_LONGEST}",
-        str(committed),
-        *map(str, folders),
-    ]
-    subprocess.run(words, capture_output=True, check=True)
-    return len(list(committed.iterdir()))
+def keep(name: str, folder: Path) -> None:
+    """Adds inputs that execute new edges to the corpus."""
+    program, committed = fuzzer(FUZZERS[name]), CORPUS / FUZZERS[name]
+    words = [str(program), "-set_cover_merge=1", "-use_counters=0", f"-max_len={_LONGEST}"]
+    subprocess.run([*words, str(committed), str(folder)], capture_output=True, check=True)
+
+
+def fuzzer(name: str) -> Path:
+    """A libFuzzer program of the present sources, compiled by clang. Skips without it."""
+    compilers = [name for name in ("clang++-14", "clang++") if shutil.which(name)]
+    if not compilers:
+        pytest.skip("no clang++")
+    built = build_objects(
+        {"CC": compilers[0].replace("clang++", "clang"), "CXX": compilers[0]},
+        targets=tuple(f"fuzz_{fuzzer}" for fuzzer in FUZZERS.values()),
+        AOTFORGE_BUILD_TESTS="OFF",
+        AOTFORGE_BUILD_FUZZERS="ON",
+        AOTFORGE_SANITIZE="address,undefined",
+        AOTFORGE_API_LEVEL="0.14.2b",
+        CMAKE_BUILD_TYPE="Fuzzing",
+        CMAKE_C_FLAGS_FUZZING="-O1",
+        CMAKE_CXX_FLAGS_FUZZING="-O1",
+    )
+    return built.folder / "fuzz" / f"fuzz_{name}"
 
 
 def _cpu() -> float:

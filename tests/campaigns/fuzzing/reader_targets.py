@@ -17,16 +17,15 @@ from aotforge.deliver.page import read_page
 from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.errors import AotforgeError, DecodeError, UnsupportedError
 from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
-from aotforge.publish.release_dir import read_release_folder
+from aotforge.publish.upload import read_release_folder
 from aotforge.release.compare import compare_releases
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.release import Release
-from tests.campaigns.fuzzing.programs import readers as built_readers
-from tests.campaigns.fuzzing.target import Run, Target, folder
+from tests.campaigns.fuzzing.fuzz import Run, Target, scratch_folder
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.hostile import member, refit, tar_bytes, zipped
 from tests.support.publishing import make_release
-from tests.support.readers import Readers, python_reads
+from tests.support.readers import Readers, python_reads, sanitized_readers
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
 from vgpu.code_object import CodeObjectError, kernel_metadata
 from vgpu.elf import read_elf
@@ -58,7 +57,7 @@ def release_archives() -> Iterator[tuple[Sequence[bytes], Run]]:
         (member("top/d/b", 1), b"y"),
     )
 
-    with folder() as scratch:
+    with scratch_folder() as scratch:
 
         def run(data: bytes) -> None:
             mode, content = (data[0] if data else 0), data[1:]
@@ -87,41 +86,18 @@ _RELEASE = {
         "profile": "core",
         "platforms": ["linux"],
         "epoch": 0,
-        "tools": {
-            "python": "3.11",
-            "compiler": "gcc",
-            "zstd": ["a", "b"],
-            "zlib": "1.3",
-            "executor": "local",
-            "roots": [],
-        },
+        "tools": {"python": "3.11", "compiler": "gcc", "zstd": ["a", "b"], "zlib": "1.3"}
+        | {"executor": "local", "roots": []},
     },
     "toolchain": {"triton_version": "3.9.0", "triton_digest": "", "llvm_revision": "", "environment": []},
     "files": [],
     "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "profile": "core", "images": []}],
 }
-_RESOURCES = {
-    "images": [
-        {
-            "digest": "1" * 64,
-            "labels": ["x"],
-            **dict.fromkeys(
-                (
-                    "registers",
-                    "accumulation_registers",
-                    "scalar_registers",
-                    "spilled_registers",
-                    "spilled_scalar_registers",
-                    "shared_bytes",
-                    "scratch_bytes",
-                    "occupancy",
-                    "threads",
-                ),
-                1,
-            ),
-        }
-    ]
-}
+_COUNTS = (
+    *("registers", "accumulation_registers", "scalar_registers", "spilled_registers", "threads"),
+    *("spilled_scalar_registers", "shared_bytes", "scratch_bytes", "occupancy"),
+)
+_RESOURCES = {"images": [{"digest": "1" * 64, "labels": ["x"], **dict.fromkeys(_COUNTS, 1)}]}
 
 
 def _read_documents(release: Path, work: Path) -> None:
@@ -147,7 +123,7 @@ def _read_documents(release: Path, work: Path) -> None:
 def release_documents() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A document of a release with sums that fit: a named error of each reader, or values. The first byte
     chooses the document."""
-    with folder() as scratch:
+    with scratch_folder() as scratch:
         good = make_release(scratch / "0.11.2b-r1", rocm=("7.1",), packs=("amd-gfx908",), size=10)
         (good / "release.json").write_text(json.dumps(_RELEASE))
         manifest = json.loads((good / "MANIFEST.json").read_bytes())
@@ -211,8 +187,8 @@ _PACK = SmallPack(
 def packs_by_both_readers() -> Iterator[tuple[Sequence[bytes], Run]]:
     """Dispatch data and containers: both readers accept, or both refuse; C++ under ASan and UBSan. The first
     byte chooses the kind."""
-    with folder() as scratch:
-        readers = Readers(built_readers(), scratch, sanitized=True)
+    with scratch_folder() as scratch:
+        readers = Readers(sanitized_readers().program("readers"), scratch, sanitized=True)
 
         def run(data: bytes) -> None:
             kind = "dispatch" if not data or data[0] % 2 == 0 else "container"
@@ -272,32 +248,18 @@ def assembly_texts() -> Iterator[tuple[Sequence[bytes], Run]]:
     yield [CHECKED.encode()], run
 
 
+_DOCUMENT_READERS = (
+    *("release/release", "release/contents", "release/compare", "release/layout", "release/release_json"),
+    *("formats/sums", "conformance/candidate", "publish/release_dir", "deliver/page", "pytorch/pins"),
+)
+_PACK_READERS = ("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame")
+_ASSEMBLY = ("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers")
+_IMAGES = ("vgpu/elf", "vgpu/code_object", "emulator/descriptor")
+
 READER_TARGETS: Mapping[str, Target] = {
     "release archives": Target(open=release_archives, modules=("formats/tar_reader",)),
-    "release documents": Target(
-        open=release_documents,
-        modules=(
-            *(
-                "release/release",
-                "release/contents",
-                "release/compare",
-                "release/layout",
-                "release/release_json",
-                "formats/sums",
-            ),
-            *("conformance/candidate", "publish/release_dir", "deliver/page", "pytorch/pins"),
-        ),
-    ),
-    "packs, both readers": Target(
-        open=packs_by_both_readers,
-        modules=("aotforge/pack/", "runtime/src/dispatch", "runtime/src/container", "runtime/src/zstd_frame"),
-        compiled=True,
-    ),
-    "code objects": Target(
-        open=code_objects, modules=("formats/elf", "formats/code_object", "emulator/descriptor")
-    ),
-    "assembly texts": Target(
-        open=assembly_texts,
-        modules=("emulator/listing", "emulator/assembly", "emulator/operands", "emulator/modifiers"),
-    ),
+    "release documents": Target(open=release_documents, modules=_DOCUMENT_READERS),
+    "packs, both readers": Target(open=packs_by_both_readers, modules=_PACK_READERS, compiled=True),
+    "code objects": Target(open=code_objects, modules=_IMAGES),
+    "assembly texts": Target(open=assembly_texts, modules=_ASSEMBLY),
 }

@@ -28,16 +28,15 @@ from aotforge.publish.repository import StoreRepository
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
+from tests.campaigns.fuzzing.fuzz import Run, Target, scratch_folder
 from tests.campaigns.fuzzing.reader_targets import READER_TARGETS
-from tests.campaigns.fuzzing.target import Run, Target
-from tests.campaigns.fuzzing.target import folder as opened_folder
 from tests.support.publishing import NOW, make_keys, make_release, publish
 
 
 @contextmanager
 def install_records() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A record: a named error, or names below the prefix."""
-    with opened_folder() as folder:
+    with scratch_folder() as folder:
         (folder / "lib").mkdir()
         (folder / "lib/a").write_bytes(b"content")
         (folder / "lib/b").symlink_to("a")
@@ -77,16 +76,13 @@ class _Place:
         for name, data in {**self.right, **files}.items():
             (self.tuf / name).write_bytes(data)
 
-    def read(self) -> None:
+    def read(self) -> Iterator[Index]:
         """As a client without memory and as a publisher do: the index of our keys, or an error."""
         memory = self.folder / "memory"
-        reads: tuple[Callable[[], Index], ...] = (
-            lambda: trusted_index(self.store, self.keys.roots[0], memory).index,
-            lambda: StoreRepository(self.store, self.keys, NOW).index,
-        )
-        for read in reads:
-            with suppress(TrustError, StoreError):
-                assert {release.name for release in read().releases} <= {"0.11.2b-r1", "0.11.2b-r2"}
+        with suppress(TrustError, StoreError):
+            yield trusted_index(self.store, self.keys.roots[0], memory).index
+        with suppress(TrustError, StoreError):
+            yield StoreRepository(self.store, self.keys, NOW).index
         shutil.rmtree(memory, ignore_errors=True)
 
 
@@ -96,13 +92,14 @@ _ROLES = ("timestamp.json", "2.snapshot.json", "2.targets.json", "1.root.json")
 @contextmanager
 def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A file of the index with any bytes: the first byte chooses which."""
-    with opened_folder() as folder:
+    with scratch_folder() as folder:
         place = _Place(folder)
 
         def run(data: bytes) -> None:
             name = _ROLES[(data[0] if data else 0) % len(_ROLES)]
             place.put({name: data[1:]})
-            place.read()
+            for index in place.read():
+                assert {release.name for release in index.releases} <= {"0.11.2b-r1", "0.11.2b-r2"}
             with suppress(TrustError):
                 read_root(data[1:], "a file")
 
@@ -113,7 +110,7 @@ def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
 def signed_targets() -> Iterator[tuple[Sequence[bytes], Run]]:
     """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key
     can publish."""
-    with opened_folder() as folder:
+    with scratch_folder() as folder:
         place = _Place(folder)
         sign = _resigner(place.keys)
 
@@ -122,18 +119,11 @@ def signed_targets() -> Iterator[tuple[Sequence[bytes], Run]]:
                 signed = json.loads(data)
             except (ValueError, RecursionError):
                 return
-            made = sign(signed)
-            if made is None:
-                return
-            place.put(made)
-            memory = folder / "memory"
-            with suppress(TrustError, StoreError):
-                index = trusted_index(place.store, place.keys.roots[0], memory).index
-                index.lines()
-                json.dumps(index.fields())
-            with suppress(TrustError, StoreError):
-                StoreRepository(place.store, place.keys, NOW)
-            shutil.rmtree(memory, ignore_errors=True)
+            if (made := sign(signed)) is not None:
+                place.put(made)
+                for index in place.read():
+                    index.lines()
+                    json.dumps(index.fields())
 
         yield [json.dumps(json.loads(place.right["2.targets.json"])["signed"]).encode()], run
 

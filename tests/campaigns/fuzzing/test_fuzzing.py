@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.fuzzing.fuzz import fuzz, replay, stored
+from tests.campaigns.fuzzing.fuzz import Run, Target, fuzz, stored
 from tests.campaigns.fuzzing.libfuzzer import FUZZERS, run_fuzzer
-from tests.campaigns.fuzzing.target import Run, Target
 from tests.campaigns.fuzzing.targets import TARGETS
 from tests.support.fuzzing import mutated
 
@@ -27,8 +26,9 @@ NAMED = [
 def test_kept_inputs_and_mutations_of_seeds(name: str) -> None:
     dice = random.Random(name)
     with TARGETS[name].open() as (seeds, run):
-        replay(run, [*seeds, *stored(name), b""])
-        replay(run, [mutated(dice.choice(seeds), dice) for _ in range(MUTATIONS)])
+        fresh = (mutated(dice.choice(seeds), dice) for _ in range(MUTATIONS))
+        for data in (*seeds, *stored(name), b"", *fresh):
+            run(data)
 
 
 @pytest.mark.slow

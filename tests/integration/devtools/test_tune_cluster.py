@@ -14,7 +14,7 @@ import tasks
 from aotforge.cli import settings
 from aotforge.cli.program import run
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune.space import candidates
+from aotforge.devtools.tune.search import candidates
 from aotforge.publish.keys import create_keys
 from tests.support.cluster import HOME, local_cluster
 from tests.support.publishing import NOW, ROOT

@@ -17,8 +17,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import KIND, Entry, decode, encode
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
 from aotforge.devtools.tune import device_times, run_tune, search
-from aotforge.devtools.tune.device_times import OnDevice
-from aotforge.devtools.tune.rounds import Timing
+from aotforge.devtools.tune.device_times import OnDevice, Timing
 from aotforge.devtools.tune.run_tune import TuneRequest, tune
 from aotforge.devtools.tune.tune_report import TuneReport, write_found
 from aotforge.errors import DeviceError, ReportError
@@ -32,14 +31,8 @@ from tests.support.families import PROJECT
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment
 
 pytestmark = pytest.mark.compiler
-NOW = {
-    "BLOCK": 2048,
-    "num_warps": 4,
-    "num_stages": 1,
-    "waves_per_eu": 0,
-    "matrix_instr_nonkdim": 0,
-    "kpack": 1,
-}
+NOW = {"BLOCK": 2048, "num_warps": 4, "num_stages": 1}
+NOW |= {"waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1}
 SETTINGS = [
     {**NOW, **change} for change in ({"BLOCK": 1024}, {"num_warps": 2}, {"num_warps": 8}, {"num_stages": 2})
 ]
@@ -214,11 +207,3 @@ def test_without_a_gpu_of_the_arch_nothing_is_compiled(
     with pytest.raises(DeviceError, match="no GPU of this machine fits: none is gfx908") as caught:
         play(prepared, devices="gfx90a")
     assert "(gfx90a)" in caught.value.cause and caught.value.exit_code == 3
-
-
-def test_a_wrong_image_in_force_is_named(prepared: Path, play: Play, tmp_path: Path) -> None:
-    folder = planted(prepared, tmp_path / "planted", rules=wrong_and_fast)
-    with pytest.raises(
-        Exception, match=r"add\.add:gfx908:dtype=fp16:0, which serves the call now, is not right"
-    ):
-        play(folder)

@@ -6,16 +6,55 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.rules import Scalar, Target
+from aotforge.rules import Family, Scalar, Target
+from aotforge.verify.interpreter.dispatch import SourceLaunch, Values, select
+from aotforge.verify.interpreter.machine import run_launch
+from aotforge.verify.interpreter.number_formats import Array
 from aotforge.verify.tensors import Float, Guarded, Layout
 from kernels.flash.call import DTYPE_KEY, Case, tensor_of, values_of
 from kernels.flash.rules import FAMILY
-from tests.support.run_operator import run_operator
+from vgpu.memory import Memory
 
-__all__ = ["DTYPE_KEY", "FOLDER", "GFX908", "Case", "Guarded", "Layout", "Outcome", "run_case", "values_of"]
+__all__ = [
+    "DTYPE_KEY",
+    "FOLDER",
+    "GFX908",
+    "Case",
+    "Guarded",
+    "Layout",
+    "Outcome",
+    "run_case",
+    "run_operator",
+    "values_of",
+]
 
 FOLDER = Path(__file__).parents[3] / "kernels" / "flash"
 GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
+
+
+def run_operator(
+    family: Family,
+    folder: Path,
+    operator: str,
+    *,
+    target: Target,
+    values: Values,
+    buffers: Mapping[str, Array],
+    override: Mapping[str, Scalar] | None = None,
+) -> tuple[SourceLaunch, ...]:
+    """Run every step of an operator; the launches, in order, without those of an empty grid.
+
+    `folder` holds the family's sources. Pointers in `values` are addresses inside `buffers`. Raises
+    UnsupportedError before
+    anything runs when one step does not serve the call, ExecutionError.
+    """
+    kernels = sorted((k for k in family.kernels if k.operator == operator), key=lambda k: k.step)
+    launches = [select(kernel, target, values, override=override) for kernel in kernels]
+    memory = Memory(buffers)
+    done = tuple(launch for launch in launches if 0 not in launch.grid)
+    for launch in done:
+        run_launch(launch, folder, memory)
+    return done
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,11 @@ The problems are acceptance cases of PyTorch and defects of other libraries; the
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from aotforge.errors import ExecutionError
 from aotforge.rules import Scalar
@@ -29,7 +28,7 @@ from tests.integration.kernels.attention_call import FOLDER, GFX908
 KERNELS = {kernel.name: kernel for kernel in FAMILY.kernels}
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
 IN_PARTS = {**SMALL, "PART": 16, "PIECE": 16, "HOLD": False}
-WIDER = Layout(row_padding=5)
+WIDER, SPARE = Layout(row_padding=5), Layout(spare_rows=3)
 BASE = Case(dtype="fp32", heads_q=2, heads_k=1, seqlen_q=37, seqlen_k=43, head_dim=16, sm_scale=0.2)
 LENGTHS = Varlen(word=0x0B0B, queries=(13, 0, 20, 1), keys=(20, 9, 0, 33), gap=3)
 SEVERAL = replace(BASE, batch=4, seqlen_q=23, seqlen_k=35)
@@ -51,6 +50,8 @@ PROBLEMS = {
     "dropout of everything": replace(BASE, dropout=Dropout(p=1.0)),
     "dropout and bias": replace(BASE, dropout=Dropout(p=0.5, offset1=3, offset2=2**33), bias=Bias()),
     "low scores": replace(BASE, seqlen_q=64, seqlen_k=72, draw="low"),
+    "causal": Case(seqlen_q=70, seqlen_k=60, heads_q=2, window_right=-10, layout=SPARE),
+    "grouped": Case(seqlen_q=37, seqlen_k=45, heads_q=4, heads_k=2, layout=SPARE),
     "strides apart": replace(BASE, heads_q=3, batch=2, mixed=True),
     "0.11's rows of L": replace(SEVERAL, varlen=replace(LENGTHS, lse="rows")),
     "dropout of packed sequences": replace(SEVERAL, dropout=Dropout(), varlen=LENGTHS),
@@ -82,8 +83,8 @@ def violations(
     """What the verifier would report of a kernel's sources in `folder`.
 
     Outputs of fewer elements than `least`, and all of a call with fewer scores, need only be within the bound
-    of each element: of so few
-    sums the largest error in the same precision is often far below that of another order of additions.
+    of each element: of so few sums the largest error in the same precision is often far below that of another
+    order of additions.
     """
     invocation = invocation_of(kernel, call) if isinstance(call, Case) else call
     few = isinstance(call, Case) and scores(call) < least
@@ -116,13 +117,3 @@ def is_found(
         return bool(list(violations(kernel, call, folder, override)))
     except ExecutionError:
         return True
-
-
-def every_third(faults: Iterable[str]) -> list[object]:
-    """Parameters of a test: of the planted faults a third by default, the others among the slow tests. They
-    test the comparison, which
-    itself is made of every feature by default."""
-    return [
-        pytest.param(fault, marks=[pytest.mark.slow] if number % 3 else [])
-        for number, fault in enumerate(faults)
-    ]

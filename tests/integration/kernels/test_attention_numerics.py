@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aotforge.verify.interpreter.number_formats import DType
@@ -18,9 +18,9 @@ from tests.integration.kernels.attention_call import (
     Layout,
     Outcome,
     run_case,
+    run_operator,
     values_of,
 )
-from tests.support.run_operator import run_operator
 
 FORWARD = ("out", "lse")
 BACKWARD = ("delta", "dq", "dk", "dv")
@@ -31,15 +31,12 @@ LAYOUTS = (
     Layout(order=(2, 1, 0), row_padding=8),  # rows outermost
     Layout(order=(1, 0, 2), row_padding=1, offset=37),  # no alignment at all: the fallback's case
 )
-SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16}
 
 
 def misses(case: Case, outcome: Outcome, names: tuple[str, ...] = FORWARD + BACKWARD) -> dict[str, float]:
     """The worst element of each result, in multiples of its bound; at most 1 is right."""
     i = case.inputs()
-    expected = bounds(
-        i["Q"], i["K"], i["V"], i["DO"], case.options(i), dtype=case.dtype,
-    )  # fmt: skip
+    expected = bounds(i["Q"], i["K"], i["V"], i["DO"], case.options(i), dtype=case.dtype)
     return {name: float(expected[name].misses(getattr(outcome, name)).max(initial=0.0)) for name in names}
 
 
@@ -93,14 +90,6 @@ def test_many_cases_of_tuned_configurations(case: Case) -> None:
     assert_right(case, run_case(case))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases())
-def test_every_loop_boundary_agrees_with_float64(case: Case) -> None:
-    # blocks of 16 give several complete and masked blocks per loop at lengths that are quick to interpret
-    assume(case.batch * case.heads_q <= 4)
-    assert_right(case, run_case(case, override=SMALL_BLOCKS))
-
-
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("window_right", [None, 0, 33])
 def test_sequences_of_several_tuned_blocks(dtype: DType, window_right: int | None) -> None:
@@ -137,30 +126,6 @@ def test_keys_that_no_query_sees_get_zero_gradients() -> None:
     assert_right(case, got)
 
 
-@pytest.mark.parametrize("window_right", [None, 0])
-def test_nothing_to_attend_writes_zeros(window_right: int | None) -> None:
-    no_keys = run_case(Case(seqlen_q=19, seqlen_k=0, window_right=window_right))
-    assert np.all(no_keys.out == 0)
-    assert np.all(no_keys.dq == 0)
-    assert np.all(no_keys.lse == np.inf)
-    no_queries = run_case(Case(seqlen_q=0, seqlen_k=19, window_right=window_right))
-    assert np.all(no_queries.dk == 0)
-    assert np.all(no_queries.dv == 0)
-
-
-@pytest.mark.parametrize("extreme", [-(2**31), -1000, 1000, 2**31 - 1])
-def test_windows_far_outside_the_sequence_are_all_or_nothing(extreme: int) -> None:
-    case = Case(seqlen_q=40, seqlen_k=30, window_right=extreme)
-    assert_right(case, run_case(case))
-
-
-def test_results_do_not_depend_on_the_run() -> None:
-    case = Case(seqlen_q=60, seqlen_k=40, heads_q=2, dtype="bf16", window_right=0)
-    first, second = run_case(case), run_case(case)
-    for name in ("out", "lse", "dq", "dk", "dv"):
-        assert np.array_equal(getattr(first, name), getattr(second, name))
-
-
 def test_strides_beyond_32_bits_are_addressed() -> None:
     # one head and batch: their strides multiply zero, so any value is legal and none may be narrowed
     case = Case(seqlen_q=20, seqlen_k=20)
@@ -168,35 +133,19 @@ def test_strides_beyond_32_bits_are_addressed() -> None:
     assert_right(case, got)
 
 
-def test_bounds_are_no_wider_than_the_arithmetic_explains() -> None:
-    # a tolerance that hides nothing: real errors come within a factor of about five of it
+@pytest.mark.parametrize("name", FORWARD + BACKWARD)
+def test_rows_that_are_one_percent_off_are_caught(name: str) -> None:
     case = Case(seqlen_q=64, seqlen_k=64, head_dim=64)
-    worst = misses(case, run_case(case), ("out", "dv", "dk", "dq"))
-    assert min(worst.values()) > 0.05
-
-
-@pytest.mark.parametrize("name", ["out", "dq", "dk", "dv"])
-def test_a_tile_that_is_one_percent_off_is_caught(name: str) -> None:
-    case = Case(seqlen_q=64, seqlen_k=64, head_dim=64)
-    got = run_case(case)
-    assert misses(case, got)[name] <= 1
-    getattr(got, name)[0, 0, 16:32, :16] *= 1.01
-    assert misses(case, got)[name] > 1
-
-
-@pytest.mark.parametrize("name", ["lse", "delta"])
-def test_a_row_that_is_one_percent_off_is_caught(name: str) -> None:
-    case = Case(seqlen_q=32, seqlen_k=64)
     got = run_case(case)
     getattr(got, name)[0, 0, 16:32] *= 1.01
     assert misses(case, got)[name] > 1
 
 
-def test_causal_by_one_key_is_caught() -> None:
-    case = Case(seqlen_q=48, seqlen_k=48, window_right=0)
-    shifted = run_case(Case(seqlen_q=48, seqlen_k=48, window_right=1))
-    worst = misses(case, shifted)
-    assert all(ratio > 1 for ratio in worst.values())
+def test_bounds_are_no_wider_than_the_arithmetic_explains() -> None:
+    # a tolerance that hides nothing: real errors come within a factor of about five of it
+    case = Case(seqlen_q=64, seqlen_k=64, head_dim=64)
+    worst = misses(case, run_case(case), ("out", "dv", "dk", "dq"))
+    assert min(worst.values()) > 0.05
 
 
 @pytest.mark.parametrize("window_right", [None, 0])

@@ -16,9 +16,8 @@ from aotforge.verify.tensors import Float, Guarded
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Case, tensor_of, values_of
 from kernels.flash.rules import FAMILY
-from tests.integration.kernels.attention_call import FOLDER, GFX908
+from tests.integration.kernels.attention_call import FOLDER, GFX908, run_operator
 from tests.integration.kernels.features import SMALL, planted
-from tests.support.run_operator import run_operator
 
 APART = 1 << 27
 """Elements between rows: the second block of 16 begins 2^31 elements after the first."""
@@ -64,7 +63,9 @@ def test_rows_beyond_32_bits_are_addressed() -> None:
 
 FAULTS = {
     "the start of a block in 32 bits": ("base + start * stride +", "base + (start * stride).to(tl.int32) +"),
-    "rows of a block in 32 bits": ("(row[:, None] * stride +", "((start + row[:, None]) * stride).to(tl.int32) - start * stride + ("),
+    "rows of a block in 32 bits": (
+        "(row[:, None] * stride +", "((start + row[:, None]) * stride).to(tl.int32) - start * stride + (",
+    ),
 }  # fmt: skip
 
 

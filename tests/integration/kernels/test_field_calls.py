@@ -2,33 +2,20 @@
 """Attention calls that failed with other libraries: odd head_dims, large magnitudes, lowest numbers,
 non-contiguous V, fp32 causal.
 
-Each kernel is interpreted with small blocks. Among the slow tests the compiled images of gfx908 that serve
-the calls are executed.
+Each kernel is interpreted with small blocks.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
-from aotforge.base.architectures import load_architectures
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.plan.model import CompileJob
-from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.interpreter.number_formats import DType, decode, encode
-from aotforge.verify.invocation import Invocation
 from aotforge.verify.tensors import Float
 from kernels.flash.call import Bias, Case
-from kernels.flash.cases import invocation_of
-from tests.integration.kernels.features import KERNELS, is_found, planted, violations
-from tests.support.families import plan_project
-from tests.support.runtime import CACHE, ROOT
-from vgpu.emulator.program import Emulator, LaunchRequest
+from tests.integration.kernels.features import KERNELS, violations
 
 ATTENTION = [name for name in KERNELS if name != "attn_dropout_mask"]
 
@@ -78,63 +65,3 @@ def test_calls_of_the_field_agree_with_float64(name: str) -> None:
 def test_wide_calls_of_the_field_agree_with_float64(name: str) -> None:
     for kernel in ("attn_fwd", "bwd_preprocess"):
         assert list(violations(kernel, CALLS[name])) == [], kernel
-
-
-FAULTS = {
-    "probabilities rounded to the type before their sum": ("forward.py", "tl.sum(p, 1)", "tl.sum(p.to(tl.float16).to(tl.float32), 1)", "attn_fwd", "fp32, head_dim 80, causal"),
-    "V with K's strides": ("forward.py", "head_k * stride_vh", "head_k * stride_kh", "attn_fwd", "V is a view of (batch, rows, heads, head_dim)"),
-    "columns beyond 64 left out": ("tiles.py", "first + piece_start(WIDTH, PIECE, i)", "first", "bwd_dq", "head_dim 72, bf16"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
-    file, sound, faulty, kernel, call = FAULTS[fault]
-    planted(tmp_path, file, sound, faulty)
-    assert is_found(kernel, CALLS[call], tmp_path)
-
-
-def served(kernel: str, invocation: Invocation) -> tuple[CompileJob, Launch]:
-    """The image of gfx908's complete profile that a call takes."""
-    plan = plan_project(ROOT, archs=["gfx908"], profile="full")
-    jobs = {job.key: job for job in plan.jobs}
-    ((key, launch),) = (
-        (key, launch)
-        for key, uses in uses_of(plan, dict.fromkeys(jobs, "gfx908")).items()
-        for use in uses
-        if use.kernel.name == kernel and (launch := launch_of(use, invocation.values))
-    )
-    return jobs[key], launch
-
-
-def image_violations(kernel: str, call: Case) -> Iterator[str]:
-    """What the verifier would report of the compiled image."""
-    invocation = invocation_of(kernel, call)
-    job, launch = served(kernel, invocation)
-    plan = replace(plan_project(ROOT, archs=["gfx908"], profile="full"), jobs=(job,))
-    with Cache(CACHE) as cache:
-        image = compile_plan(
-            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"), cache=cache, jobs=1,
-        )[job.key]  # fmt: skip
-    Emulator("gfx908", cache=CACHE).load(image.binary, image.asm).launch(
-        LaunchRequest(
-            grid=launch.grid,
-            arguments=list(launch.arguments.values()),
-            memory=invocation.memory(),
-            lds_bytes=image.resources.dynamic_shared_bytes,
-            jobs=1,
-        )
-    )  # fmt: skip
-    expected = invocation.expected()
-    for name, tensor in invocation.outputs.items():
-        yield from expected[name].compare(tensor.values()).violations(name)
-        if not tensor.intact():
-            yield f"elements outside of {name} were written"
-
-
-@pytest.mark.slow
-@pytest.mark.compiler
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("kernel", ATTENTION)
-def test_images_serve_calls_of_the_field(name: str, kernel: str) -> None:
-    assert list(image_violations(kernel, CALLS[name])) == []

@@ -27,8 +27,10 @@ FAULTS = {
         "general_settings.py", 'window = functional.get("mask") == "window"', "window = True", WINDOW,
     ),
     "no alignment of rows is needed": ("general_tiles.py", "& 15) == 0", "& 1) == 0", OTHERS),
-    "columns of the last piece": ("general_forward.py", "head_dim_v - part * PART, wide", "head_dim_v, wide", OTHERS),
-    "a bias of another column": ("general_tiles.py", "columns * stride_n)", "columns * stride_n * 0)", OTHERS),
+    "columns of the last piece": (
+        "general_forward.py", "head_dim_v - part * PART, wide", "head_dim_v, wide", OTHERS,
+    ),
+    "one column of a bias": ("general_tiles.py", "columns * stride_n)", "columns * stride_n * 0)", OTHERS),
     "no dropout": ("general_forward.py", "p = only(kept(", "p = only(-1 | kept(", OTHERS),
 }  # fmt: skip
 """File, sound text, faulty text, and the label of an image that it is in."""

@@ -21,8 +21,7 @@ from aotforge.verify.interpreter.number_formats import (
 )
 from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels
-from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
-from tests.support.run_operator import run_operator
+from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908, run_operator
 from vgpu.memory import Memory
 
 

@@ -31,7 +31,7 @@ def interface(folder: Path, level: str) -> Path:
     """`folder` with the generated header of a level and a HIP header of its own."""
     (folder / "hip").mkdir(parents=True)
     (folder / "hip" / "hip_runtime.h").write_text(abi.HIP)
-    (folder / "interface.h").write_text(abi.header(abi.facts(), level))
+    (folder / "interface.h").write_text(abi.header(abi.interface(), level))
     return folder
 
 
@@ -46,7 +46,7 @@ def our_headers(objects: Objects) -> list[Path]:
 
 def layout_of(include: str, level: str, folder: Path, includes: list[Path]) -> dict[str, str]:
     done = abi.compile_program(
-        abi.layout(abi.facts(), level, include),
+        abi.layout(abi.interface(), level, include),
         folder,
         includes,
         name="layout",
@@ -110,7 +110,7 @@ def test_deleting_a_field_is_noticed(line: str, level: str, objects: Objects, tm
     shutil.copytree(ROOT / "runtime" / "include", mutant)
     header = mutant / "aotriton" / "flash.h"
     header.write_text(header.read_text().replace(line + "\n", "", 1))
-    source = abi.layout(abi.facts(), level, OURS)
+    source = abi.layout(abi.interface(), level, OURS)
     config = objects.at(LEVELS[level]).level_folder / "include"
     done = abi.compile_program(source, tmp_path, [mutant, config, generated], flags=["-c", "-o", "mutant.o"])
     assert done.returncode != 0
@@ -118,7 +118,7 @@ def test_deleting_a_field_is_noticed(line: str, level: str, objects: Objects, tm
 
 def expected_symbols(generated: Path, folder: Path, level: str = LEVEL) -> set[str]:
     done = abi.compile_program(
-        abi.references(abi.facts(), level),
+        abi.references(abi.interface(), level),
         folder,
         [generated],
         name="references",

@@ -183,67 +183,30 @@ answers += [hip.hip_double_calls(b"hipModuleLaunchKernel"), len([1 for one in re
 _STREAM = "load_cuda(); cuda.cuInit(0); s = cuda.cuda_double_stream(0); "
 
 
+_ADD = _STREAM + 'answers.append(call("add", ADD, 2, s))'
+
+
 @pytest.mark.parametrize(
     ("script", "code", "line", "environment"),
     [
-        (
-            'answers.append(call("add", ADD, 3))',
-            INVALID_DEVICE,
-            "none of AOTFORGE_HIP, AOTFORGE_CUDA, AOTFORGE_CPU",
-            {},
-        ),
+        ('answers.append(call("add", ADD, 3))', INVALID_DEVICE,
+            "none of AOTFORGE_HIP, AOTFORGE_CUDA, AOTFORGE_CPU", {}),
         ('answers.append(call("add", ADD, 1))', NO_BINARY, "no image pack serves cpu-x86-64", {}),
-        (_STREAM + 'answers.append(call("sub", ADD, 2, s))', NOT_SUPPORTED, "no operator of that name", {}),
-        (
-            "answers.append(library.aotforge_launch(b'add', None, 1, 10, None))",
-            INVALID_VALUE,
-            "add: values: is a null pointer",
-            {},
-        ),
-        (
-            _STREAM + 'answers.append(call("add", {"x": ("ptr", 1)}, 2, s))',
-            INVALID_VALUE,
-            "n: is missing",
-            {},
-        ),
-        (
-            _STREAM + 'answers.append(call("add", {**ADD, "rows": ("i32", 65536)}, 2, s))',
-            NOT_SUPPORTED,
-            "the grid is larger than a device takes",
-            {},
-        ),
-        (
-            _STREAM + 'answers.append(call("add", ADD, 2, s))',
-            NO_BINARY,
-            "no image pack serves sm_89",
-            {"CUDA_DOUBLE_DEVICES": "sm_89"},
-        ),
-        (
-            "answers.append(call('add', ADD, 2))",
-            NO_DEVICE,
-            "CUDA cannot be initialised",
-            {"CUDA_DOUBLE_DEVICES": ""},
-        ),
-        (
-            _STREAM + 'answers.append(call("add", ADD, 2, s))',
-            NOT_SUPPORTED,
-            "CUDA does not load it",
-            {"CUDA_DOUBLE_FAIL": "cuLibraryLoadData:801"},
-        ),
-        (
-            _STREAM + 'answers.append(call("add", ADD, 2, s))',
-            NO_BINARY,
-            "no kernel k: no kernel image is available",
-            {"CUDA_DOUBLE_FAIL": "cuKernelGetFunction:209"},
-        ),
-        (
-            _STREAM + 'answers.append(call("add", ADD, 2, s))',
-            719,
-            "launch failed",
-            {"CUDA_DOUBLE_FAIL": "cuLaunchKernel:719"},
-        ),
+        (_ADD.replace('"add"', '"sub"'), NOT_SUPPORTED, "no operator of that name", {}),
+        ("answers.append(library.aotforge_launch(b'add', None, 1, 10, None))", INVALID_VALUE,
+            "add: values: is a null pointer", {}),
+        (_ADD.replace("ADD", '{"x": ("ptr", 1)}'), INVALID_VALUE, "n: is missing", {}),
+        (_ADD.replace("ADD", '{**ADD, "rows": ("i32", 65536)}'), NOT_SUPPORTED,
+            "the grid is larger than a device takes", {}),
+        (_ADD, NO_BINARY, "no image pack serves sm_89", {"CUDA_DOUBLE_DEVICES": "sm_89"}),
+        ('answers.append(call("add", ADD, 2))', NO_DEVICE, "CUDA cannot be initialised",
+            {"CUDA_DOUBLE_DEVICES": ""}),
+        (_ADD, NOT_SUPPORTED, "CUDA does not load it", {"CUDA_DOUBLE_FAIL": "cuLibraryLoadData:801"}),
+        (_ADD, NO_BINARY, "no kernel k: no kernel image is available",
+            {"CUDA_DOUBLE_FAIL": "cuKernelGetFunction:209"}),
+        (_ADD, 719, "launch failed", {"CUDA_DOUBLE_FAIL": "cuLaunchKernel:719"}),
     ],
-)
+)  # fmt: skip
 def test_every_error_has_a_code_and_a_line(
     objects: Objects, images: Path, script: str, code: int, line: str, environment: Mapping[str, str]
 ) -> None:
@@ -286,5 +249,5 @@ def test_bytes_that_are_no_cubin_are_refused_by_the_driver(objects: Objects, tmp
     write(
         pack("sm_90", fake_hsaco("gfx908", [FakeKernel(symbol="k", types=TYPES)])), tmp_path / "nvidia-sm_90"
     )
-    answers, _ = run(objects, tmp_path, _STREAM + 'answers.append(call("add", ADD, 2, s))')
+    answers, _ = run(objects, tmp_path, _ADD)
     assert answers == [INVALID_IMAGE]

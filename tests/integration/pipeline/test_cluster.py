@@ -59,7 +59,7 @@ def request_of(cache: Path, scheduler: str | None = None) -> CachedRequest:
 def build_images(request: CachedRequest, plan: Plan) -> Recorder:
     seen = Recorder()
     with Cache(request.cache) as cache, cluster_of(request, seen.note) as cluster:
-        ImageBuilder(request=request, observer=seen, cluster=cluster).build(plan, cache, verify=True)
+        ImageBuilder(request=request, observer=seen, cache=cache, cluster=cluster).build(plan, verify=True)
     return seen
 
 

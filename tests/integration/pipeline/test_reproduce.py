@@ -147,14 +147,7 @@ def test_the_recorded_commit_with_the_recorded_request_and_nothing_else(
         history.reproduce(tmp_path / "new" / "work")
 
 
-def test_a_difference_is_reported_by_member(
-    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the bounded readers: the released files are a stranger's, and no other program reads them."""
-    (tmp_path / "bin").mkdir(exist_ok=True)
-    (tmp_path / "bin" / "diffoscope").write_text("#!/bin/sh\necho planted\n")
-    (tmp_path / "bin" / "diffoscope").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+def test_a_difference_is_reported_by_member(history: History, tmp_path: Path) -> None:
     history.record(history.commit("two"), "one")
     published = tmp_path / "published"
     published.mkdir()
@@ -194,26 +187,9 @@ def test_the_published_archives_are_compared(history: History, tmp_path: Path) -
     (published / "more.tar.gz").write_bytes(b"")
     (published / ZIP).unlink()
     refused(f"{TAR}.gz: other bytes", "more.tar.gz: not in the record", f"{ZIP}: missing")
-    (published / "more.tar.gz").rename(published / TAR)
-    (published / f"{TAR}.gz").unlink()
-    (published / f"{TAR}.gz").symlink_to("/dev/zero")
-    (published / ZIP).write_bytes(b"two")
-    zero = f"{published / TAR}.gz cannot be read: "
-    with pytest.raises(ReproduceError, match=f"{re.escape(zero)}.*\n{re.escape(ZIP)}: other bytes"):
-        history.reproduce(published=published)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"{TAR}.xz",
-        f"{TAR}.GZ",
-        "aotriton-0.11.2b-r1-images-amd-gfx90a.tar.bz2",
-        "x.tgz",
-        "evil-1.0.whl",
-        "folder",
-    ],
-)
+@pytest.mark.parametrize("name", [f"{TAR}.xz", f"{TAR}.GZ", "x.tgz", "evil-1.0.whl", "folder"])
 def test_a_published_folder_has_no_files_that_no_release_has(
     history: History, tmp_path: Path, name: str
 ) -> None:

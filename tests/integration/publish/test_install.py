@@ -18,16 +18,15 @@ import pytest
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import install
 from aotforge.deliver.install.prefix import uninstall
-from aotforge.errors import AotforgeError, InstallError, TrustError
+from aotforge.errors import InstallError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
-from aotforge.publish.maintenance import yank_release
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
+from aotforge.publish.upload import yank_release
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
-from tests.support.s3 import Server
 from tests.support.web import Web, running_web
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -253,34 +252,6 @@ def test_tampered_on_the_way(web: Web, keys: KeySet, tmp_path: Path) -> None:
         assert not [p for p in (tmp_path / "downloads").iterdir() if "gfx908" in p.name]
     path.write_bytes(complete)
     try_install(reader(web), keys.roots[0], tmp_path)
-
-
-def test_from_s3(server: Server, keys: KeySet, tmp_path: Path) -> None:
-    store = server.store(server.bucket())
-    publish(make_release(tmp_path / "r1"), store, keys)
-    try_install(store, keys.roots[0], tmp_path)
-    assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
-
-
-def test_full_disk(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k,mode=755", "none", str(folder)],
-        check=False,
-        capture_output=True,
-    )
-    if made.returncode:
-        pytest.skip("a small file system cannot be mounted here")
-    try:
-        with pytest.raises(
-            AotforgeError, match=r"No space left on device\nLikely cause: the disk is full"
-        ) as caught:
-            try_install(store, keys.roots[0], tmp_path, InstallRequest(packs=PACKS, prefix=folder / "prefix"))
-        assert caught.value.exit_code == 3
-        assert [path.name for path in folder.iterdir()] == [".prefix.lock"]
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_into_a_pytorch(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ import pytest
 
 from aotforge.errors import AotforgeError, PublishError, TrustError, UnknownNameError
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
-from aotforge.publish.maintenance import mirror, renew_index, yank_release
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.trust import trusted_index
-from aotforge.publish.upload import publish_release
+from aotforge.publish.upload import mirror, publish_release, renew_index, yank_release
 from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, make_keys, make_release, publish, released_names, write_sums
 from tests.support.s3 import Server, Trouble

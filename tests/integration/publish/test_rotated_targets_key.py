@@ -8,9 +8,9 @@ import pytest
 
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
-from aotforge.publish.maintenance import renew_index, yank_release
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.trust import trusted_index
+from aotforge.publish.upload import renew_index, yank_release
 from tests.support.publishing import NOW, make_keys, make_release, publish, released_names
 
 OURS, THEIRS = "0.11.2b-r1", "0.11.2b-r9"

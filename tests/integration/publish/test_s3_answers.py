@@ -1,18 +1,19 @@
-"""Answers of S3 that need a special moment or a special server: each once, without a server."""
+"""Answers of S3 that need a special moment or a special server: each once, most without a server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, StoreError
-from tests.support.publishing import make_release, publish, released_names, try_install
-from tests.support.s3_stub import Answer, Fault, S3Stub, failure
+from tests.support.publishing import make_release, publish, try_install
+from tests.support.s3 import Server, Trouble, answer, failure, start_of
 
-MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
@@ -22,36 +23,39 @@ def kind(act: Callable[[], object]) -> ErrorKind:
     return caught.value.kind
 
 
-def answers(status: int, code: str) -> Fault:
-    """An error without an effect."""
-    return lambda usual: failure(status, code)
+def without_server(act: Callable[[int, Any], Any]) -> tuple[S3Store, Trouble]:
+    """A store whose requests are answered by `act`, from their numbers."""
+    store = Server(url="http://127.0.0.1:9").store("b", prefix="")
+    return store, Trouble(store, act)
 
 
-def cut(to: int) -> Fault:
-    """The length of the complete body, and its first bytes only."""
+def cut(data: bytes, lengths: Sequence[int]) -> Callable[[int, Any], Any]:
+    """Answers with the length of the complete body and these many of its bytes, at last with all."""
 
-    def answer(usual: Callable[[], Answer]) -> Answer:
-        status, headers, body = usual()
-        return status, {**headers, "content-length": str(len(body))}, body[:to]
+    def act(number: int, request: Any) -> Any:
+        start = start_of(request)
+        body = data[start:]
+        sent = body[: lengths[number - 1]] if number <= len(lengths) else body
+        return answer(206 if start else 200, sent, content_length=str(len(body)), etag='"data"')
 
-    return answer
-
-
-def test_the_stub_is_a_store(keys: KeySet, tmp_path: Path) -> None:
-    stub = S3Stub()
-    publish(make_release(tmp_path / "r1"), stub.store(), keys)
-    assert released_names(stub.store(), keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
+    return act
 
 
-def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, tmp_path: Path) -> None:
+def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, server: Server, tmp_path: Path) -> None:
     """The usual public bucket: objects may be read, not listed. The request for a newer root is answered
     with 403."""
-    stub = S3Stub()
-    publish(make_release(tmp_path / "r1"), stub.store(), keys)
-    stub.missing_status = 403
-    assert try_install(stub.store(), keys.roots[0], tmp_path).release == "0.11.2b-r1"
-    del stub.objects["tuf/timestamp.json"]
-    assert kind(lambda: try_install(stub.store(), keys.roots[0], tmp_path)) is ErrorKind.DENIED
+    bucket = server.bucket()
+    store = server.store(bucket)
+    publish(make_release(tmp_path / "r1"), store, keys)
+
+    def act(number: int, request: Any) -> Any:
+        found = store._client._endpoint.http_session.send(request)
+        return failure(403, "AccessDenied") if found.status_code == 404 else found
+
+    Trouble(store, act)
+    assert try_install(store, keys.roots[0], tmp_path).release == "0.11.2b-r1"
+    server.client().delete_object(Bucket=bucket, Key="aot/tuf/timestamp.json")
+    assert kind(lambda: try_install(store, keys.roots[0], tmp_path)) is ErrorKind.DENIED
 
 
 @pytest.mark.parametrize(
@@ -66,37 +70,29 @@ def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, tmp_path: P
     ],
 )
 def test_answers_to_a_put(status: int, code: str, expected: ErrorKind, cause: str) -> None:
-    stub = S3Stub()
-    stub.faults["PutObject"] = [answers(status, code)]
+    store, _ = without_server(lambda number, request: failure(status, code))
     with pytest.raises(StoreError) as caught:
-        stub.store().put_if_absent("a", b"x")
+        store.put_if_absent("a", b"x")
     assert caught.value.kind is expected and cause in caught.value.cause
     named = f" {code}" if code.isalpha() else ""
     assert caught.value.what == f"s3://b/a: PutObject was answered {status}{named}"
-    assert "a" not in stub.objects
 
 
 def test_a_truncated_body_is_continued() -> None:
-    stub = S3Stub()
     data = bytes(range(256)) * 100
-    stub.objects["a"] = data
-    stub.faults["GetObject"] = [cut(1000), cut(0), cut(500)]
-    assert b"".join(stub.store().read("a")) == data
-    requests = [headers for operation, headers in stub.headers if operation == "GetObject"]
-    assert [headers.get("range") for headers in requests] == [None, *["bytes=1000-"] * 2, "bytes=1500-"]
+    store, seen = without_server(cut(data, [1000, 0, 500]))
+    assert b"".join(store.read("a")) == data
+    assert seen.starts == [0, 1000, 1000, 1500]
 
 
 def test_a_body_that_is_always_truncated() -> None:
-    stub = S3Stub()
-    stub.objects["a"] = b"x" * 100
-    stub.faults["GetObject"] = [cut(0)] * 20
-    assert kind(lambda: list(stub.store().read("a"))) is ErrorKind.UNAVAILABLE
-    assert stub.calls["GetObject"] == 5
-    assert kind(lambda: stub.store().load("a", limit=1000)) is ErrorKind.UNAVAILABLE
+    store, seen = without_server(cut(b"x" * 100, [0] * 20))
+    assert kind(lambda: list(store.read("a"))) is ErrorKind.UNAVAILABLE
+    assert seen.names == ["GetObject"] * 5
+    assert kind(lambda: store.load("a", limit=1000)) is ErrorKind.UNAVAILABLE
 
 
 @pytest.mark.parametrize("body", ["<html>", ""])
 def test_another_kind_of_server(body: str) -> None:
-    stub = S3Stub()
-    stub.faults["ListObjectsV2"] = [lambda usual: (400, {}, body.encode())] * 6
-    assert kind(lambda: stub.store().names("")) in {ErrorKind.UNAVAILABLE, ErrorKind.REFUSED}
+    store, _ = without_server(lambda number, request: answer(400, body.encode()))
+    assert kind(lambda: store.names("")) in {ErrorKind.UNAVAILABLE, ErrorKind.REFUSED}

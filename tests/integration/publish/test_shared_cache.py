@@ -15,16 +15,20 @@ import pytest
 from tuf.api.metadata import Metadata, TargetFile, Targets
 
 from aotforge.errors import PublishError, TrustError
-from aotforge.publish.cache import session
-from aotforge.publish.cache.key_list import LIST, KeyList, SharedObject, change_list, load_list
-from aotforge.publish.cache.session import (
+from aotforge.publish import shared_cache as session
+from aotforge.publish.keys import KeySet, create_keys, load_keys, read_root
+from aotforge.publish.shared_cache import (
+    LIST,
     CachePlaces,
+    KeyList,
     SharedCache,
+    SharedObject,
+    change_list,
+    load_list,
     open_shared_cache,
     prune_shared,
     put_object,
 )
-from aotforge.publish.keys import KeySet, create_keys, load_keys, read_root
 from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError

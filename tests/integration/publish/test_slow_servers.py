@@ -20,7 +20,7 @@ from aotforge.publish.stores import reading
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.s3 import S3Store
-from aotforge.publish.stores.store import Reader, StoreError
+from aotforge.publish.stores.store import Reader
 from aotforge.publish.trust import trusted_index
 from tests.support.s3 import Server
 from tests.support.slow_servers import BODY, HEAD, refused, slow_server
@@ -147,15 +147,6 @@ def test_the_password_of_a_proxy_is_sent_to_the_proxy_alone(behind_proxy: bool) 
     assert b"GET http://mirror.test/x" in heads[0] and b"Proxy-Authorization: Basic" in heads[0].title()
     assert (b"proxy-authorization" in heads[1].lower()) == behind_proxy
     assert b"Range: bytes=1-" in heads[1]
-
-
-def test_a_redirect_to_ftp_ends_the_download() -> None:
-    head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ftp://127.0.0.1:1/x\r\n\r\n"
-    with (
-        slow_server(head, b"", cut=0) as url,
-        pytest.raises(StoreError, match=r"/tuf redirects to ftp, which is not followed"),
-    ):
-        list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
 
 
 def test_a_redirect_to_what_is_no_address() -> None:

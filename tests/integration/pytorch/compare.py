@@ -1,16 +1,25 @@
 """PyTorch's criterion: the error of a result in terms of the error that PyTorch's math back end makes in the
-same precision."""
+same precision.
+
+    python -m tests.integration.pytorch.compare DEVICE LEVEL=CALLS ... (libraries of tests/fixtures/pytorch)
+
+reads cases as JSON from standard input and writes results to standard output.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
+from .device import LibraryError, load_libraries
 from .functions import (
     Dropout,
     Level,
@@ -19,7 +28,7 @@ from .functions import (
     flash_attention,
     packed_attention,
 )
-from .grids import Case
+from .grids import Case, case_of, minor_of
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 _LEAST = 1e-5
@@ -196,6 +205,19 @@ def _used_keys(case: Case, level: Level) -> Iterator[Measured]:
     yield Measured(name="out", error=float((found - alone).abs().max()), reference_error=0.0, limit=0.0)
 
 
-def as_json(case: Case, measured: list[Measured], seconds: float) -> dict[str, Any]:
-    """One line of a worker."""
-    return {"case": asdict(case), "results": [asdict(one) for one in measured], "seconds": seconds}
+def main() -> None:
+    libraries = load_libraries(ctypes.CDLL("libamdhip64.so.7"), sys.argv[1], sys.argv[2:])
+    levels = {name: Level(minor=minor_of(name), library=library) for name, library in libraries.items()}
+    for line in sys.stdin:
+        case = case_of(json.loads(line))
+        try:
+            measured = results(case, levels[case.level])
+        except LibraryError as error:  # a case that fails, among others
+            sys.stderr.write(f"{case.name()}: {error}\n")
+            measured = [Measured(name="call", error=math.nan, reference_error=0.0, limit=0.0)]
+        found = {"case": asdict(case), "results": [asdict(one) for one in measured]}
+        sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

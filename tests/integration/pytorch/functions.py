@@ -64,130 +64,74 @@ def padded(x: Any, multiple: int) -> Any:
 
 
 def flash_attention(
-    level: Level,
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: Dropout = NO_DROPOUT,
-) -> tuple[Any, Any]:
+    level: Level, q: Any, k: Any, v: Any, *,
+    causal: bool = False, scale: float | None = None, dropout: Dropout = NO_DROPOUT,
+) -> tuple[Any, Any]:  # fmt: skip
     """`_scaled_dot_product_flash_attention` and the operator around it that pads head_dim: output, and the
     mask that dropout kept."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     kept = [torch.tensor(True)]
-    out = _Flash.apply(*(padded(x, 8) for x in (q, k, v)), level, causal, scale, dropout, kept)
+    window = level.causal if causal else (0, 0)
+    inputs = (padded(x, 8) for x in (q, k, v))
+    out = _Dense.apply(*inputs, None, level, (causal, *window), scale, dropout, kept)
     return out[..., : v.shape[-1]], kept[0]
 
 
-class _Flash(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        level: Level,
-        causal: bool,
-        scale: float,
-        dropout: Dropout,
-        kept: Any,
-    ) -> Any:
-        batch, heads, rows, _ = q.shape
-        out, lse = nothing_written(q), nothing_written(torch.empty(batch * heads, rows))
-        left, right = level.causal if causal else (0, 0)
-        ctx.numbers = {
-            "sm_scale": scale, "dropout_p": dropout.p, "longest_q": rows, "longest_k": k.shape[2],
-            "masked": int(causal), "window_left": left, "window_right": right,
-        }  # fmt: skip
-        ctx.level, ctx.dropout = level, dropout
-        outputs = {"Out": out, "L": lse}
-        if dropout.p:
-            outputs["encoded_softmax"] = nothing_written(
-                torch.empty(batch, heads, rows, k.shape[2], dtype=q.dtype)
-            )
-        if causal:
-            outputs["counter"] = torch.zeros(1, dtype=torch.int32)
-        level.library.call("forward", {"Q": q, "K": k, "V": v, **dropout.tensors()}, outputs, **ctx.numbers)
-        if dropout.p:
-            kept[0] = outputs["encoded_softmax"] >= 0
-        ctx.save_for_backward(q, k, v, out, lse)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        found = _backward(ctx, grads[0])
-        return found["DQ"], found["DK"], found["DV"], None, None, None, None, None
-
-
 def efficient_attention(
-    level: Level,
-    q: Any,
-    k: Any,
-    v: Any,
-    bias: Any = None,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout: Dropout = NO_DROPOUT,
-) -> Any:
+    level: Level, q: Any, k: Any, v: Any, bias: Any = None, *,
+    causal: bool = False, scale: float | None = None, dropout: Dropout = NO_DROPOUT,
+) -> Any:  # fmt: skip
     """`_scaled_dot_product_efficient_attention`: the bias is expanded, and padded to 16 elements a row if it
     is not aligned."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     if bias is not None:
         wide = padded(bias, 16)
         bias = wide[..., : bias.shape[-1]].expand(*q.shape[:3], k.shape[2])
-    return _Efficient.apply(q, k, v, bias, level, causal, scale, dropout)
+    return _Dense.apply(q, k, v, bias, level, (causal, TOP_LEFT, TOP_LEFT), scale, dropout, None)
 
 
-class _Efficient(torch.autograd.Function):  # type: ignore[misc]
+class _Dense(torch.autograd.Function):  # type: ignore[misc]
+    """Both dense calls. Flash attention has `kept`, a list for the mask that dropout kept."""
+
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        bias: Any,
-        level: Level,
-        causal: bool,
-        scale: float,
-        dropout: Dropout,
-    ) -> Any:
+        ctx: Any, q: Any, k: Any, v: Any, bias: Any, level: Level, mask: tuple[bool, int, int], scale: float,
+        dropout: Dropout, kept: Any,
+    ) -> Any:  # fmt: skip
         batch, heads, rows, _ = q.shape
-        out = nothing_written(q.new_empty(batch, rows, heads, v.shape[-1])).transpose(1, 2)
-        lse = nothing_written(torch.empty(batch * heads, rows))
+        flash, (causal, left, right) = kept is not None, mask
+        out = nothing_written(q if flash else q.new_empty(batch, rows, heads, v.shape[-1]).transpose(1, 2))
+        outputs, lse = {"Out": out}, nothing_written(torch.empty(batch * heads, rows))
+        if flash or any(ctx.needs_input_grad):  # inference wants none
+            outputs["L"] = lse
+        if flash and dropout.p:
+            softmax = torch.empty(batch, heads, rows, k.shape[2], dtype=q.dtype)
+            outputs["encoded_softmax"] = nothing_written(softmax)
+        if flash and causal:
+            outputs["counter"] = torch.zeros(1, dtype=torch.int32)
         ctx.numbers = {
             "sm_scale": scale, "dropout_p": dropout.p, "longest_q": rows, "longest_k": k.shape[2],
-            "masked": int(causal), "window_left": TOP_LEFT, "window_right": TOP_LEFT,
+            "masked": int(causal), "window_left": left, "window_right": right,
         }  # fmt: skip
-        ctx.level, ctx.dropout = level, dropout
+        ctx.level, ctx.dropout, ctx.flash = level, dropout, flash
         inputs = {"Q": q, "K": k, "V": v, "B": bias, **dropout.tensors()}
-        rows = {"L": lse} if any(ctx.needs_input_grad) else {}  # inference wants none
-        level.library.call("forward", inputs, {"Out": out, **rows}, **ctx.numbers)
+        level.library.call("forward", inputs, outputs, **ctx.numbers)
+        if flash and dropout.p:
+            kept[0] = outputs["encoded_softmax"] >= 0
         ctx.save_for_backward(q, k, v, out, lse, *([] if bias is None else [bias]))
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        found = _backward(ctx, grads[0].transpose(1, 2).contiguous().transpose(1, 2))
-        return found["DQ"], found["DK"], found["DV"], found.get("DB"), None, None, None, None
-
-
-def _backward(ctx: Any, grad: Any) -> dict[str, Any]:
-    """Gradients of a dense call."""
-    q, k, v, out, lse, *bias = ctx.saved_tensors
-    outputs = {
-        "DQ": nothing_written(q),
-        "DK": nothing_written(k),
-        "DV": nothing_written(v),
-    }
-    if bias:
-        columns = k.shape[2] + -k.shape[2] % 16
-        outputs["DB"] = nothing_written(q.new_empty(*q.shape[:3], columns))[..., : k.shape[2]]
-    inputs = {"Q": q, "K": k, "V": v, "B": bias[0] if bias else None, "Out": out, "DO": grad, "L": lse}
-    ctx.level.library.call("backward", {**inputs, **ctx.dropout.tensors()}, outputs, **ctx.numbers)
-    return outputs
+        q, k, v, out, lse, *bias = ctx.saved_tensors
+        grad = grads[0] if ctx.flash else grads[0].transpose(1, 2).contiguous().transpose(1, 2)
+        outputs = {f"D{name}": nothing_written(x) for name, x in (("Q", q), ("K", k), ("V", v))}
+        if bias:
+            columns = k.shape[2] + -k.shape[2] % 16
+            outputs["DB"] = nothing_written(q.new_empty(*q.shape[:3], columns))[..., : k.shape[2]]
+        inputs = {"Q": q, "K": k, "V": v, "B": bias[0] if bias else None, "Out": out, "DO": grad, "L": lse}
+        ctx.level.library.call("backward", {**inputs, **ctx.dropout.tensors()}, outputs, **ctx.numbers)
+        return (*(outputs.get(name) for name in ("DQ", "DK", "DV", "DB")), *[None] * 5)
 
 
 def dropout_mask(level: Level, shape: tuple[int, ...], dropout: Dropout) -> Any:
@@ -198,18 +142,10 @@ def dropout_mask(level: Level, shape: tuple[int, ...], dropout: Dropout) -> Any:
 
 
 def packed_attention(
-    level: Level,
-    q: Any,
-    k: Any,
-    v: Any,
-    lengths: tuple[Any, Any],
-    longest: tuple[int, int],
-    *,
-    window: tuple[int, int] = (-1, -1),
-    scale: float | None = None,
-    used_keys: Any = None,
+    level: Level, q: Any, k: Any, v: Any, lengths: tuple[Any, Any], longest: tuple[int, int], *,
+    window: tuple[int, int] = (-1, -1), scale: float | None = None, used_keys: Any = None,
     nested: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """`torch.nn.attention.varlen.varlen_attn`: q, k and v are (tokens, heads, head_dim), `lengths`
     cumulative.
 
@@ -222,18 +158,9 @@ def packed_attention(
 class _Packed(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        level: Level,
-        lengths: Any,
-        longest: Any,
-        window: Any,
-        scale: float,
-        used: Any,
-        nested: bool,
-    ) -> Any:
+        ctx: Any, q: Any, k: Any, v: Any, level: Level, lengths: Any, longest: Any, window: Any, scale: float,
+        used: Any, nested: bool,
+    ) -> Any:  # fmt: skip
         arrays = {"lengths_q": lengths[0], "lengths_k": lengths[1]}
         word = _COMPACT
         if used is not None:

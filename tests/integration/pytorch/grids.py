@@ -12,13 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from kernels.flash.call import BOTTOM_RIGHT
-
 SEED = 20261122
 LEVELS = ("0.11.2b", "0.12.1b", "0.13b", "0.14.2b")
-WORDS = (0x0000, 0x0B0B, 0x0202, 0x1313, 0x000B, 0x150B, 0x040B)
-WINDOWS = (None, (BOTTOM_RIGHT, BOTTOM_RIGHT), (24, 8))
-"""Of packed sequences in words.py, which needs PyTorch; here they are read where there is none."""
 _WINDOWS = (
     (-1, -1), (-1, 0), (4, 0), (-1, 4), (0, 0), (1, 0), (0, 1), (0, -1), (4, 4), (8, 2), (1025, 1025),
 )  # fmt: skip
@@ -108,14 +103,12 @@ def flash() -> Iterator[Case]:
     """test_flash_attention_vs_math_ref_grads."""
     for batch, n_q, n_k, dim, causal, p, dtype, scale, heads in itertools.product(
         (1, 8), (4, 143, 2048), (4, 127, 579, 2048), (8, 203, 256), (True, False), (0.0, 0.22, 0.48),
-            ("fp16", "bf16"),
-        (None, "l1"), ((4, 4), (16, 8), (10, 2)),
+        ("fp16", "bf16"), (None, "l1"), ((4, 4), (16, 8), (10, 2)),
     ):  # fmt: skip
         if not causal or n_q == n_k:
             yield Case(
                 test="flash", batch=batch, heads=heads[0], heads_k=heads[1], seqlen_q=n_q, seqlen_k=n_k,
-                    head_dim=dim,
-                causal=causal, dropout_p=p, dtype=dtype, scale=scale,
+                head_dim=dim, causal=causal, dropout_p=p, dtype=dtype, scale=scale,
             )  # fmt: skip
 
 
@@ -124,14 +117,13 @@ def efficient(test: str) -> Iterator[Case]:
     masked = test == "mask"
     for batch, n_q, n_k, dim, causal, p, dtype, scale in itertools.product(
         (1, 8), (8, 312 if masked else 103, 1024, 2048), (8, 408 if masked else 103, 1024, 2048),
-            (8, 16, 96, 128),
-        (False,) if masked else (False, True), (0.0, 0.22), ("fp16", "bf16", "fp32"), (None, "l1"),
+        (8, 16, 96, 128), (False,) if masked else (False, True), (0.0, 0.22), ("fp16", "bf16", "fp32"),
+        (None, "l1"),
     ):  # fmt: skip
         if not p or n_q <= 1024:
             yield Case(
                 test=test, batch=batch, seqlen_q=n_q, seqlen_k=n_k, head_dim=dim, causal=causal, dropout_p=p,
-                    dtype=dtype,
-                scale=scale,
+                dtype=dtype, scale=scale,
             )  # fmt: skip
 
 

@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from .grids import Case, minor_of
 from .wheel import FIXTURES, compile_with_pytorch
 
 _MASKS = {"full": 0, "window": 1, "bias": 2}
-WORKER = [sys.executable, "-m", "tests.integration.pytorch.worker"]
+WORKER = [sys.executable, "-m", "tests.integration.pytorch.compare"]
 Functional = tuple[str, bool, str, int]
 """dtype, dropout, mask and width, as the kernels' rules name them."""
 
@@ -44,9 +43,7 @@ def needed(case: Case, widths: Sequence[int]) -> Functional:
     return case.dtype, case.dropout_p > 0, case.mask, width
 
 
-def plan_of(
-    functionals: Iterable[Functional], arch: str = "gfx908", kernels: Path = ROOT / "kernels"
-) -> Plan:
+def plan_of(functionals: Iterable[Functional], arch: str = "gfx908") -> Plan:
     """A plan of exactly these functionals, and the dropout masks that PyTorch requests with them."""
     wanted = set(functionals)
     keep: dict[str, tuple[bool | int | str, ...]] = {
@@ -56,9 +53,7 @@ def plan_of(
         "flash.width": tuple(sorted({width for *_, width in wanted})),
     }
     profile = Profile(description="cases of PyTorch", complete=False, keep=keep)
-    plan = profile_plan(
-        "cases", Profiles(schema=1, default="cases", profiles={"cases": profile}), arch, kernels
-    )
+    plan = profile_plan("cases", Profiles(schema=1, default="cases", profiles={"cases": profile}), arch)
     keys = {
         (DTYPE_KEY[dtype], int(dropout), _MASKS[mask], width)  # type: ignore[index]
         for dtype, dropout, mask, width in wanted
@@ -67,10 +62,9 @@ def plan_of(
     return _only(plan, lambda key: key in keys if len(key) == 4 else _partly(key, keys, masks))
 
 
-def profile_plan(
-    profile: str | None, profiles: Profiles, arch: str = "gfx908", kernels: Path = ROOT / "kernels"
-) -> Plan:
+def profile_plan(profile: str | None, profiles: Profiles, arch: str = "gfx908") -> Plan:
     """A plan of attention by one of the profiles, None for the default."""
+    kernels = ROOT / "kernels"
     return make_plan(
         tuple(loaded for loaded in load_families(kernels) if loaded.family.name == "flash"),
         SourceTree(root=kernels),
@@ -109,46 +103,21 @@ class Stack:
     calls: Mapping[str, Path]
     environment: Mapping[str, str]
 
-    def run(self, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-        """Results of cases, one after another, in one process. Fails with what it wrote to standard error."""
-        return self.results([asdict(case) for case in cases])
-
-    def results(self, lines: Sequence[Mapping[str, object]]) -> Iterator[dict[str, Any]]:
-        """Answers of a worker, which ends when the iterator is closed."""
-        with (
-            tempfile.TemporaryFile("w+") as errors,  # a full pipe would stop the worker
-            subprocess.Popen(
-                [*WORKER, str(self.device), *(f"{level}={path}" for level, path in self.calls.items())],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
-                    env=dict(self.environment),
-            ) as process,
-        ):  # fmt: skip
-            assert process.stdin and process.stdout
-            try:
-                process.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
-                process.stdin.close()
-                for line in process.stdout:
-                    yield json.loads(line)
-            except GeneratorExit:
-                process.kill()
-                raise
-            process.wait()
-            errors.seek(0)
-            error = errors.read()
-        if process.returncode:
-            raise AssertionError(f"the worker ended with {process.returncode}:\n{error[-6000:]}")
+    def run(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+        """Results of cases, one after another, in one process."""
+        done = subprocess.run(
+            [*WORKER, str(self.device), *(f"{level}={path}" for level, path in self.calls.items())],
+            input="".join(json.dumps(asdict(case)) + "\n" for case in cases),
+            capture_output=True, text=True, check=False, cwd=ROOT, env=dict(self.environment),
+        )  # fmt: skip
+        assert done.returncode == 0, f"the worker ended with {done.returncode}:\n{done.stderr[-6000:]}"
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def make_stack(
-    plans: Sequence[Plan],
-    objects: Objects,
-    levels: Iterable[str],
-    folder: Path,
-    kernels: Path = ROOT / "kernels",
-) -> Stack:
+def make_stack(plans: Sequence[Plan], objects: Objects, levels: Iterable[str], folder: Path) -> Stack:
     """Compile the plans' images, of an arch each, and the calls. `objects`: a build of the library with its
     levels."""
-    stack = stack_of(_compiled(plans, kernels), objects, levels, folder)
+    stack = stack_of(_compiled(plans), objects, levels, folder)
     return replace(stack, environment={**stack.environment, "AOTFORGE_PARTIAL_PACK": "1"})
 
 
@@ -168,22 +137,23 @@ def stack_of(
     )
 
 
-def pack(
-    plans: Sequence[Plan], virtual: VirtualHip, folder: Path, kernels: Path = ROOT / "kernels"
-) -> dict[str, str]:
+def pack(plans: Sequence[Plan], virtual: VirtualHip, folder: Path) -> dict[str, str]:
     """Compile the plans' images into packs; the environment of a process that finds them and the GPUs."""
-    return _written(_compiled(plans, kernels), virtual, folder)
+    return _written(_compiled(plans), virtual, folder)
 
 
-def _compiled(plans: Sequence[Plan], kernels: Path) -> list[tuple[Plan, Collection[KernelImage]]]:
-    packs: list[tuple[Plan, Collection[KernelImage]]] = []
-    for plan in plans:
-        with Cache(CACHE) as cache:
-            compiled = compile_plan(
-                plan, kernels_root=kernels, architectures=load_architectures(ROOT / "manifests"), cache=cache
+def _compiled(plans: Sequence[Plan]) -> list[tuple[Plan, Collection[KernelImage]]]:
+    architectures = load_architectures(ROOT / "manifests")
+    with Cache(CACHE) as cache:
+        return [
+            (
+                plan,
+                compile_plan(
+                    plan, kernels_root=ROOT / "kernels", architectures=architectures, cache=cache
+                ).values(),
             )
-        packs.append((plan, compiled.values()))
-    return packs
+            for plan in plans
+        ]
 
 
 def _written(

@@ -63,12 +63,7 @@ def images_of(arch: str, keep: Keep) -> tuple[Plan, list[KernelImage]]:
 def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
     """fp16 attention with head_dim 32, without causal masks, and fp16 `add`: a part of profile `smoke`, which
     other tests compile too."""
-    keep: Keep = {
-        "dtype": ("fp16",),
-        "width": (32,),
-        "mask": ("full",),
-        "dropout": (False,),
-    }
+    keep: Keep = {"dtype": ("fp16",), "width": (32,), "mask": ("full",), "dropout": (False,)}
     others = {path.parent.name for path in ROOT.glob("kernels/*/rules.py")} - {"add", "flash"}
     return images_of(arch, {**keep, **{f"{family}.dtype": () for family in others}})
 
@@ -87,20 +82,12 @@ def runtime_and_double(folder: Path) -> Runtime:
         "AOTFORGE_BUILD_TESTS": "ON",
         "CMAKE_CXX_COMPILER": tools.cxx,
     }
-    flags = [f"-D{name}={value}" for name, value in settings.items()]
-    for command in (
-        [
-            "-S",
-            str(ROOT / "runtime"),
-            "-B",
-            str(objects),
-            "-G",
-            "Ninja",
-            f"-DCMAKE_MAKE_PROGRAM={tools.ninja}",
-            *flags,
-        ],
-        ["--build", str(objects), "--target", "hip_double_7"],
-    ):
+    flags = [
+        f"-DCMAKE_MAKE_PROGRAM={tools.ninja}",
+        *(f"-D{name}={value}" for name, value in settings.items()),
+    ]
+    configure = ["-S", str(ROOT / "runtime"), "-B", str(objects), "-G", "Ninja", *flags]
+    for command in (configure, ["--build", str(objects), "--target", "hip_double_7"]):
         subprocess.run([str(tools.cmake), *command], check=True, capture_output=True)
     return Runtime(
         prefix=built.prefix, hip_double=objects / "hip7", hip_headers=ROOT / "runtime" / "src" / "standin"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,14 @@ from pathlib import Path
 from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
-from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
+from aotforge.release.assemble import assemble_release
+from aotforge.release.model import (
+    AssembledRelease,
+    ImageRecord,
+    PackInput,
+    ReleaseManifest,
+    load_release_manifest,
+)
 from aotforge.verify.verdict import Verdict
 from tests.unit.pack.samples import sample
 
@@ -25,18 +33,10 @@ def library(
     path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [
-            "gcc",
-            "-shared",
-            "-fPIC",
-            "-nostdlib",
-            "-x",
-            "c",
-            "-",
+            *["gcc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-x", "none"],
+            f"-Wl,-soname,{soname}",
             "-o",
             path,
-            f"-Wl,-soname,{soname}",
-            "-x",
-            "none",
             *flags.split(),
         ],
         input=code.encode(),
@@ -83,3 +83,16 @@ def packed() -> PackInput:
         assembly={one.digest: one.asm for one in IMAGES},
         records=records(PLAN, IMAGES),
     )
+
+
+def assemble(
+    runtime: Path, output: Path, *packs: PackInput, inputs: str = "1", unverified: bool = False
+) -> AssembledRelease:
+    return assemble_release(
+        MANIFEST, packs, runtime, output=output, licence=LICENCE, epoch=MANIFEST.epoch, inputs=inputs,
+        unverified=unverified,
+    )  # fmt: skip
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -21,12 +20,12 @@ from aotforge.errors import AotforgeError, OutputBusyError, OutputError, Publish
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import read_pack
-from aotforge.publish.release_dir import read_release_folder
-from aotforge.release.assemble import assemble_release
-from aotforge.release.existing_release import find_release, inputs_digest
+from aotforge.publish.upload import read_release_folder
+from aotforge.release.assemble import find_release, inputs_digest
 from aotforge.release.model import AssembledRelease, PackInput
+from tests.integration.release import standin
 from tests.integration.release.real import unpack
-from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
+from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, content, library, packed
 
 PACKED = packed()
 GFX908 = load_architectures(ROOT / "manifests").architectures["gfx908"]
@@ -39,28 +38,9 @@ NAMES = sorted(
 )
 
 
-@pytest.fixture
-def runtime(tmp_path: Path) -> Path:
-    return prefix(tmp_path / "prefix")
-
-
-def assemble(
-    runtime: Path, output: Path, pack: PackInput = PACKED, inputs: str | None = None
-) -> AssembledRelease:
+def assemble(runtime: Path, output: Path, *packs: PackInput, inputs: str | None = None) -> AssembledRelease:
     digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch, licence=LICENCE)
-    return assemble_release(
-        MANIFEST,
-        [pack],
-        runtime,
-        output=output,
-        licence=LICENCE,
-        epoch=MANIFEST.epoch,
-        inputs=inputs or digest,
-    )
-
-
-def content(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    return standin.assemble(runtime, output, *(packs or (PACKED,)), inputs=inputs or digest)
 
 
 def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
@@ -68,23 +48,13 @@ def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
     assert release.folder == tmp_path / "dist" / "0.11.2b-r1"
     assert sorted(content(release.folder)) == NAMES == sorted(file.name for file in release.files)
     assert {file.name: file.sha256 for file in release.files} == content(release.folder)
-    check = subprocess.run(
-        ["sha256sum", "--check", "--strict", "SHA256SUMS"],
-        cwd=release.folder,
-        capture_output=True,
-        check=False,
-    )
-    assert check.returncode == 0
-    assert len(check.stdout.splitlines()) == len(NAMES) - 1
+    check = ["sha256sum", "--check", "--strict"]
+    done = subprocess.run([*check, "SHA256SUMS"], cwd=release.folder, capture_output=True, check=True)
+    assert len(done.stdout.splitlines()) == len(NAMES) - 1
     for name in NAMES:
         if name.endswith(".gz"):
             subprocess.run(["gunzip", "--keep", "--force", name], cwd=release.folder, check=True)
-    subprocess.run(
-        ["sha256sum", "--check", "--strict", "SHA256SUMS.uncompressed"],
-        cwd=release.folder,
-        check=True,
-        capture_output=True,
-    )
+    subprocess.run([*check, "SHA256SUMS.uncompressed"], cwd=release.folder, capture_output=True, check=True)
     shared = [release.folder / name for name in NAMES if name.endswith("shared.tar.gz")]
     assert len({path.read_bytes() for path in shared}) == 1
     assert (release.platform.reaches, release.development) == (True, ())
@@ -125,10 +95,7 @@ def test_another_archs_pack_is_not_deleted(runtime: Path, tmp_path: Path) -> Non
     (folder / IMAGES_OF.format("amd-third")).unlink()
     assert assemble(runtime, dist).fresh
     # all architectures named: nothing is lost
-    digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch)
-    both = assemble_release(
-        MANIFEST, [PACKED, other], runtime, output=dist, licence=LICENCE, epoch=MANIFEST.epoch, inputs=digest
-    )
+    both = assemble(runtime, dist, PACKED, other, inputs="both")
     names = {file.name for file in both.files}
     assert {IMAGES_OF.format("amd-test"), IMAGES_OF.format("amd-other")} <= names
     fails(runtime, dist, OutputError, "would delete: amd-other\n")
@@ -218,15 +185,9 @@ def test_other_folder_umask_locale_and_hash_seed_give_the_same_bytes(runtime: Pa
             os.utime(path, (1, int(seed)))
             if path.is_file():
                 path.chmod(0o600 if umask == "077" else 0o777)
-        environment = {
-            **os.environ,
-            "PYTHONHASHSEED": seed,
-            "LC_ALL": locale,
-            "TZ": zone,
-            "PYTHONPATH": str(ROOT),
-        }
+        environment = os.environ | {"PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
         command = [sys.executable, "-c", PROGRAM, umask, str(other / "prefix"), str(other / "dist")]
-        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+        subprocess.run(command, env=environment | {"PYTHONPATH": str(ROOT)}, cwd=tmp_path, check=True)
         assert content(other / "dist" / "0.11.2b-r1") == expected
         for path in (other / "dist" / "0.11.2b-r1").iterdir():
             assert path.stat().st_mode & 0o777 == 0o666 & ~int(umask, 8)
@@ -287,13 +248,8 @@ def test_each_input_changes_the_digest(runtime: Path) -> None:
 def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> None:
     assemble(runtime, tmp_path / "dist")
     stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
-    for text in (
-        "",
-        "{}",
-        "[]",
-        stamp.read_text().replace('"platform"', '"flatprom"'),
-        stamp.read_text()[:-9],
-    ):
+    whole = stamp.read_text()
+    for text in ("", "{}", "[]", whole.replace('"platform"', '"flatprom"'), whole[:-9]):
         stamp.write_text(text)
         assert find_release(MANIFEST, tmp_path / "dist", "x") is None
         assert assemble(runtime, tmp_path / "dist").fresh
@@ -370,15 +326,7 @@ def test_pack_that_is_damaged_or_lacks_assembly_is_refused(runtime: Path, tmp_pa
 
 def test_two_packs_of_one_name_are_refused(runtime: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="two image packs are named amd-test"):
-        assemble_release(
-            MANIFEST,
-            [PACKED, PACKED],
-            runtime,
-            output=tmp_path / "dist",
-            licence=LICENCE,
-            epoch=0,
-            inputs="new",
-        )
+        assemble(runtime, tmp_path / "dist", PACKED, PACKED)
     assert not list((tmp_path / "dist").glob("[!.]*"))
 
 

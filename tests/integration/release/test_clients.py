@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +20,10 @@ from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
-from aotforge.release.assemble import assemble_release
 from aotforge.release.model import AssembledRelease, PackInput
 from aotforge.release.release import Release
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
-from tests.integration.release.standin import LICENCE, MANIFEST, records
+from tests.integration.release.standin import MANIFEST, assemble, records
 from tests.support.web import served
 from vgpu.hip.build_hip import build_virtual_hip, environment
 
@@ -44,20 +42,11 @@ class Made:
     release: AssembledRelease
     runtime: Runtime
 
-    def sha256(self, file: str) -> str:
-        """As SHA256SUMS has it, which is where a packager would look."""
-        sums = (self.release.folder / "SHA256SUMS").read_text()
-        (digest,) = re.findall(rf"^([0-9a-f]{{64}})  {re.escape(file)}$", sums, re.MULTILINE)
-        return str(digest)
-
-    def manylinux(self) -> str:
-        return self.release.platform.tag.removesuffix("_x86_64")
-
-    def runtime_file(self) -> str:
-        return f"aotriton-{MANIFEST.name}-{self.release.platform.tag}-rocm{ROCM}-shared.tar.gz"
-
-    def images_file(self) -> str:
-        return f"aotriton-{MANIFEST.name}-images-amd-gfx908.tar.gz"
+    def unpack(self, folder: Path) -> Path:
+        """The prefix of library and images in `folder`."""
+        for kind in (f"{self.release.platform.tag}-rocm{ROCM}-shared", "images-amd-gfx908"):
+            unpack(self.release.folder / f"aotriton-{MANIFEST.name}-{kind}.tar.gz", folder)
+        return folder / "aotriton"
 
 
 @pytest.fixture(scope="module")
@@ -67,22 +56,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     plan, images = small_attention()
     pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.compressor)
     verify_pack(open_files(pack), plan, images)
-    release = assemble_release(
-        MANIFEST,
-        [
-            PackInput(
-                pack=pack,
-                assembly={image.digest: image.asm for image in images},
-                records=records(plan, images),
-            )
-        ],
-        runtime.prefix,
-        output=folder / "dist",
-        licence=LICENCE,
-        epoch=MANIFEST.epoch,
-        inputs="test",
-    )
-    return Made(release=release, runtime=runtime)
+    texts = {image.digest: image.asm for image in images}
+    packed = PackInput(pack=pack, assembly=texts, records=records(plan, images))
+    return Made(release=assemble(runtime.prefix, folder / "dist", packed), runtime=runtime)
 
 
 def cmake(source: str, build: Path, *definitions: str) -> None:
@@ -125,46 +101,36 @@ def pins_for(made: Made, base: str) -> str:
     return pins_text(release, base_url=base, commit="a" * 40, environment_url=False)
 
 
+def output_of(command: Sequence[str | Path], settings: Mapping[str, str]) -> tuple[int, str]:
+    """Exit status and output of a client."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
+    done = subprocess.run(
+        command, env={**clean, **settings, "AOTRITON_LOG": "off"}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
 def run(
     made: Made, client: Path, tmp_path: Path, *paths: Path, mode: tuple[str, ...] = ()
 ) -> tuple[int, str, list[dict[str, object]]]:
     """Exit status, output, and what the HIP double saw."""
     record = tmp_path / "record.jsonl"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
-    environment |= {
+    environment = {
         "LD_LIBRARY_PATH": ":".join(map(str, (*paths, made.runtime.hip_double))),
         "HIP_DOUBLE_DEVICES": "gfx908:sramecc+:xnack-@120",
         "HIP_DOUBLE_RECORD": str(record),
-        "AOTRITON_LOG": "off",
     }
-    done = subprocess.run(
-        [client, *mode],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = output_of([client, *mode], environment)
     lines = record.read_text().splitlines() if record.exists() else []
-    return done.returncode, done.stdout, [json.loads(line) for line in lines]
+    return *done, [json.loads(line) for line in lines]
 
 
 def run_numbers(made: Made, client: Path) -> tuple[int, str]:
     """Exit status and output of the client on a virtual MI100, where it compares its results with float64."""
     asm = made.release.folder / f"aotriton-{MANIFEST.name}-asm-amd-gfx908.tar.gz"
     settings = environment(build_virtual_hip(CACHE), devices=["gfx908"], texts=[asm], cache=CACHE)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
-    done = subprocess.run(
-        [client, "numbers"],
-        env=clean | settings | {"AOTRITON_LOG": "off"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    return done.returncode, done.stdout
+    return output_of([client, "numbers"], settings)
 
 
 def file_url(folder: Path) -> str:
@@ -194,9 +160,7 @@ def test_client_that_fetches_like_pytorch(made: Made, tmp_path: Path) -> None:
 
 
 def test_client_that_uses_find_package(made: Made, tmp_path: Path) -> None:
-    for file in (made.runtime_file(), made.images_file()):
-        unpack(made.release.folder / file, tmp_path / "prefix")
-    prefix = tmp_path / "prefix" / "aotriton"
+    prefix = made.unpack(tmp_path / "prefix")
     build = tmp_path / "build"
     cmake(
         "find_package_client",
@@ -241,9 +205,7 @@ def test_architecture_without_a_pack_fetches_none_and_fails_at_run_time(made: Ma
 def test_prefix_that_is_installed_already(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for file in (made.runtime_file(), made.images_file()):
-        unpack(made.release.folder / file, tmp_path / "prefix")
-    monkeypatch.setenv("AOTRITON_INSTALLED_PREFIX", str(tmp_path / "prefix" / "aotriton"))
+    monkeypatch.setenv("AOTRITON_INSTALLED_PREFIX", str(made.unpack(tmp_path / "prefix")))
     fetch(made, tmp_path / "build", "http://127.0.0.1:1/")  # nothing listens there
     status, output, seen = run(made, tmp_path / "build" / "client", tmp_path)
     assert (status, output, launched(seen)) == (0, "client: as expected\n", ["attn_fwd"])

@@ -81,18 +81,9 @@ def test_a_build_with_pytorchs_pins_computes_attention(
         "HIP_LIBRARY": virtual.library,
     }
     build = tmp_path / "build"
-    for command in (
-        [
-            "-G",
-            "Ninja",
-            "-S",
-            tmp_path / "clients" / "pytorch_like",
-            "-B",
-            build,
-            *(f"-D{k}={v}" for k, v in settings.items()),
-        ],
-        ["--build", build],
-    ):
+    flags = [f"-D{name}={value}" for name, value in settings.items()]
+    configure = ["-G", "Ninja", "-S", tmp_path / "clients" / "pytorch_like", "-B", build, *flags]
+    for command in (configure, ["--build", build]):
         run(["cmake", *map(str, command)], {"PYTORCH_AOTRITON_BASE_URL": url})
     texts = [release / f"aotriton-{MANIFEST.at(level).name}-asm-amd-gfx908.tar.gz"]
     output = run([str(build / "client")], environment(virtual, devices=["gfx908"], texts=texts, cache=CACHE))

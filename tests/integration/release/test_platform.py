@@ -20,21 +20,23 @@ CODE = OLD + " void *copy(void *to, const void *from) { return memcpy(to, from, 
 NEW = "void *dlopen(const char *, int); void *open_it(void) { return dlopen(0, 2); }"
 
 
-def test_library_without_symbol_versions_reaches_every_platform(tmp_path: Path) -> None:
-    tag = measure_platform_tag(library(tmp_path / "l.so"), promised="manylinux_2_28")
-    assert (tag.tag, tag.reaches, tag.reasons) == ("manylinux_2_28_x86_64", True, ())
-    assert tag.measured == "manylinux_2_5_x86_64"
-
-
-def test_old_symbols_reach_the_promise(tmp_path: Path) -> None:
-    tag = measure_platform_tag(library(tmp_path / "l.so", code=CODE, flags="-lc"), promised="manylinux_2_28")
-    assert (tag.tag, tag.reaches) == ("manylinux_2_28_x86_64", True)
-
-
-def test_new_symbols_do_not(tmp_path: Path) -> None:
-    tag = measure_platform_tag(library(tmp_path / "l.so", code=NEW, flags="-lc"), promised="manylinux_2_28")
-    assert (tag.measured, tag.tag, tag.reaches) == ("manylinux_2_34_x86_64", "manylinux_2_34_x86_64", False)
-    assert tag.reasons == ("GLIBC_2.34 of libc.so.6",)
+@pytest.mark.parametrize(
+    ("code", "flags", "measured", "tag", "reasons"),
+    [
+        ("", "", "manylinux_2_5", "manylinux_2_28", ()),
+        (CODE, "-lc", "manylinux_2_5", "manylinux_2_28", ()),
+        (NEW, "-lc", "manylinux_2_34", "manylinux_2_34", ("GLIBC_2.34 of libc.so.6",)),
+    ],
+    ids=["no versions", "old", "new"],
+)
+def test_symbols_decide(
+    tmp_path: Path, code: str, flags: str, measured: str, tag: str, reasons: tuple[str, ...]
+) -> None:
+    found = measure_platform_tag(
+        library(tmp_path / "l.so", code=code, flags=flags), promised="manylinux_2_28"
+    )
+    assert (found.measured, found.tag) == (f"{measured}_x86_64", f"{tag}_x86_64")
+    assert (found.reaches, found.reasons) == (not reasons, reasons)
     assert measure_platform_tag(tmp_path / "l.so", promised="manylinux_2_34").reaches
 
 
@@ -54,22 +56,12 @@ def test_versions_of_the_loader_count(tmp_path: Path) -> None:
         '__asm__(".symver __rseq_offset, __rseq_offset@GLIBC_2.35"); extern int __rseq_offset; '
         "int *offset(void) { return &__rseq_offset; }"
     )
-    path = tmp_path / "l.so"
-    loader = tmp_path / "ld-linux-x86-64.so.2"
-    library(
-        loader,
-        soname=loader.name,
-        code="int __rseq_offset;",
-        flags=f"-Wl,--version-script={version_script(tmp_path)}",
-    )
-    library(path, code=code, flags=f"{loader}")
+    loader, script = tmp_path / "ld-linux-x86-64.so.2", tmp_path / "versions"
+    script.write_text("GLIBC_2.35 { global: __rseq_offset; };")
+    library(loader, soname=loader.name, code="int __rseq_offset;", flags=f"-Wl,--version-script={script}")
+    path = library(tmp_path / "l.so", code=code, flags=f"{loader}")
     tag = measure_platform_tag(path, promised="manylinux_2_28")
     assert (tag.tag, tag.reasons) == ("manylinux_2_35_x86_64", (f"GLIBC_2.35 of {loader.name}",))
-
-
-def version_script(folder: Path) -> Path:
-    (folder / "versions").write_text("GLIBC_2.35 { global: __rseq_offset; };")
-    return folder / "versions"
 
 
 def test_unknown_dependency_is_generic_linux(tmp_path: Path) -> None:

@@ -12,33 +12,17 @@ from typing import Any
 import pytest
 
 from aotforge.errors import OutputError, VerifyError
-from aotforge.release.assemble import assemble_release
 from aotforge.release.model import AssembledRelease, ImageRecord, PackInput
 from aotforge.verify.verdict import OutputStats, Verdict
-from tests.integration.release.standin import LICENCE, MANIFEST, packed, prefix
+from tests.integration.release import standin
+from tests.integration.release.standin import MANIFEST, content, packed
 
 PACKED = packed()
 FIRST = PACKED.records[0]
 
 
-@pytest.fixture
-def runtime(tmp_path: Path) -> Path:
-    return prefix(tmp_path / "prefix")
-
-
-def assemble(
-    runtime: Path, output: Path, pack: PackInput = PACKED, *, inputs: str = "1", unverified: bool = False
-) -> AssembledRelease:
-    return assemble_release(
-        MANIFEST,
-        [pack],
-        runtime,
-        output=output,
-        licence=LICENCE,
-        epoch=MANIFEST.epoch,
-        inputs=inputs,
-        unverified=unverified,
-    )
+def assemble(runtime: Path, output: Path, pack: PackInput = PACKED, **more: Any) -> AssembledRelease:
+    return standin.assemble(runtime, output, pack, **more)
 
 
 def verdict(**changes: Any) -> Verdict:
@@ -60,10 +44,6 @@ UNVERIFIED = replace(PACKED, records=tuple(map(unexecuted, PACKED.records)))
 def manifest_of(release: AssembledRelease) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((release.folder / "MANIFEST.json").read_bytes())
     return found
-
-
-def content(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -164,11 +144,10 @@ def test_an_unverified_release_gives_way(runtime: Path, tmp_path: Path) -> None:
     assert (again.fresh, again.verified) == (False, True)
 
 
-Damage = Callable[[bytes], bytes]
-
-
 @pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"[]", lambda data: data[:-20]])
-def test_a_damaged_manifest_protects_nothing(runtime: Path, tmp_path: Path, damage: Damage) -> None:
+def test_a_damaged_manifest_protects_nothing(
+    runtime: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     file = assemble(runtime, tmp_path / "dist").folder / "MANIFEST.json"
     file.write_bytes(damage(file.read_bytes()))
     assert assemble(runtime, tmp_path / "dist", UNVERIFIED, inputs="2", unverified=True).fresh

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aotforge.errors import LimitError
-from aotforge.formats.tree import input_tree
+from aotforge.formats.archive import input_tree
 from aotforge.run.step import OnOutput, RootFS, Step, StepLimits, StepRunner
 from tests.support.rootfs import NAMES, SANDBOXED, runner, small_rootfs
 

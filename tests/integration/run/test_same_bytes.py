@@ -13,7 +13,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import WorkerLimits
 from aotforge.compile.remote import rootfs_toolchain
 from aotforge.errors import CompileError, LimitError, RuntimeBuildError
-from aotforge.formats.tree import input_tree
+from aotforge.formats.archive import input_tree
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.release.platform_tag import measure_platform_tag

@@ -53,7 +53,8 @@ class Route:
 
     def run(self, *command: str, check: bool = True, **environment: str) -> Finished:
         done = subprocess.run(
-            command, cwd=self.build, env=dict(self.environment) | environment, capture_output=True, text=True, check=False
+            command, cwd=self.build, env=dict(self.environment) | environment,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         if check and done.returncode:
             raise AssertionError(f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}")

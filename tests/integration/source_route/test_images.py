@@ -16,21 +16,6 @@ pytestmark = pytest.mark.compiler
 Make = Callable[..., Route]
 
 
-def test_names_in_a_folder_of_images_come_into_no_script(route: Make, tmp_path: Path) -> None:
-    """CMake writes the names that a glob has found into a script, and executes it before each build."""
-    given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
-    (given / 'b")\nfile(WRITE "executed" "x")\nset(X "y.aoti').touch()
-    made = route()
-    ready = [option for option in PYTORCH if "NOIMAGE" not in option] + [f"-DAOTRITON_IMAGES={given}"]
-    made.configure(*ready)
-    made.ninja("aotforge_images")
-    made.ninja("aotforge_images")
-    assert files(made.build / "images")
-    assert not list(made.build.rglob("executed"))
-    scripts = [path.read_text() for path in made.build.rglob("*.cmake")]
-    assert not any("executed" in text for text in scripts)
-
-
 def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_path: Path) -> None:
     made = route()
     given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})

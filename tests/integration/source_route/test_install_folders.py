@@ -1,4 +1,4 @@
-"""Folders that `cmake --install` writes to: those of ordinary machines, and names that CMake would take for others."""
+"""Folders that `cmake --install` writes to, and names that CMake would take for others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def built(route: Make, tmp_path: Path) -> Route:
 @pytest.mark.compiler
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for folders of another user")
 def test_prefixes_and_build_folders_of_ordinary_machines(built: Route, tmp_path: Path) -> None:
-    """Debian's /usr/local, software of a group, a project folder of another user, and a build folder of mode 777."""
+    """Software of a group, a project folder of another user, and a build folder of mode 777."""
     images = files(built.build / "images")
     for name, user, group, mode in (
         ("of a group", 0, USER, 0o2775),

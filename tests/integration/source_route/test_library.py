@@ -26,7 +26,7 @@ def without_licences(prefix: Path) -> dict[str, bytes | str]:
 
 
 def released() -> dict[str, bytes | str]:
-    """Files of a release's library, without the operator library, which the source route builds on request only."""
+    """Files of a release's library, without the operator library."""
     found = files(build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix)
     ours = (
         "lib/libaotforge_ops.",

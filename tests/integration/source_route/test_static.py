@@ -64,7 +64,8 @@ def build_client(made: Route, tmp_path: Path) -> Path:
     source.mkdir()
     shutil.copy(HERE / "static_client.cpp", source / "client.cpp")
     (source / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.18)\nproject(client LANGUAGES CXX)\nfind_package(aotriton REQUIRED CONFIG)\n"
+        "cmake_minimum_required(VERSION 3.18)\nproject(client LANGUAGES CXX)\n"
+        "find_package(aotriton REQUIRED CONFIG)\n"
         "add_executable(program client.cpp)\ntarget_link_libraries(program PRIVATE aotriton::aotriton_v2)\n"
         f'target_include_directories(program SYSTEM PRIVATE "{ROOT}/runtime/src/standin")\n'
     )

@@ -28,8 +28,9 @@ from tests.integration.vgpu.coverage.feature import Feature
 from tests.integration.vgpu.coverage.formats import Array
 from ttcpu.compiler import CPUBackend
 from ttcpu.errors import TtcpuError
-from ttcpu.launch import SCALARS, load
+from ttcpu.launch import SCALARS, Loaded, load
 from ttcpu.launch import run as launch
+from ttcpu.levels import host_level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +71,24 @@ def compile_kernel(
     )
 
 
+def loaded(
+    function: Any, signature: Mapping[str, str], constants: Mapping[str, Any], level: str = ""
+) -> Loaded:
+    """A specialisation for this processor or a level of it, to be run."""
+    made = compile_kernel(function, signature, constants, level or host_level())
+    return load(made.name, made.code, made.scratch, made.messages)
+
+
 def executed(feature: Feature, made: Compiled) -> dict[str, Array]:
     """The tensors after a launch. Raises RuntimeError when a `device_assert` fails."""
     buffers = buffers_of(feature)
     codes = ["Q"] * len(buffers) + [SCALARS[kind] for kind, _ in feature.values.values()]
     numbers = [*(b.ctypes.data for b in buffers.values()), *(value for _, value in feature.values.values())]
-    loaded = load(made.name, made.code, made.scratch, made.messages)
-    launch(loaded, feature.grid, struct.pack("<" + "".join(codes), *numbers))
+    launch(
+        load(made.name, made.code, made.scratch, made.messages),
+        feature.grid,
+        struct.pack("<" + "".join(codes), *numbers),
+    )
     return buffers
 
 

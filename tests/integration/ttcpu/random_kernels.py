@@ -6,6 +6,7 @@ result. 32-bit integers overflow as they like, except where they are indices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +40,34 @@ def early(a, n):
 def pair(a, b):
     return b, a + b
 """
+_FLOATS: tuple[tuple[str, int, Callable[[int, int], int]], ...] = (
+    *((text, _LIMIT, int.__add__) for text in ("{0} + {1}", "{0} - {1}")),
+    *((f"tl.{name}({{0}}, {{1}})", _LIMIT, int.__add__) for name in ("minimum", "maximum")),
+    ("{0} * {1}", 1 << 10, int.__mul__),
+    *(
+        (text, _LIMIT, lambda a, b: 4 * a + 9)
+        for text in (
+            "-{0}", "tl.abs({0})", "tl.floor({0} * 0.5)", "tl.ceil({0} * 0.25)", "tl.clamp({0}, -5.0, 9.0)",
+            "tl.fma({0}, 3.0, {0})",
+        )
+    ),
+    *(
+        (f"{{0}}.to(tl.{kind}).to(tl.float32)", limit, lambda a, b: a)
+        for kind, limit in (
+            ("float16", 2048), ("bfloat16", 256), ("float64", _LIMIT), ("float8e5", 8), ("int32", _LIMIT),
+            ("int8", 127), ("int64", _LIMIT),
+        )
+    ),
+)  # fmt: skip
+"""Texts, the largest operands, and the bound of the result by those of the operands."""
+_INTEGERS = (
+    "{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} & {1}", "{0} | {1}", "{0} ^ {1}", "tl.minimum({0}, {1})",
+    "tl.maximum({0}, {1})", "{0} // (({1} & 15) + 1)", "{0} % (({1} & 15) + 1)", "{0} << ({1} & 31)",
+    "{0} >> ({1} & 31)", "{0}.to(tl.int8).to(tl.int32)", "{0}.to(tl.int16).to(tl.int32)",
+    "({0}.to(tl.int64) * 1000003 >> 7).to(tl.int32)", "~{0}", "({0}.to(tl.uint32) >> 3).to(tl.int32)",
+    "{0}.to(tl.uint8).to(tl.int32)", "tl.abs({0} >> 1)", "({0}.to(tl.uint32) % 1009).to(tl.int32)",
+    "tl.umulhi({0}.to(tl.uint32), 2654435769).to(tl.int32)", "-{0}",
+)  # fmt: skip
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -116,85 +145,26 @@ class _Writer:
     def shape(self) -> tuple[int, ...]:
         return self.draw(st.sampled_from([(self.rows, self.columns), (self.rows,), (self.columns,)]))
 
-    # -- statements
-    # ------------------------------------------------------------------------------------------------
-
     def statement(self, depth: int = 0) -> None:
         simple = [
-            self.float_binary, self.float_unary, self.float_through, self.int_binary, self.int_division,
-            self.int_shift, self.int_through, self.select, self.reduce, self.reduce_pairs, self.scan,
-            self.transpose, self.reshape, self.gathered_load, self.helper, self.product, self.flipped,
-            self.joined, self.gather, self.histogram, self.atomic, self.sort,
+            *[self.floats] * 3, *[self.integers] * 4, self.select, self.reduce, self.reduce_pairs, self.scan,
+            self.transpose, self.reshape, self.gathered_load, self.helper,
+            self.product, self.flipped, self.joined, self.gather, self.histogram, self.atomic, self.sort,
         ]  # fmt: skip
         nested = [self.loop, self.branch, self.while_loop]
         chosen = self.draw(st.sampled_from(simple + nested if depth < 2 else simple))
         chosen(depth) if chosen in nested else chosen()
 
-    def float_binary(self) -> None:
-        a = self.value("fp32")
-        b = self.value("fp32", a.shape)
-        operation = self.pick("+", "-", "*", "tl.minimum", "tl.maximum")
-        if operation == "*":
-            a, b = self.fitted(a, 1 << 10), self.fitted(b, 1 << 10)
-        text = f"{operation}({a.name}, {b.name})" if "." in operation else f"{a.name} {operation} {b.name}"
-        bound = a.bound * b.bound if operation == "*" else a.bound + b.bound
-        self.new(text, a.shape, "fp32", bound)
-
-    def float_unary(self) -> None:
-        a = self.value("fp32")
-        text = self.pick(
-            "-{}",
-            "tl.abs({})",
-            "tl.floor({} * 0.5)",
-            "tl.ceil({} * 0.25)",
-            "tl.clamp({}, -5.0, 9.0)",
-            "tl.fma({0}, 3.0, {0})",
-        )
-        self.new(text.format(a.name), a.shape, "fp32", 4 * a.bound + 9)
-
-    def float_through(self) -> None:
-        kind, limit = self.draw(
-            st.sampled_from(
-                [
-                    ("float16", 2048),
-                    ("bfloat16", 256),
-                    ("float64", _LIMIT),
-                    ("float8e5", 8),
-                    ("int32", _LIMIT),
-                    ("int8", 127),
-                    ("int64", _LIMIT),
-                ]
-            )
-        )
+    def floats(self) -> None:
+        text, limit, bound = self.draw(st.sampled_from(_FLOATS))
         a = self.value("fp32", limit=limit)
-        self.new(f"{a.name}.to(tl.{kind}).to(tl.float32)", a.shape, "fp32", a.bound)
+        b = self.value("fp32", a.shape, limit) if "{1}" in text else a
+        self.new(text.format(a.name, b.name), a.shape, "fp32", bound(a.bound, b.bound))
 
-    def int_binary(self) -> None:
-        a = self.value("i32")
-        b = self.value("i32", a.shape)
-        operation = self.pick("+", "-", "*", "&", "|", "^", "tl.minimum", "tl.maximum")
-        text = f"{operation}({a.name}, {b.name})" if "." in operation else f"{a.name} {operation} {b.name}"
-        self.new(text, a.shape, "i32")
-
-    def int_division(self) -> None:
-        a = self.value("i32")
-        b = self.value("i32", a.shape)
-        self.new(f"{a.name} {self.pick('//', '%')} (({b.name} & 15) + 1)", a.shape, "i32")
-
-    def int_shift(self) -> None:
-        a = self.value("i32")
-        b = self.value("i32", a.shape)
-        self.new(f"{a.name} {self.pick('<<', '>>')} ({b.name} & 31)", a.shape, "i32")
-
-    def int_through(self) -> None:
-        a = self.value("i32")
-        text = self.pick(
-            "{}.to(tl.int8).to(tl.int32)", "{}.to(tl.int16).to(tl.int32)",
-            "({}.to(tl.int64) * 1000003 >> 7).to(tl.int32)", "~{}", "({}.to(tl.uint32) >> 3).to(tl.int32)",
-            "{}.to(tl.uint8).to(tl.int32)", "tl.abs({} >> 1)", "({}.to(tl.uint32) % 1009).to(tl.int32)",
-            "tl.umulhi({}.to(tl.uint32), 2654435769).to(tl.int32)", "-{}",
-        )  # fmt: skip
-        self.new(text.format(a.name), a.shape, "i32")
+    def integers(self) -> None:
+        text, a = self.pick(*_INTEGERS), self.value("i32")
+        b = self.value("i32", a.shape) if "{1}" in text else a
+        self.new(text.format(a.name, b.name), a.shape, "i32")
 
     def select(self) -> None:
         a = self.value(self.pick("i32", "fp32"))
@@ -202,9 +172,8 @@ class _Writer:
         c = self.value("", a.shape)
         condition = f"{c.name} {self.pick(*_COMPARISONS)} {self.number(-9, 9)}"
         if self.number(0, 1):
-            condition = (
-                f"({condition}) {self.pick('&', '|', '^')} ({a.name} {self.pick(*_COMPARISONS)} {b.name})"
-            )
+            other = f"({a.name} {self.pick(*_COMPARISONS)} {b.name})"
+            condition = f"({condition}) {self.pick('&', '|', '^')} {other}"
         self.new(f"tl.where({condition}, {a.name}, {b.name})", a.shape, a.kind, max(a.bound, b.bound))
 
     def reduce(self) -> None:
@@ -245,9 +214,7 @@ class _Writer:
         if self.rows == self.columns:
             self.new(f"tl.trans({a.name}) + {b.name}", a.shape, a.kind, a.bound + b.bound)
         else:
-            self.new(
-                f"tl.trans({a.name} + 1)[:, :] .trans(1, 0)".replace(" .", "."), a.shape, a.kind, a.bound + 1
-            )
+            self.new(f"tl.trans({a.name} + 1)[:, :].trans(1, 0)", a.shape, a.kind, a.bound + 1)
 
     def reshape(self) -> None:
         a = self.value(shape=(self.rows, self.columns))
@@ -260,9 +227,8 @@ class _Writer:
         source, bound = ("y", 0) if kind == "i32" else ("x", 8)
         other = self.number(-3, 3)
         mask = f"{b.name} {self.pick(*_COMPARISONS)} {self.number(-3, 3)}"
-        self.new(
-            f"tl.load({source} + ({a.name} & (R * C - 1)), mask={mask}, other={other})", a.shape, kind, bound
-        )
+        text = f"tl.load({source} + ({a.name} & (R * C - 1)), mask={mask}, other={other})"
+        self.new(text, a.shape, kind, bound)
 
     def helper(self) -> None:
         a = self.value(self.pick("i32", "fp32"))
@@ -299,12 +265,8 @@ class _Writer:
         a = self.value(shape=(self.rows, self.columns))
         axis = self.number(0, 1)
         index = self.value("i32", a.shape)
-        self.new(
-            f"tl.gather({a.name}, {index.name} & {'C' if axis else 'R'} - 1, {axis})",
-            a.shape,
-            a.kind,
-            a.bound,
-        )
+        text = f"tl.gather({a.name}, {index.name} & {'C' if axis else 'R'} - 1, {axis})"
+        self.new(text, a.shape, a.kind, a.bound)
 
     def histogram(self) -> None:
         a = self.value("i32", (self.columns,))
@@ -320,9 +282,6 @@ class _Writer:
     def sort(self) -> None:
         a = self.value(shape=self.draw(st.sampled_from([(self.rows,), (self.columns,)])))
         self.new(f"tl.sort({a.name}, descending={bool(self.number(0, 1))})", a.shape, a.kind, a.bound)
-
-    # -- control flow
-    # ----------------------------------------------------------------------------------------------
 
     def carried(self, depth: int, header: str, tail: str = "") -> None:
         """Statements that assign to two variables of the enclosing block, which may change places.

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
+import ctypes
+import mmap
 import multiprocessing
 import struct
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.integration.ttcpu.features import compile_kernel
-from tests.integration.ttcpu.guarded import run_guarded
+from tests.integration.ttcpu.features import loaded
+from tests.integration.vgpu.coverage.formats import storage
+from tests.support.modules import load_module
 from ttcpu.codegen import assembly, optimised
 from ttcpu.errors import CompileError
-from ttcpu.launch import load, run
+from ttcpu.launch import run
 from ttcpu.levels import host_level, host_levels, level_named
 
 pytestmark = pytest.mark.compiler
+BLOCK = 128
 SOURCE = """import triton
 import triton.language as tl
 
@@ -68,32 +71,29 @@ def many(x, out, COUNT: tl.constexpr, BLOCK: tl.constexpr):
 
 def _run_on_a_small_stack(path: Path, programs: int) -> None:
     """Kernels with `programs` buffers in use at once, in a thread that has 272 KiB."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
     signature = {"x": "*fp32", "out": "*fp32", "COUNT": "constexpr", "BLOCK": "constexpr"}
-    made = compile_kernel(module.many, signature, {"COUNT": programs, "BLOCK": 512}, host_level())
-    loaded = load(made.name, made.code, made.scratch, made.messages)
+    kernel = loaded(load_module(path, STACK).many, signature, {"COUNT": programs, "BLOCK": 512})
     x = np.random.default_rng(0).integers(-5, 5, (programs, 512)).astype(np.float32)
     out = np.zeros(512, dtype=np.float32)
     threading.stack_size(272 << 10)
     thread = threading.Thread(
-        target=run, args=(loaded, (1, 1, 1), struct.pack("<QQ", x.ctypes.data, out.ctypes.data))
+        target=run, args=(kernel, (1, 1, 1), struct.pack("<QQ", x.ctypes.data, out.ctypes.data))
     )
     thread.start()
     thread.join()
     assert np.array_equal(out, (x * x.max(1, keepdims=True)).sum(0))
 
 
-def test_buffers_that_the_stack_has_no_place_for_are_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "stack_kernels.py"
-    path.write_text(STACK)
-    process = multiprocessing.get_context("spawn").Process(target=_run_on_a_small_stack, args=(path, 70))
+def _exit_code(target: Callable[..., None], *arguments: object) -> int | None:
+    """Of a process of its own."""
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     process.start()
     process.join(300)
-    assert process.exitcode == 0
+    return process.exitcode
+
+
+def test_buffers_that_the_stack_has_no_place_for_are_beside_it(tmp_path: Path) -> None:
+    assert _exit_code(_run_on_a_small_stack, tmp_path / "stack_kernels.py", 70) == 0
 
 
 def test_a_kernel_that_needs_more_stack_than_threads_have_is_refused() -> None:
@@ -109,15 +109,32 @@ define i32 @kernel__range(ptr %a, ptr %l) {{
         assembly(optimised("kernel", text, level), level)
 
 
-def _exit_code(kernel: str, kind: str, count: int, level: str, folder: Path) -> int | None:
-    path = folder / "bounds_kernels.py"
-    path.write_text(SOURCE)
-    process = multiprocessing.get_context("spawn").Process(
-        target=run_guarded, args=(path, kernel, kind, count, level)
-    )
-    process.start()
-    process.join(300)
-    return process.exitcode
+def _before_a_guard(size: int) -> tuple[mmap.mmap, int]:
+    """Memory of `size` bytes whose next byte is in a page without any access, and its address."""
+    pages = -(-size // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    end = start + pages * mmap.PAGESIZE
+    if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")
+    return memory, end - size
+
+
+def _run_guarded(path: Path, kernel: str, kinds: str, count: int, level: str) -> None:
+    """Run it for each type and compare; a wrong access ends the process with a signal."""
+    module = load_module(path, SOURCE)
+    for kind in kinds.split():
+        signature = {"x": f"*{kind}", "out": f"*{kind}", "n": "i32", "BLOCK": "constexpr"}
+        made = loaded(getattr(module, kernel), signature, {"BLOCK": BLOCK}, level)
+        numbers = np.arange(count).astype(storage(kind))
+        source, source_at = _before_a_guard(numbers.nbytes)
+        target, target_at = _before_a_guard(numbers.nbytes)
+        ctypes.memmove(source_at, numbers.ctypes.data, numbers.nbytes)
+        run(made, (-(-count // BLOCK), 1, 1), struct.pack("<QQi4x", source_at, target_at, count))
+        found = np.frombuffer(ctypes.string_at(target_at, numbers.nbytes), dtype=storage(kind))
+        expected = numbers[::-1] if kernel == "reverse" else numbers
+        assert np.array_equal(found, expected), kind
+        del source, target
 
 
 @pytest.mark.parametrize("kernel", ["copy", "reverse", "transposed"])
@@ -125,8 +142,10 @@ def _exit_code(kernel: str, kind: str, count: int, level: str, folder: Path) -> 
 def test_nothing_beyond_the_mask_is_touched(kernel: str, level: str, tmp_path: Path) -> None:
     if level not in host_levels():
         pytest.skip("this processor has no AVX-512")
-    assert _exit_code(kernel, "i8 i16 fp16 fp32 i64", 1001, level, tmp_path) == 0
+    arguments = (tmp_path / "bounds.py", kernel, "i8 i16 fp16 fp32 i64", 1001, level)
+    assert _exit_code(_run_guarded, *arguments) == 0
 
 
 def test_an_access_one_element_beyond_ends_the_process(tmp_path: Path) -> None:
-    assert _exit_code("beyond", "i8", 1001, host_level(), tmp_path) == -11
+    arguments = (tmp_path / "bounds.py", "beyond", "i8", 1001, host_level())
+    assert _exit_code(_run_guarded, *arguments) == -11

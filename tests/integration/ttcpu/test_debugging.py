@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from tests.integration.ttcpu.features import compile_kernel
+from tests.support.modules import load_module
 from ttcpu.levels import host_level
 
 pytestmark = pytest.mark.compiler
@@ -44,13 +44,7 @@ COMPILE = (
 
 
 def _compiled(folder: Path) -> bytes:
-    path = folder / "debugged.py"
-    path.write_text(SOURCE)
-    spec = importlib.util.spec_from_file_location("debugged", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["debugged"] = module
-    spec.loader.exec_module(module)
+    module = load_module(folder / "debugged.py", SOURCE)
     return compile_kernel(module.kernel, SIGNATURE, {"BLOCK": 64}, host_level()).code
 
 

@@ -4,17 +4,15 @@ overlaps."""
 from __future__ import annotations
 
 import functools
-import importlib.util
 import struct
-import sys
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.integration.ttcpu.features import compile_kernel
-from ttcpu.launch import Loaded, load, run
-from ttcpu.levels import host_level
+from tests.integration.ttcpu.features import loaded
+from tests.support.modules import load_module
+from ttcpu.launch import Loaded, run
 
 pytestmark = pytest.mark.compiler
 BLOCK = 512
@@ -67,22 +65,14 @@ def widened(x, y, out, n, BLOCK: tl.constexpr):
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    path = tmp_path_factory.mktemp("delayed") / "delayed_kernels.py"
-    path.write_text(SOURCE)
-    spec = importlib.util.spec_from_file_location("delayed_kernels", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["delayed_kernels"] = module
-    spec.loader.exec_module(module)
-    return module
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load_module(tmp_path_factory.mktemp("delayed") / "delayed_kernels.py", SOURCE)
 
 
 @functools.cache
 def _loaded(kernel: object) -> Loaded:
     signature = {"x": "*i32", "y": "*i32", "out": "*i32", "n": "i32", "BLOCK": "constexpr"}
-    made = compile_kernel(kernel, signature, {"BLOCK": BLOCK}, host_level())
-    return load(made.name, made.code, made.scratch, made.messages)
+    return loaded(kernel, signature, {"BLOCK": BLOCK})
 
 
 class _Memory:
@@ -98,7 +88,7 @@ class _Memory:
 
 @pytest.mark.parametrize("out", [0, 1, 3, 16, 17, BLOCK - 1, BLOCK, 2 * BLOCK])
 @pytest.mark.parametrize("n", [0, BLOCK - 3, BLOCK])
-def test_a_sum_over_its_own_operands(kernels: ModuleType, out: int, n: int) -> None:
+def test_a_sum_over_its_own_operands(kernels: Any, out: int, n: int) -> None:
     """All is read before anything is written, wherever the result is."""
     for x, y in ((1, 5), (out, 3 * BLOCK)):
         memory = _Memory()
@@ -109,7 +99,7 @@ def test_a_sum_over_its_own_operands(kernels: ModuleType, out: int, n: int) -> N
 
 
 @pytest.mark.parametrize("n", [0, 1, 17, BLOCK - 1, BLOCK, BLOCK + 9])
-def test_masks(kernels: ModuleType, n: int) -> None:
+def test_masks(kernels: Any, n: int) -> None:
     """The last element of one is true before the others are; the other one ends below the last element."""
     memory = _Memory()
     wanted = memory.words.copy()
@@ -123,7 +113,7 @@ def test_masks(kernels: ModuleType, n: int) -> None:
     assert np.array_equal(memory.words, wanted)
 
 
-def test_two_tensors_change_places(kernels: ModuleType) -> None:
+def test_two_tensors_change_places(kernels: Any) -> None:
     memory = _Memory()
     wanted = memory.words.copy()
     wanted[:BLOCK], wanted[BLOCK : 2 * BLOCK] = memory.words[BLOCK : 2 * BLOCK] + 2, memory.words[:BLOCK] + 1
@@ -131,7 +121,7 @@ def test_two_tensors_change_places(kernels: ModuleType) -> None:
     assert np.array_equal(memory.words, wanted)
 
 
-def test_a_store_between_a_load_and_its_store(kernels: ModuleType) -> None:
+def test_a_store_between_a_load_and_its_store(kernels: Any) -> None:
     memory = _Memory()
     wanted = memory.words.copy()
     wanted[2 * BLOCK : 3 * BLOCK] = wanted[:BLOCK]
@@ -140,7 +130,7 @@ def test_a_store_between_a_load_and_its_store(kernels: ModuleType) -> None:
     assert np.array_equal(memory.words, wanted)
 
 
-def test_wider_elements_at_the_same_place(kernels: ModuleType) -> None:
+def test_wider_elements_at_the_same_place(kernels: Any) -> None:
     memory = _Memory()
     wanted = memory.words[:BLOCK].astype(np.int64)
     memory.launch(kernels.widened, 0, 0, 0, 0)

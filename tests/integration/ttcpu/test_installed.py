@@ -87,21 +87,3 @@ def test_without_the_variable_it_is_not_active_and_nothing_heavy_is_imported(
     assert set(modules) == AT_IMPORT
     assert not active
     assert not torch
-
-
-@pytest.mark.slow
-def test_pip_installs_it(tmp_path: Path) -> None:
-    """With the builder of this environment: no package index is needed."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-    ]
-    folder = tmp_path / "site"
-    subprocess.run([*command, "--target", str(folder), str(ROOT / "ttcpu")], check=True, cwd=tmp_path)
-    assert _run(SCRIPT, tmp_path, folder, TRITON_CPU_BACKEND="1") == "cpu True"

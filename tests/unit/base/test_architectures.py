@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from aotforge.base import architectures, manifest_reader
 from aotforge.base.architectures import find_arch, load_architectures, parse_archs
 from aotforge.base.manifest_reader import Document, read_yaml
-from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
+from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.pipeline.images import by_pack
 from tests.support.families import PROJECT, plan_project
 from vgpu.emulator.targets import simplified
@@ -115,21 +113,6 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(manifest_reader, "read_yaml", counted)
     architectures._architectures.cache_clear()
     return paths
-
-
-def test_the_manifest_is_parsed_once_until_it_changes(tmp_path: Path, parsed: list[Path]) -> None:
-    manifest = tmp_path / "architectures.yaml"
-    shutil.copyfile(PROJECT / "manifests" / "architectures.yaml", manifest)
-    first = load_architectures(tmp_path)
-    assert load_architectures(tmp_path) is first and parsed == [manifest]
-    text = manifest.read_text()
-    manifest.write_text(text.replace("product_line: CDNA1", "product_line: CDNAX"))
-    os.utime(manifest, ns=(1, 1))
-    assert load_architectures(tmp_path).find("gfx908").product_line == "CDNAX"
-    assert parsed == [manifest, manifest]
-    manifest.unlink()
-    with pytest.raises(ManifestError, match="cannot be read"):
-        load_architectures(tmp_path)
 
 
 def test_the_plans_of_a_build_parse_the_manifest_once(parsed: list[Path]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.cache_trust import check_cache_name
+from aotforge.base.cache_folder import check_cache_name
 from aotforge.cli.values import cache_folder, named_cache
 from aotforge.errors import CacheError
 from vgpu.cache import cache_fault, check_cache

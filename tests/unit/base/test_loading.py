@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aotforge.base.architectures import Architectures, load_architectures, load_profiles
+from aotforge.base.architectures import Architectures, load_profiles
 from aotforge.base.manifest_reader import load
 from aotforge.errors import ManifestError
 from tests.support.families import PROJECT
@@ -89,7 +89,7 @@ def test_whatever_is_in_the_file_the_answer_is_a_model_or_a_manifest_error(
     path = tmp_path / "architectures.yaml"
     path.write_bytes(text.encode("utf-8", "replace"))
     try:
-        load_architectures(tmp_path)
+        load(path, Architectures)
     except ManifestError as error:
         assert error.what.startswith(str(path))
 

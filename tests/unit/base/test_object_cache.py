@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.files import write_atomic
-from aotforge.base.object_cache import DamagedObjectError, ObjectCache
+from aotforge.base.object_cache import DamagedObjectError, ObjectCache, SharedObjects
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 DAY = 86400
 
 
 @dataclass
-class Shared:
+class Shared(SharedObjects):
     """Shared places that have `objects`, and remember the calls."""
 
     objects: dict[str, bytes] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import unicodedata
 from collections.abc import Callable
 
@@ -30,24 +29,6 @@ def test_escapes_are_shown() -> None:
     assert printable(ATTACK) == SHOWN
     assert printable("\x1b[31mred\x1b[0m\x1b[41m", styled=True) == "\x1b[31mred\x1b[0m\\x1b[41m"
     assert printable("\x1b[31mred") == "\\x1b[31mred"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("x\n::set-output name=ok::yes", "x\n: :set-output name=ok::yes"),
-        ("    ::add-mask::passed", "    : :add-mask::passed"),
-        ("\u00a0::error::x\n\u3000::x::y", "\u00a0: :error::x\n\u3000: :x::y"),
-        ("#\u00ad#vso[x]\ufe0f ##VSO[y]", "#\\xad#vso[x]\\ufe0f # #VSO[y]"),
-        ("a##vso[task.setvariable variable=X]y", "a# #vso[task.setvariable variable=X]y"),
-        ("##[error]x\n##teamcity[x]", "# #[error]x\n# #teamcity[x]"),
-        ("## Heading\naotriton::v2::flash ::x\n# ##", "## Heading\naotriton::v2::flash ::x\n# ##"),
-    ],
-)
-def test_no_command_reaches_a_ci_runner(text: str, shown: str) -> None:
-    """They execute lines of a log; a release's program chooses lines of a finding."""
-    assert printable(text) == printable(text, styled=True) == shown
-    assert json.loads(printable(json.dumps(text)))  # still valid
 
 
 @pytest.mark.parametrize("write", [print_result, print_status])

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.base.progress import byte_counter, byte_progress, progress
-from aotforge.base.progress_events import INTERVAL, EventLines
+from aotforge.base.progress import INTERVAL, EventLines, byte_counter, byte_progress, progress
 
 
 class Clock:

@@ -92,25 +92,3 @@ def test_an_unknown_cell_is_named_with_file_and_row(tmp_path: Path) -> None:
     found = files(tmp_path, a=FILE.format(arch="gfx908", more="", row="{max_width: 64, blockm: 16}"))
     with pytest.raises(RulesError, match=r"a\.yaml: flash\.attn_fwd: row 1: .*blockm"):
         found.rows("flash.attn_fwd", "gfx908", 64, Tuned)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        (("gfx908", ""), ("gfx908", ""), "the arch gfx908 is in a.yaml, too"),
-        (
-            ("gfx908", "default_warp_size: 64\n"),
-            ("gfx90a", "default_warp_size: 64\n"),
-            "the warp size 64 is in a.yaml, too",
-        ),
-    ],
-)
-def test_two_files_do_not_claim_the_same(
-    tmp_path: Path, first: tuple[str, str], second: tuple[str, str], expected: str
-) -> None:
-    texts = {
-        name: FILE.format(arch=arch, more=more, row=ROW)
-        for name, (arch, more) in (("a", first), ("b", second))
-    }
-    with pytest.raises(ManifestError, match=expected):
-        files(tmp_path, **texts)

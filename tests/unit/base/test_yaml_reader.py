@@ -14,12 +14,12 @@ FILE = Path("file.yaml")
 
 @pytest.mark.parametrize("text", ["2026-01-01", "0.11.2b", "2.x", "gfx908", "n"])
 def test_plain_words_are_strings(text: str) -> None:
-    assert parse_yaml(f"key: {text}", FILE).value() == {"key": text}
+    assert parse_yaml(f"key: {text}", FILE).values == {"key": text}
 
 
 def test_what_is_written_is_read_as_the_same_values() -> None:
     values = {"date": "2026-01-01", "word": "on", "number": "12", "hex": "0x1f", "list": [1, None, True, 1.5]}
-    assert parse_yaml(write_yaml(values), FILE).value() == values
+    assert parse_yaml(write_yaml(values), FILE).values == values
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_settings_are_shown_with_their_source_and_without_secrets(
     rows = {row["name"]: (row["value"], row["source"]) for row in json.loads(text)}
     assert "pa55" not in text and rows["AOTFORGE_CACHE"] == ("/srv/cache", "environment")
     assert rows["AOTFORGE_SIGNING_KEY"] == ("set, not shown", "environment")
-    assert rows["cache-from"][1] == "aotforge.toml" and rows["triton"][1] == "requirements/build.in"
+    assert rows["cache-from"][1] == "aotforge.toml" and rows["triton"][1] == "requirements/build.txt"
 
 
 def test_every_variable_that_a_program_reads_is_listed() -> None:

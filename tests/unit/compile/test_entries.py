@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache_entry import Entry, Summary, decode, encode
-from aotforge.compile.pool import Frames, frame
 from aotforge.targets.backend import CodeObjectStats, KernelArgument
 from vgpu.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 
@@ -72,22 +71,6 @@ def test_any_changed_lost_or_added_byte_is_detected(data: st.DataObject) -> None
 def test_an_entry_under_another_key_is_detected() -> None:
     with pytest.raises(DamagedObjectError, match="is the entry of abab"):
         decode(encode(make_entry()), "cd" * 32)
-
-
-@given(
-    st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=5),
-    st.data(),
-)
-def test_frames_survive_any_cutting(
-    messages: list[tuple[dict[str, Any], bytes]], data: st.DataObject
-) -> None:
-    stream = b"".join(frame(message, payload) for message, payload in messages)
-    frames, got = Frames(), []
-    while stream:
-        cut = data.draw(st.integers(1, len(stream)))
-        got += frames.feed(stream[:cut])
-        stream = stream[cut:]
-    assert got == messages
 
 
 def pack(value: Any) -> bytes:

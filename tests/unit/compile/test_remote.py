@@ -51,8 +51,12 @@ def received(*pieces: bytes) -> RemoteScheduler:
     return made
 
 
-def test_failures_and_errors() -> None:
-    (failure,) = received(frame({"started": "k"}), frame(FAILED)).failures
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_failures_and_errors(size: int) -> None:
+    """However the output is cut."""
+    stream = frame({"started": "k"}) + frame(FAILED, b"bytes\n")
+    pieces = (stream[at : at + size] for at in range(0, len(stream), size))
+    (failure,) = received(*pieces).failures
     assert (failure.detail, failure.output) == ("d", "o")
     with pytest.raises(ToolchainError, match="w"):
         received(frame({"error": "w", "cause": "", "hint": ""}))

@@ -53,18 +53,13 @@ class Candidate:
 def candidate() -> Candidate:
     plan, images = sample()
     labels = {job.key: job.label for job in plan.jobs}
+    verdict = {"outcome": "passed", "cases": ["one"], "runs": 1, "worst": 0.5, "tools": sha("tools")}
     rows = [
         {
             "digest": one.digest,
             "jobs": [one.key],
             "labels": [labels[one.key]],
-            "verdict": {
-                "outcome": "passed",
-                "cases": ["one"],
-                "runs": 1,
-                "worst": 0.5,
-                "tools": sha("tools"),
-            },
+            "verdict": dict(verdict),
         }
         for one in images
     ]
@@ -144,38 +139,6 @@ def verdict(**changes: Any) -> Callable[[Candidate], None]:
     return change
 
 
-def no_verdict(given: Candidate) -> None:
-    given.rows[3]["verdict"] = None
-
-
-def no_runs(given: Candidate) -> None:
-    given.rows[3]["verdict"]["runs"] = 0
-
-
-def no_text(given: Candidate) -> None:
-    given.texts.remove(given.images[0].digest)
-
-
-def stray_text(given: Candidate) -> None:
-    given.texts.add("f" * 64)
-
-
-def stray_file(given: Candidate) -> None:
-    given.others.add("install.sh")
-
-
-def not_in_resources(given: Candidate) -> None:
-    given.resources.remove(given.images[0].digest)
-
-
-def stray_in_resources(given: Candidate) -> None:
-    given.resources.append("f" * 64)
-
-
-def no_texts(given: Candidate) -> None:
-    given.archived = False
-
-
 def build_path(given: Candidate) -> None:
     """The image of the first job names a folder of the machine that built it."""
     old = given.images[0]
@@ -197,15 +160,6 @@ def unplanned(given: Candidate) -> None:
     given.planned = lambda: other
 
 
-def planned_and_missing(given: Candidate) -> None:
-    given.rows[0]["jobs"], given.rows[0]["labels"] = [], []
-
-
-def not_planned(given: Candidate) -> None:
-    given.rows[0]["jobs"] = [given.rows[0]["jobs"][0], "f" * 64]
-    given.rows[0]["labels"] = [given.rows[0]["labels"][0], "demo.stray"]
-
-
 def unplannable(given: Candidate) -> None:
     def fail() -> Plan:
         raise PackError("rules.py does not load")
@@ -219,19 +173,26 @@ DEFECTS: list[tuple[Callable[[Candidate], None], str, str]] = [
     (verdict(outcome="failed"), "verdicts", ": failed"),
     (verdict(cases=[]), "verdicts", "its verdict names no case, run or verifier"),
     (verdict(runs=0), "verdicts", "its verdict names no case, run or verifier"),
-    (no_runs, "verdicts", "its verdict names no case, run or verifier"),
     (verdict(tools=""), "verdicts", "its verdict names no case, run or verifier"),
-    (no_verdict, "verdicts", ": never executed"),
-    (no_text, "texts", "text without image, or image without text"),
-    (stray_text, "texts", "text without image, or image without text"),
-    (stray_file, "texts", "install.sh is neither"),
-    (not_in_resources, "texts", "not the same in resources.json"),
-    (stray_in_resources, "texts", "not the same in resources.json"),
-    (no_texts, "texts", "there is no archive of texts"),
+    (lambda given: given.rows[3].update(verdict=None), "verdicts", ": never executed"),
+    (
+        lambda given: given.texts.remove(given.images[0].digest),
+        "texts",
+        "text without image, or image without text",
+    ),
+    (lambda given: given.texts.add("f" * 64), "texts", "text without image, or image without text"),
+    (lambda given: given.others.add("install.sh"), "texts", "install.sh is neither"),
+    (lambda given: given.resources.remove(given.images[0].digest), "texts", "not the same in resources.json"),
+    (lambda given: given.resources.append("f" * 64), "texts", "not the same in resources.json"),
+    (lambda given: setattr(given, "archived", False), "texts", "there is no archive of texts"),
     (build_path, "paths", "/home/builder/aotforge"),
     (unplanned, "planned", "demo.first for gfx906"),
-    (planned_and_missing, "planned", "is planned and missing"),
-    (not_planned, "planned", "demo.stray is not planned"),
+    (lambda given: given.rows[0].update(jobs=[], labels=[]), "planned", "is planned and missing"),
+    (
+        lambda given: given.rows[0].update(jobs=["f" * 64], labels=["demo.stray"]),
+        "planned",
+        "demo.stray is not planned",
+    ),
     (unplannable, "planned", "this checkout cannot plan it: rules.py does not load"),
 ]
 
@@ -281,12 +242,10 @@ def test_an_incomplete_profile_is_a_development_build(
     assert {finding.status for finding in found} == {"passed"}
     assert found[0].what == f"{NAME}, development build"
     assert found[0].evidence == "profile core is not complete, as requested"
-
-
-def test_a_complete_profile_in_a_development_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = candidate()
-    given.development = True
-    found = check(given, tmp_path, monkeypatch)
+    complete = candidate()
+    complete.development = True
+    (tmp_path / "complete").mkdir()
+    found = check(complete, tmp_path / "complete", monkeypatch)
     assert (found[0].what, found[0].evidence) == (f"{NAME} is of a profile that may be released", "core")
 
 

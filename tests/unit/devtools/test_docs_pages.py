@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from aotforge.devtools.docs_pages import (
+from aotforge.devtools.docs_site import (
     MANIFESTS,
     ROOT_PAGES,
     headers_page,

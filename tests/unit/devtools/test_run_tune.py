@@ -12,6 +12,7 @@ import pytest
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import run_tune as tool
+from aotforge.devtools.tune.device_times import OnDevice
 from aotforge.devtools.tune.run_tune import TuneRequest, tune
 from aotforge.errors import DeviceError, ExecutionError, UnsupportedError
 from tests.support.families import PROJECT
@@ -80,7 +81,7 @@ def test_a_lost_device_ends_the_tune(monkeypatch: pytest.MonkeyPatch, clock: lis
 
     monkeypatch.setattr(tool, "choose_device", none)
     with pytest.raises(DeviceError):
-        tune(replace(REQUEST, device=tool.OnDevice()))
+        tune(replace(REQUEST, device=OnDevice()))
 
 
 def test_the_functionals_of_a_profile_are_named_by_their_options() -> None:

@@ -189,20 +189,6 @@ def test_attention_covers_what_it_declares() -> None:
     )
 
 
-def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
-    forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
-    for functional in functionals(forward):
-        settings = forward.settings(TARGETS[0], functional)
-        short, *others = (setting for setting in settings if not is_general(setting))
-        plain = functional["mask"] != "bias" and not functional["dropout"]
-        if plain and functional["dtype"] != "fp32" and int(functional["width"]) <= 128:
-            long, unhinted = others
-            assert int(short.constants["BLOCK_M"]) < int(long.constants["BLOCK_M"])
-            assert (long.hinted, unhinted.hinted) == (True, False)
-        else:
-            assert (short.hinted, *(other.hinted for other in others)) == (True, False)
-
-
 SM_90 = Target(arch="sm_90", vendor="nvidia", warp_size=32, matrix="MMA", shared_bytes=232448)
 
 
@@ -218,21 +204,6 @@ def test_the_fused_backward_pass_is_for_sm_90_alone_and_every_step_has_the_same_
         first = FLASH_ATOMIC.kernels[0].settings(SM_90, functional)
         assert setting.when == first[0].when
         assert {MultipleOf(value="seqlen_q", of=64), MultipleOf(value="seqlen_k", of=128)} <= {*setting.when}
-
-
-def test_sm_90_has_timed_settings_and_a_source_for_wgmma_where_that_is_faster() -> None:
-    kernels = {kernel.name: kernel for kernel in FLASH.kernels}
-    for mask, width in itertools.product(("full", "window", "bias"), (64, 96, 128)):
-        functional: Functional = {"dtype": "fp16", "dropout": False, "mask": mask, "width": width}
-        sources = [getattr(one, "source", "") for one in kernels["attn_fwd"].settings(SM_90, functional)]
-        wgmma = mask != "bias" and width == 128
-        assert sources.count("forward_warpgroups.py") == wgmma
-        assert not sources[-1]  # every other call is served by the kernel of all archs
-        for name in ("bwd_dk_dv", "bwd_dq"):
-            hinted, general = kernels[name].settings(SM_90, functional)
-            assert hinted.num_stages == (3 if mask != "bias" else 1) and general.num_stages == 1
-            allowed = [getattr(one, "spills", False) for one in (hinted, general)]
-            assert allowed == [name == "bwd_dk_dv" and mask != "bias", False]
 
 
 def test_registers_that_a_row_names_fit_a_multiprocessor() -> None:

@@ -24,7 +24,8 @@ def words(key: int, *counter: int, rounds: int = 10) -> list[int]:
         # kat_vectors of Random123
         (0, (0, 0, 0, 0), [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
         (2**64 - 1, (2**32 - 1,) * 4, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-        (0x299F31D0A4093822, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]),
+        (0x299F31D0A4093822, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+         [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]),
         # as Triton's tl.randint4x draws them
         (42, (0, 0, 0, 0), [0x9CEAF053, 0x77F5493B, 0x12BF50AD, 0x5742B3D7]),
         (42, (1, 0, 0, 0), [0xFCDB2127, 0x53BA6CFD, 0x838F5A6E, 0x744E06FB]),

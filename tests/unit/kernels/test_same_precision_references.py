@@ -55,7 +55,8 @@ def test_every_order_of_addition_is_within_the_rounding_analysis(case: Case, dty
     for order, binary in product(ORDERS, (False, True)):
         out, lse = same_precision.attention(q, k, v, options, dtype=dtype, order=order, binary=binary)
         grads = same_precision.attention_backward(
-            q, k, v, do, known["lse"].value, known["delta"].value, options, dtype=dtype, order=order, binary=binary
+            q, k, v, do, known["lse"].value, known["delta"].value, options, dtype=dtype, order=order,
+            binary=binary
         )  # fmt: skip
         found = {"out": (forward["out"], out), "lse": (forward["lse"], lse)}
         found |= {n: (known[n], x) for n, x in zip(("dq", "dk", "dv", "db"), grads, strict=True)}

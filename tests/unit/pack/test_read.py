@@ -93,7 +93,7 @@ def lists_at() -> list[int]:
     found: list[int] = []
 
     class Watch(Cursor):
-        def one_of(self, kind: Kind, what: str, entries: Sequence[T]) -> T:
+        def one_of(self, kind: Kind, what: str, entries: Sequence[T], value: T | None = None) -> T:
             if what == "a predicate list index":
                 found.append(self._at)
             return super().one_of(kind, what, entries)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from aotforge.compile.image_set import resources, spills
-from aotforge.pipeline.build_release import BuildReport, _next_steps, pytorch_use
+from aotforge.pipeline.build_release import BuildReport, _next_steps
 from aotforge.plan.model import LeftOut, ServedGate
 from aotforge.plan.selection import Only
 from tests.support.families import PROJECT, plan_project
@@ -35,22 +35,6 @@ def plan(profile: str, *archs: str, gates: tuple[str, ...] = ()) -> Any:
     return SimpleNamespace(
         profile=profile, archs=archs, gates=served, left_out=less, jobs=(), pack="pack", kernels=kernels
     )
-
-
-def test_a_build_reports_whether_pytorch_will_use_its_images() -> None:
-    core, smoke = plan("core", "gfx908", gates=("0.11", "0.13")), plan("smoke", "gfx90a")
-    assert pytorch_use([core], "0.11") == ["PyTorch will use these images: yes"]
-    (other_level,) = pytorch_use([core], "0.12")
-    assert other_level.startswith("PyTorch will use these images: no, because profile core does not serve")
-    (mixed,) = pytorch_use([core, smoke], "0.13")
-    assert mixed.startswith("PyTorch will use these images: no on gfx90a, because profile smoke does not")
-    assert mixed.endswith(
-        "build with --profile core, or set AOTFORGE_PARTIAL_PACK=1 for programs that make only the calls "
-        "served"
-    )
-    (some,) = pytorch_use([plan("core-only", "gfx908")], "0.11")
-    assert "no, because these kernels do not serve" in some and "build without --only" in some
-    assert pytorch_use([plan("core", "sm_90")], "0.11") == []
 
 
 def test_what_a_profile_leaves_out_is_one_line_and_pytorchs_use_the_last() -> None:

@@ -190,33 +190,8 @@ def test_a_long_record_is_written_less_often(tmp_path: Path, monkeypatch: pytest
     assert clock.encoded == 2 + 200 // 51  # the first and the last one; others after 50 s
 
 
-def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    record = build(tmp_path)
-    path = tmp_path / "builds" / f"{record.name}.json"
-    fields = json.loads(path.read_text())
-    for one in (*fields["compiled"], *fields["executed"]):
-        del one["began"]
-    path.write_text(json.dumps(fields))
-    (found,) = read_records(tmp_path)
-    assert [one.began for one in (*found.compiled, *found.executed)] == [None, None]
-    assert json.loads(build_trace(found))["traceEvents"]
-
-
-def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:
-    """A link that replaced the record is not followed."""
-    (target := tmp_path / "target").write_text("of this user")
-    with recorded(tmp_path, ("build",), tmp_path, Silent()) as observer:
-        observer.stage("compiling")
-        (path,) = (tmp_path / "builds").iterdir()
-        path.rename(path.with_suffix(".aside"))
-        path.symlink_to(target)
-        observer.end("finished")
-    assert target.read_text() == "of this user"
-
-
 def test_damaged_records_are_left_out(tmp_path: Path) -> None:
-    """A nest of lists and a pipe ended `status` in a traceback, or never."""
+    """As a killed build leaves them."""
     build(tmp_path)
-    (tmp_path / "builds/20260101-000000-000000.json").write_text("[" * 100_000)
-    os.mkfifo(tmp_path / "builds/20260101-000000-000001.json")
+    (tmp_path / "builds/20260101-000000-000000.json").write_text('{"format": 1, "na')
     assert len(read_records(tmp_path)) == 1

@@ -12,9 +12,8 @@ import yaml
 import tasks  # noqa: F401 - registers the tasks
 from aotforge.cli.flags import TASKS
 from aotforge.errors import UnsupportedError
-from aotforge.pipeline.ci_matrix import SETUP_MINUTES, matrix
 from aotforge.pipeline.images import make_plans
-from aotforge.pipeline.parts import parse_part, split
+from aotforge.pipeline.parts import SETUP_MINUTES, matrix, parse_part, split
 from aotforge.pipeline.requests import CiRequest
 from tests.support.families import PROJECT
 
@@ -45,7 +44,7 @@ def test_more_time_gives_fewer_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["part"] for row in matrix(request_of(minutes=60))] == ["1/1", "1/1"]
     with pytest.raises(UnsupportedError, match="leaves no time"):
         matrix(request_of(minutes=SETUP_MINUTES))
-    monkeypatch.setattr("aotforge.pipeline.ci_matrix.MOST", 1)
+    monkeypatch.setattr("aotforge.pipeline.parts.MOST", 1)
     with pytest.raises(UnsupportedError, match="2 jobs are more than the 1 that"):
         matrix(request_of(minutes=60))
 

@@ -30,12 +30,6 @@ def test_images_that_do_not_pass_are_named_once(capsys: pytest.CaptureFixture[st
     assert shown.out == ""
 
 
-def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with BuildDisplay(quiet=True) as display:
-        display.verdict(event(FAILED))
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_program_gets_events_also_where_people_get_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with BuildDisplay(quiet=True, events=True) as display:
         display.stage("images")

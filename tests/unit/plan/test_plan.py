@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.architectures import load_profiles
 from aotforge.errors import (
     ManifestError,
     RulesError,
@@ -21,7 +20,6 @@ from aotforge.errors import (
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan, ServedGate, plan_to_json
 from aotforge.plan.planner import select_archs, select_profile
-from aotforge.plan.selection import check_profiles
 from aotforge.rules import GENERAL_SUFFIX
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.support.families import (
@@ -366,23 +364,6 @@ def test_a_folder_with_python_files_and_no_rules_is_named(tmp_path: Path) -> Non
 def test_a_root_without_families_is_named(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="no kernel family"):
         load_families(tmp_path)
-
-
-def test_misspelt_profile_entries_name_file_and_line(tmp_path: Path) -> None:
-    families = load_families(TINY)
-    path = tmp_path / "profiles.yaml"
-    text = "schema: 1\ndefault: a\nprofiles:\n  a:\n    description: ''\n    complete: true\n"
-    text += "    keep:\n      {}\n"
-    path.write_text(text.format("dtyp: [fp16]"))
-    with pytest.raises(
-        ManifestError, match=r"profiles\.yaml:8: profiles\.a\.keep\.dtyp: unknown choice[\s\S]*dtype"
-    ):
-        check_profiles(load_profiles(tmp_path), families, path)
-    path.write_text(text.format("dtype: [fp61]"))
-    with pytest.raises(ManifestError, match=r"profiles\.yaml:8: .*no kernel offers 'fp61'"):
-        check_profiles(load_profiles(tmp_path), families, path)
-    path.write_text(text.format("quite_different: [1]"))
-    check_profiles(load_profiles(tmp_path), families, path)
 
 
 def test_the_toolchain_is_checked_against_the_pin(tmp_path: Path) -> None:

@@ -87,12 +87,15 @@ def test_the_default_profile_keeps_every_type_of_a_new_family_and_others_report_
         ("tinny.dtype: [fp16]", r"keep\.tinny\.dtype: unknown family tinny[\s\S]*perhaps you meant tiny"),
         ("tiny.dtyp: [fp16]", r"keep\.tiny\.dtyp: unknown choice[\s\S]*perhaps you meant dtype"),
         ("tiny.quite_different: [1]", r"keep\.tiny\.quite_different: unknown choice"),
+        ("dtyp: [fp16]", r"profiles\.yaml:8: profiles\.a\.keep\.dtyp: unknown choice[\s\S]*dtype"),
         ("tiny.dtype: [i8]", r"no kernel offers 'i8'[\s\S]*offered: 'bf16', 'fp16', 'fp32'"),
     ],
 )
-def test_misspelt_entries_of_a_family(tmp_path: Path, entry: str, message: str) -> None:
+def test_misspelt_entries(tmp_path: Path, entry: str, message: str) -> None:
     path = tmp_path / "profiles.yaml"
     head = "schema: 1\ndefault: a\nprofiles:\n  a:\n    description: ''\n    complete: true\n    keep:\n"
+    path.write_text(f"{head}      quite_different: [1]\n")  # of a family that this checkout lacks
+    check_profiles(load_profiles(tmp_path), load_families(TINY), path)
     path.write_text(f"{head}      {entry}\n")
     with pytest.raises(ManifestError, match=message):
         check_profiles(load_profiles(tmp_path), load_families(TINY), path)

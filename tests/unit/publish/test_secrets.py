@@ -12,12 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from aotforge.errors import PublishError, SignatureError
-from aotforge.publish.keys import load_keys
-from aotforge.publish.session import open_reader, open_store
+from aotforge.publish.session import open_for_publishing, open_reader
 from aotforge.publish.stores.http import HttpReader
-from aotforge.publish.stores.store import ErrorKind, StoreError
+from aotforge.publish.stores.store import StoreError
 from aotforge.release.signing import load_private_key
-from tests.support.publishing import make_keys
 
 SECRET = "MC4CAQAwBQYDK2VwBCIEIHsecret"
 
@@ -32,21 +30,21 @@ def read(address: str) -> object:
         lambda: read(f"http://127.0.0.1:9/x?X-Amz-Signature={SECRET} and a space"),
         lambda: read(f"http://user:{SECRET}@127.0.0.1:9 0/x"),
         lambda: open_reader(f"http://user:{SECRET}@[::1/x"),
-        lambda: open_store(f"s3://[{SECRET}/x"),
+        lambda: open_for_publishing(f"s3://[{SECRET}/x"),
         *(partial(read, f"http://user:{SECRET}{sign}1@127.0.0.1:9/x") for sign in "/?#"),
     ],
 )
 def test_addresses(use: Callable[[], object]) -> None:
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises((StoreError, PublishError)) as caught:
         use()
-    assert SECRET not in f"{caught.value.what} {caught.value.cause} {caught.value.hint}"
+    assert SECRET not in f"{caught.value} {vars(caught.value)}"
 
 
 def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"user:{SECRET}@host")
-    with pytest.raises(StoreError, match="the endpoint is not a valid address") as caught:
-        open_store("s3://bucket/prefix")
-    assert caught.value.kind is ErrorKind.REFUSED and SECRET not in str(caught.value)
+    with pytest.raises(PublishError, match="the endpoint is not valid") as caught:
+        open_for_publishing("s3://bucket/prefix")
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [SECRET, f"{SECRET}\nand more", f"{SECRET}\0", SECRET * 200])
@@ -55,20 +53,6 @@ def test_a_signing_key_without_its_frame(text: str) -> None:
     with pytest.raises(SignatureError, match="AOTFORGE_SIGNING_KEY") as caught:
         load_private_key(None, {"AOTFORGE_SIGNING_KEY": text})
     assert SECRET not in str(caught.value)
-
-
-def test_a_key_where_a_folder_belongs() -> None:
-    with pytest.raises(PublishError, match="AOTFORGE_KEYS") as caught:
-        load_keys(
-            None, {"AOTFORGE_KEYS": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n"}
-        )
-    assert SECRET not in str(caught.value)
-
-
-def test_a_root_under_another_name(tmp_path: Path) -> None:
-    known = make_keys(tmp_path / "keys").roots
-    (tmp_path / "keys" / "roots" / "before.root.json").write_text("{}")
-    assert load_keys(tmp_path / "keys", {}).roots == known
 
 
 def test_a_key_may_come_from_a_pipe() -> None:

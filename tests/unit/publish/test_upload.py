@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import cast
 
 import pytest
 
 from aotforge.errors import PublishError
 from aotforge.publish import upload
-from aotforge.publish.index import Index, IndexedFile, LocalRelease, UploadStats
+from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Publication
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 from aotforge.publish.upload import upload_object
 
@@ -54,8 +53,12 @@ def file(data: bytes, name: str = "a") -> IndexedFile:
     return IndexedFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest(), tar=None)
 
 
-def sent(store: Memory, data: bytes = b"bytes") -> tuple[UploadStats, list[int]]:
-    stats, counted = UploadStats(), list[int]()
+def publication() -> Publication:
+    return Publication(release="r", url="", index_version=0)
+
+
+def sent(store: Memory, data: bytes = b"bytes") -> tuple[Publication, list[int]]:
+    stats, counted = publication(), list[int]()
     upload_object(cast(Store, store), "r/a", data, file(data), stats, on_bytes=counted.append)
     return stats, counted
 
@@ -68,9 +71,9 @@ def test_another_publisher_completes_the_object(kind: ErrorKind) -> None:
     assert (stats.sent, stats.found, stats.bytes_sent) == ([], ["r/a"], 0)
 
 
-RELEASE = LocalRelease(
+RELEASE = IndexedRelease(
     name="r",
-    folder=Path(),
+    published="",
     files=(file(b"two", "b"), file(b"bytes", "a")),
     verified=False,
     development=("why",),
@@ -78,11 +81,15 @@ RELEASE = LocalRelease(
 
 
 def test_a_dry_run_plans_what_is_not_there() -> None:
-    stats = UploadStats()
+    stats = publication()
     upload._plan_upload(cast(Store, Memory(**{"r/b": b"two", "ra": b"of another release"})), RELEASE, stats)
     assert (stats.sent, stats.found, stats.bytes_sent) == (["r/a"], ["r/b"], 5)
     with pytest.raises(PublishError, match="memory://it/r/b exists with other bytes"):
-        upload._plan_upload(cast(Store, Memory(**{"r/b": b"more"})), RELEASE, UploadStats())
+        upload._plan_upload(
+            cast(Store, Memory(**{"r/b": b"more"})),
+            RELEASE,
+            publication(),
+        )
 
 
 @pytest.mark.parametrize(

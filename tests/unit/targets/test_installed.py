@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.architectures import load_architectures
 from aotforge.cli import values
 from aotforge.errors import UnsupportedError
 from aotforge.targets import installed as gpus
@@ -59,9 +58,3 @@ def test_native_is_what_is_served_of_this_machine(
         values.archs_of("native")
     assert "no driver" in raised.value.cause
     assert "--arch gfx908" in raised.value.hint
-
-
-def test_no_arch_is_named_native() -> None:
-    known = load_architectures()
-    assert "native" not in known.architectures
-    assert "native" not in known.products

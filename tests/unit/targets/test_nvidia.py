@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import struct
 from typing import Any
 
 import pytest
 
-from aotforge.base.architectures import find_arch, load_architectures
+from aotforge.base.architectures import load_architectures
 from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Setting, ValueType
 from aotforge.targets.backend import CodeObjectStats, kernarg_layout, setting_options
@@ -99,19 +98,6 @@ def test_occupancy_in_warps_of_a_scheduler(arch: str, given: dict[str, int], war
     assert NVIDIA.occupancy(stats(**given), ARCHS.find(arch)) == warps
 
 
-@pytest.mark.parametrize(
-    ("text", "arch"), [("sm_90", "sm_90"), ("SM_80", "sm_80"), ("H100", "sm_90"), ("NVIDIA L40S", "sm_89")]
-)
-def test_archs_are_named_as_amds_are(text: str, arch: str) -> None:
-    assert find_arch(text, ARCHS).arch == arch
-
-
-@pytest.mark.parametrize("text", ["sm_86", "RTX 3090", "T4"])
-def test_capabilities_without_kernels_are_named(text: str) -> None:
-    with pytest.raises(UnsupportedError, match="no kernels for sm_"):
-        find_arch(text, ARCHS)
-
-
 def test_an_option_of_another_vendor_is_refused() -> None:
     assert dict(setting_options(NVIDIA, Setting(num_warps=8))) == {"num_stages": 2, "num_warps": 8}
     assert "waves_per_eu" not in NVIDIA.options.names() and "maxnreg" in NVIDIA.options.names()
@@ -133,20 +119,3 @@ def test_a_plan_has_one_pack_of_a_capability() -> None:
     assert not {"kpack", "waves_per_eu"} & {name for job in plan.jobs for name, _ in job.options}
     with pytest.raises(UnsupportedError, match="belong to 2 packs"):
         plan_project(PROJECT, archs=["sm_90", "gfx908"], profile="smoke", toolchain=lambda _: FAKE_TOOLCHAIN)
-
-
-def test_sections_that_overlap_are_refused() -> None:
-    """60 sections that name the same 64 MiB would be 4 GiB in memory."""
-    cubin = bytearray(fake_cubin("kernel", ["ptr"]) + bytes(1000))
-    (start,) = struct.unpack_from("<Q", cubin, 40)
-    for number in (2, 3):
-        struct.pack_into("<QQ", cubin, start + 64 * number + 24, 0, len(cubin))
-    with pytest.raises(CodeObjectError, match="sections overlap"):
-        read_cubin(bytes(cubin))
-
-
-def test_a_name_without_an_end_is_refused() -> None:
-    """Each symbol may name the same text, which is searched for its end."""
-    cubin = fake_cubin("k" * 10_000, ["ptr"])
-    with pytest.raises(CodeObjectError, match="truncated or damaged"):
-        read_cubin(cubin)

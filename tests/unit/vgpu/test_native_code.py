@@ -64,12 +64,3 @@ def test_a_changed_folder_is_made_again(tmp_path: Path, change: Callable[[Path],
     assert not is_intact(path)
     assert is_intact(CODE.store(tmp_path, ["b"], build_folder))
     assert not (path / "evil.so").exists() and (path / "link.so").read_bytes() == b"library"
-
-
-def test_everything_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr("vgpu.native_code.sync", lambda path: synced.append(path.name))
-    CODE.store(tmp_path, ["a"], build, suffix=".so")
-    assert synced == ["made.so", "sums", "test-1"]

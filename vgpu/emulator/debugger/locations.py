@@ -26,7 +26,7 @@ _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLine:
-    """A line of the source, its folder as the compiler saw it; callers of its inlined function, inner first."""
+    """A line of the source, its folder as the compiler saw it; `callers` of its function, inner first."""
 
     folder: str
     file: str
@@ -38,8 +38,8 @@ class SourceLine:
 
 
 def source_lines(text: str, listing: Listing, *, lines_from: str | None = None) -> Mapping[int, SourceLine]:
-    """Source lines by the number of a line of `text`; empty without line numbers. `lines_from`: a text of the
-    same kernel that has them. Raises DecodeError when its instructions are others."""
+    """Source lines by a line's number in `text`; `lines_from`: a text of the same kernel that has them.
+    Raises DecodeError when its instructions are others."""
     if lines_from is None:
         return _locations(text, listing.kernel)
     ours, theirs = _instructions(text, listing.kernel), _instructions(lines_from, listing.kernel)
@@ -92,8 +92,7 @@ def is_debug_label(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Breakpoint:
-    """Stops at `indices` of `Program.lines`, in `wave` and `group` (None: any), `count` times (0: always)
-    from the `hit`-th time on."""
+    """Stops before `indices`, in `wave` and `group` (None: any), `count` times (0: always) from `hit` on."""
 
     text: str = ""
     indices: tuple[int, ...] = ()
@@ -142,8 +141,7 @@ class DebugInfo:
 
 
 def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = None) -> Breakpoint:
-    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`; `default` has the other conditions. Raises
-    UnknownNameError for an unknown location, UnsupportedError."""
+    """`PLACE [wave N] [group X,Y,Z] [hit N] [count N]`. Raises UnknownNameError, UnsupportedError."""
     location, _, rest = text.strip().partition(" ")
     words = rest.split()
     fields: dict[str, Any] = {}

@@ -5,14 +5,12 @@ The caller's function handles each stop.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from vgpu.emulator.debugger.locations import Breakpoint, DebugInfo
-from vgpu.emulator.debugger.views import ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.hooks import HookEvent, InstructionHooks
 from vgpu.emulator.program import LaunchReport, LaunchRequest
-from vgpu.errors import printable
 
 STATES = {0: "running", 1: "at a barrier", 2: "ended", 3: "stopped"}
 _ENDED = 2
@@ -33,8 +31,7 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """Continue, execute `count` instructions of this wave (`step`), or go to its next source line
-    (`line`)."""
+    """Continue, do `count` instructions of this wave (`step`), or go to its next source line (`line`)."""
 
     kind: Literal["continue", "step", "line"] = "continue"
     count: int = 1
@@ -148,22 +145,6 @@ class Session:
             return "line" if source and source != step.source else ""
         self._stepping = replace(step, left=step.left - 1)
         return "" if step.left > 1 else "step"
-
-
-class Reporter:
-    """Writes location and views of every stop, without a prompt."""
-
-    def __init__(self, context: ViewContext, info: DebugInfo, *, views: str, out: TextIO) -> None:
-        self._context, self._info, self._views, self._out = context, info, parse_views(views), out
-
-    def on_stop(self, stop: Stop) -> Resume:
-        """Write the stop, then continue."""
-        context = replace(self._context, wave=stop.event.wave)
-        lines = [stop_text(stop, self._info)]
-        for view in self._views:
-            lines += format_view(view, context)
-        self._out.write(printable("\n".join(lines)) + "\n")
-        return Resume()
 
 
 def stop_text(stop: Stop, info: DebugInfo) -> str:

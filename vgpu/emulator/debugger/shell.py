@@ -42,7 +42,7 @@ def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str]
 
 
 class Shell(cmd.Cmd):
-    """Commands at stops. `views` are shown at every stop; `session` is set by its creator."""
+    """Commands at stops, or only `views` at each. `session` is set by its creator."""
 
     prompt = "(vgpu) "
 
@@ -51,6 +51,7 @@ class Shell(cmd.Cmd):
         context: ViewContext,
         *,
         views: str = "",
+        prompts: bool = True,
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
     ) -> None:
@@ -60,7 +61,7 @@ class Shell(cmd.Cmd):
         if not self.use_rawinput:
             self.prompt = ""  # a pipe's transcript has answers only
         self.session: Session
-        self._context, self._views, self._format = context, views, "x"
+        self._context, self._views, self._format, self._prompts = context, views, "x", prompts
         self._stop: Stop
         self._wave: int | None = None
         self._resume: Resume | None = None
@@ -69,6 +70,9 @@ class Shell(cmd.Cmd):
         """Read commands until one resumes the launch. Raises Quit."""
         self._stop, self._wave, self._resume = stop, None, None
         self.print_line(stop_text(stop, self.session.info))
+        if not self._prompts:
+            self._print(self._views)
+            return Resume()
         if self._views:
             self.do_print(self._views)
         self.cmdloop()
@@ -149,6 +153,9 @@ class Shell(cmd.Cmd):
         NAME[0:64] (an argument's buffer), memory[0x..:0x..], each with :FORMAT behind it if wanted.
         Registers: both ends included. Bytes: end excluded. ~ marks inactive lanes. Short: p.
         """
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         context = replace(self._context, wave=self._stop.event.waves[self._shown_wave])
         for view in parse_views(text, self._format):
             for line in format_view(view, context):

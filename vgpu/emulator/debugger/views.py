@@ -53,8 +53,7 @@ FORMATS: Mapping[str, Callable[[Words], list[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Registers or bytes from `first` to before `end` of a `space`: vector, scalar, scc, lds, scratch,
-    memory, or an argument's name."""
+    """Registers or bytes of a space: vector, scalar, scc, lds, scratch, memory, or an argument's name."""
 
     text: str
     space: str
@@ -69,8 +68,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewContext:
-    """What views show. `arguments`: values by name; `registers`: the kernel's VGPRs and AGPRs; `width`: lanes
-    of the wave."""
+    """What views show; `registers`: the kernel's VGPRs and AGPRs, `width`: lanes of the wave."""
 
     lanes: Sequence[int]
     registers: tuple[int, int]

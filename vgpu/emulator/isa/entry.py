@@ -22,8 +22,7 @@ HALVES = frozenset({"f16", "u16", "i16"})
 FLOAT_OUT = frozenset({"clamp"})  # GPUs ignore scales of outputs in the modes that kernels have
 LAST_PLACE, SUM_ORDER = "last place", "order of sums"
 Approximation = Literal["", "last place", "order of sums"]
-"""Why hardware's result may differ from the emulator's in the last bits: an inexact function, or sums in an
-order that is not published."""
+"""Why hardware's last bits may differ: an inexact function, sums in an order that is not published."""
 _DPP = (
     "quad_perm row_shl row_shr row_ror row_mirror row_half_mirror row_bcast row_newbcast row_share row_xmask "
     "wave_shl wave_rol wave_shr wave_ror row_mask bank_mask bound_ctrl fi"
@@ -144,8 +143,8 @@ def table(
     implied: Mapping[str, str] | None = None,
     **columns: Any,
 ) -> dict[str, Entry]:
-    """Entries from names (several where archs name one operation differently) and statements. `sources`: kind
-    of the source slots; `implied`: registers of omitted operands; `columns`: fields of every `Entry`."""
+    """Entries from names (several where archs name one operation differently) and statements; `implied`:
+    registers of omitted operands, `columns`: fields of every `Entry`."""
     parts = []
     for names, code in (line for lines in groups for line in lines.items()):
         slots = _slots(code, sources, implied or {})

@@ -56,41 +56,31 @@ def _call(direction: str, access: Access) -> str:
     return f"(w, I, {direction.upper()}, {size}, {words}, {extend});"
 
 
+_SPACES = (
+    ("global", "S0:v:0", "S2:so:2"),
+    ("flat", "S0:v:2", ""),
+    ("scratch", "S0:vo:1", "S2:so:1"),
+    ("buffer", "S0:vo:1", "S2:s:4 S3:si:1"),
+)
+"""Space, its address, what follows. Nothing makes flat addresses of LDS or scratch: they are global ones."""
+
+
 def _vector_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
     parts = []
     for names, access in accesses.items():
         value = f"{'D' if direction == 'load' else 'S1'}:v:{access[1]}"
-        for space, address, rest in (
-            ("global", "S0:v:0", "S2:so:2"),
-            ("scratch", "S0:vo:1", "S2:so:1"),
-            ("buffer", "S0:vo:1", "S2:s:4 S3:si:1"),
-        ):
+        for space, address, rest in _SPACES:
             first = direction == "load" or space == "buffer"  # other stores name their address first
             parts.append(
                 wave(
                     _names(f"{space}_{direction}_", names.split()[:2]),
-                    f"{space}_access{_call(direction, access)}",
+                    f"{space.replace('flat', 'global')}_access{_call(direction, access)}",
                     f"{value} {address} {rest}" if first else f"{address} {value} {rest}",
                     modifiers=("offset", *(("offen",) if space == "buffer" else ()), *_CACHE),
                     rules=("global_address",) if space == "global" else (),
                 )
             )
     return merged(*parts)
-
-
-def _flat_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
-    """Accesses to any space; nothing makes addresses of LDS or scratch, so they are global ones."""
-    return merged(
-        *(
-            wave(
-                _names(f"flat_{direction}_", names.split()[:2]),
-                f"global_access{_call(direction, access)}",
-                f"D:v:{access[1]} S0:v:2" if direction == "load" else f"S0:v:2 S1:v:{access[1]}",
-                modifiers=("offset", *_CACHE),
-            )
-            for names, access in accesses.items()
-        )
-    )
 
 
 def _local_memory(old: str, new: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
@@ -172,19 +162,9 @@ _ATOMICS = {
     "cmpswap cmpswap_b32": "CMPSWAP",
 }
 _ATOMICS_64 = {
-    "add_x2 add_u64": "ADD",
-    "sub_x2 sub_u64": "SUB",
-    "swap_x2 swap_b64": "SWAP",
-    "and_x2 and_b64": "AND",
-    "or_x2 or_b64": "OR",
-    "xor_x2 xor_b64": "XOR",
-    "umin_x2 min_u64": "UMIN",
-    "umax_x2 max_u64": "UMAX",
-    "smin_x2 min_i64": "SMIN",
-    "smax_x2 max_i64": "SMAX",
-    "add_f64": "ADD_F64",
-    "cmpswap_x2 cmpswap_b64": "CMPSWAP",
-}
+    f"{old}_x2 {new.replace('32', '64')}": operation
+    for (old, new), operation in ((names.split(), one) for names, one in _ATOMICS.items() if " " in names)
+} | {"add_f64": "ADD_F64"}
 _NOT_IN_LDS = {"SWAP", "CMPSWAP", "ADD_PK_F16", "ADD_PK_BF16"}
 
 
@@ -238,8 +218,6 @@ def _local_atomics() -> dict[str, Entry]:
 TABLE = merged(
     _vector_memory("load", _LOADS),
     _vector_memory("store", _STORES),
-    _flat_memory("load", _LOADS),
-    _flat_memory("store", _STORES),
     _local_memory("read", "load", _LOADS),
     _local_memory("write", "store", _STORES),
     _global_to_local(),

@@ -20,10 +20,11 @@ _ADDITION = {
     "s_mul_hi_u32": "D.u32 = (u32)((u64)S0.u32 * S1.u32 >> 32)",
     "s_mul_hi_i32": "D.i32 = (i32)((i64)S0.i32 * S1.i32 >> 32)",
     "s_mul_u64": "D.u64 = S0.u64 * S1.u64",
-    "s_min_i32": "SCC = S0.i32 < S1.i32; D.i32 = SCC ? S0.i32 : S1.i32",
-    "s_max_i32": "SCC = S0.i32 >= S1.i32; D.i32 = SCC ? S0.i32 : S1.i32",
-    "s_min_u32": "SCC = S0.u32 < S1.u32; D.u32 = SCC ? S0.u32 : S1.u32",
-    "s_max_u32": "SCC = S0.u32 >= S1.u32; D.u32 = SCC ? S0.u32 : S1.u32",
+    **{
+        f"s_{name}_{t}": f"SCC = S0.{t} {sign} S1.{t}; D.{t} = SCC ? S0.{t} : S1.{t}"
+        for name, sign in (("min", "<"), ("max", ">="))
+        for t in ("i32", "u32")
+    },
     "s_abs_i32": "D.u32 = S0.u32 >> 31 ? 0 - S0.u32 : S0.u32; SCC = D.u32 != 0",
     "s_absdiff_i32": "D.u32 = S0.u32 - S1.u32; D.u32 = D.u32 >> 31 ? 0 - D.u32 : D.u32; SCC = D.u32 != 0",
 }
@@ -136,12 +137,9 @@ _FLOATS = {
     "v_s_rsq_f32": "D.f32 = reciprocal_root(S0.f32)",
     "v_s_sqrt_f32": "D.f32 = flush_unary(sqrtf, S0.f32)",
     "s_cmp_eq_f32": "SCC = S0.f32 == S1.f32",
+    **{f"s_cmp_{n}_f32": f"SCC = S0.f32 {_RELATIONS[n]} S1.f32" for n in ("gt", "ge", "lt", "le")},
     "s_cmp_lg_f32": "SCC = S0.f32 < S1.f32 || S0.f32 > S1.f32",
     "s_cmp_neq_f32": "SCC = !(S0.f32 == S1.f32)",
-    "s_cmp_gt_f32": "SCC = S0.f32 > S1.f32",
-    "s_cmp_ge_f32": "SCC = S0.f32 >= S1.f32",
-    "s_cmp_lt_f32": "SCC = S0.f32 < S1.f32",
-    "s_cmp_le_f32": "SCC = S0.f32 <= S1.f32",
 }
 
 TABLE = merged(

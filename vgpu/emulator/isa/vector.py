@@ -89,11 +89,13 @@ _BITS = {
     "v_ffbl_b32 v_ctz_i32_b32": "D.i32 = S0.u32 ? __builtin_ctz(S0.u32) : -1",
 }
 
+_EXTREMES = {"min": "<", "max": ">"}
 _ORDER = {
-    "v_min_i32": "D.i32 = S0.i32 < S1.i32 ? S0.i32 : S1.i32",
-    "v_max_i32": "D.i32 = S0.i32 > S1.i32 ? S0.i32 : S1.i32",
-    "v_min_u32": "D.u32 = S0.u32 < S1.u32 ? S0.u32 : S1.u32",
-    "v_max_u32": "D.u32 = S0.u32 > S1.u32 ? S0.u32 : S1.u32",
+    **{
+        f"v_{name}_{t}": f"D.{t} = S0.{t} {sign} S1.{t} ? S0.{t} : S1.{t}"
+        for name, sign in _EXTREMES.items()
+        for t in ("i32", "u32", "i16", "u16")
+    },
     **{
         f"v_{name}_{t}": f"D.{t} = {name}_{t}(S0.{t}, S1.{t}, S2.{t})"
         for t in ("i32", "u32")
@@ -127,39 +129,53 @@ _WORDS = {
     "v_and_b16": "D.u16 = S0.u16 & S1.u16",
     "v_or_b16": "D.u16 = S0.u16 | S1.u16",
     "v_xor_b16": "D.u16 = S0.u16 ^ S1.u16",
-    "v_min_i16": "D.i16 = S0.i16 < S1.i16 ? S0.i16 : S1.i16",
-    "v_max_i16": "D.i16 = S0.i16 > S1.i16 ? S0.i16 : S1.i16",
-    "v_min_u16": "D.u16 = S0.u16 < S1.u16 ? S0.u16 : S1.u16",
-    "v_max_u16": "D.u16 = S0.u16 > S1.u16 ? S0.u16 : S1.u16",
 }
 
+_BOTH = {
+    "add": "D.{t} = S0.{t} + S1.{t}",
+    "sub": "D.{t} = S0.{t} - S1.{t}",
+    "subrev": "D.{t} = S1.{t} - S0.{t}",
+    "mul": "D.{t} = S0.{t} * S1.{t}",
+    "max": "D.{t} = max_f32(S0.{t}, S1.{t})",
+    "min": "D.{t} = min_f32(S0.{t}, S1.{t})",
+    "maximum": "D.{t} = maximum_f32(S0.{t}, S1.{t})",
+    "minimum": "D.{t} = minimum_f32(S0.{t}, S1.{t})",
+    "trunc": "D.{t} = truncf(S0.{t})",
+    "floor": "D.{t} = floorf(S0.{t})",
+    "ceil": "D.{t} = ceilf(S0.{t})",
+    "rndne": "D.{t} = rintf(S0.{t})",
+}
+"""Of float32 and, computed in it, of halves."""
+_THREE = {
+    "max3 max3_num": "D.{t} = max_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
+    "min3 min3_num": "D.{t} = min_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
+    "med3 med3_num": "D.{t} = med3_f32(S0.{t}, S1.{t}, S2.{t})",
+    "maximum3": "D.{t} = maximum_f32(maximum_f32(S0.{t}, S1.{t}), S2.{t})",
+    "minimum3": "D.{t} = minimum_f32(minimum_f32(S0.{t}, S1.{t}), S2.{t})",
+}
+
+
+def _of_type(codes: Mapping[str, str], kind: str, prefix: str = "v_") -> dict[str, str]:
+    """The statements for one type; names of maxima and minima with their `_num` from gfx12 on."""
+    both = {f"{name} {name}_num" if name in _EXTREMES else name: code for name, code in codes.items()}
+    return {
+        " ".join(f"{prefix}{name}_{kind}" for name in names.split()): code.format(t=kind)
+        for names, code in both.items()
+    }
+
+
 _SINGLE = {
-    "v_add_f32": "D.f32 = S0.f32 + S1.f32",
-    "v_sub_f32": "D.f32 = S0.f32 - S1.f32",
-    "v_subrev_f32": "D.f32 = S1.f32 - S0.f32",
-    "v_mul_f32": "D.f32 = S0.f32 * S1.f32",
+    **_of_type(_BOTH, "f32"),
+    **_of_type(_THREE, "f32"),
     "v_fma_f32 v_fmamk_f32 v_fmaak_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
     "v_fmac_f32": "D.f32 = fmaf(S0.f32, S1.f32, D.f32)",
-    "v_max_f32 v_max_num_f32": "D.f32 = max_f32(S0.f32, S1.f32)",
-    "v_min_f32 v_min_num_f32": "D.f32 = min_f32(S0.f32, S1.f32)",
-    "v_max3_f32 v_max3_num_f32": "D.f32 = max_f32(max_f32(S0.f32, S1.f32), S2.f32)",
-    "v_min3_f32 v_min3_num_f32": "D.f32 = min_f32(min_f32(S0.f32, S1.f32), S2.f32)",
-    "v_med3_f32 v_med3_num_f32": "D.f32 = med3_f32(S0.f32, S1.f32, S2.f32)",
     "v_maxmin_f32 v_maxmin_num_f32": "D.f32 = min_f32(max_f32(S0.f32, S1.f32), S2.f32)",
     "v_minmax_f32 v_minmax_num_f32": "D.f32 = max_f32(min_f32(S0.f32, S1.f32), S2.f32)",
-    "v_maximum_f32": "D.f32 = maximum_f32(S0.f32, S1.f32)",
-    "v_minimum_f32": "D.f32 = minimum_f32(S0.f32, S1.f32)",
-    "v_maximum3_f32": "D.f32 = maximum_f32(maximum_f32(S0.f32, S1.f32), S2.f32)",
-    "v_minimum3_f32": "D.f32 = minimum_f32(minimum_f32(S0.f32, S1.f32), S2.f32)",
     # not fused, and without denormal numbers whatever the mode has
     "v_mad_f32 v_madmk_f32 v_madak_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, S2.f32)",
     "v_mac_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, D.f32)",
     "v_frexp_mant_f32": "D.f32 = (float)frexp_mantissa(S0.f32)",
     "v_frexp_exp_i32_f32": "D.i32 = frexp_exponent(S0.f32)",
-    "v_trunc_f32": "D.f32 = truncf(S0.f32)",
-    "v_floor_f32": "D.f32 = floorf(S0.f32)",
-    "v_ceil_f32": "D.f32 = ceilf(S0.f32)",
-    "v_rndne_f32": "D.f32 = rintf(S0.f32)",
     "v_fract_f32": "D.f32 = fraction(S0.f32)",
     "v_ldexp_f32": "D.f32 = scale_by_power(S0.f32, S1.i32)",
 }
@@ -182,19 +198,8 @@ _TRANSCENDENTAL = {
 }
 
 _HALF = {
-    "v_add_f16": "D.f16 = S0.f16 + S1.f16",
-    "v_sub_f16": "D.f16 = S0.f16 - S1.f16",
-    "v_subrev_f16": "D.f16 = S1.f16 - S0.f16",
-    "v_mul_f16": "D.f16 = S0.f16 * S1.f16",
+    **_of_type(_BOTH, "f16"),
     "v_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
-    "v_max_f16 v_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
-    "v_min_f16 v_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
-    "v_maximum_f16": "D.f16 = maximum_f32(S0.f16, S1.f16)",
-    "v_minimum_f16": "D.f16 = minimum_f32(S0.f16, S1.f16)",
-    "v_trunc_f16": "D.f16 = truncf(S0.f16)",
-    "v_floor_f16": "D.f16 = floorf(S0.f16)",
-    "v_ceil_f16": "D.f16 = ceilf(S0.f16)",
-    "v_rndne_f16": "D.f16 = rintf(S0.f16)",
     "v_ldexp_f16": "D.f16 = scale_by_power(S0.f16, S1.i16)",
 }
 
@@ -246,25 +251,22 @@ _PRODUCTS_OF_BYTES = {"v_dot4c_i32_i8": f"D.u32 = D.u32 + (u32)({_BYTES})"}
 _SUM_OF_PAIRS = {"v_dot2_f32_f16": _DOT.format(f="f32_of_f16", sum="S2.f32")}
 
 _PACKED = {
-    "v_pk_add_f16": "D.f16 = S0.f16 + S1.f16",
-    "v_pk_mul_f16": "D.f16 = S0.f16 * S1.f16",
+    **_of_type(
+        {name: _BOTH[name] for name in ("add", "mul", *_EXTREMES, "maximum", "minimum")}, "f16", "v_pk_"
+    ),
+    **_of_type({name: _THREE[name] for name in ("maximum3", "minimum3")}, "f16", "v_pk_"),
+    **{
+        f"v_pk_{name}_{t}": f"D.{t} = S0.{t} {sign} S1.{t} ? S0.{t} : S1.{t}"
+        for name, sign in _EXTREMES.items()
+        for t in ("i16", "u16")
+    },
     "v_pk_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
-    "v_pk_max_f16 v_pk_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
-    "v_pk_min_f16 v_pk_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
     "v_pk_add_u16": "D.u16 = S0.u16 + S1.u16",
     "v_pk_add_i16": "D.u16 = S0.u16 + S1.u16",
     "v_pk_sub_i16": "D.u16 = S0.u16 - S1.u16",
     "v_pk_sub_u16": "D.u16 = I->clamp && S0.u16 < S1.u16 ? 0 : S0.u16 - S1.u16",
-    "v_pk_max_i16": "D.i16 = S0.i16 > S1.i16 ? S0.i16 : S1.i16",
-    "v_pk_min_i16": "D.i16 = S0.i16 < S1.i16 ? S0.i16 : S1.i16",
-    "v_pk_max_u16": "D.u16 = S0.u16 > S1.u16 ? S0.u16 : S1.u16",
-    "v_pk_min_u16": "D.u16 = S0.u16 < S1.u16 ? S0.u16 : S1.u16",
     "v_pk_ashrrev_i16": "D.i16 = S1.i16 >> (S0.i16 & 15)",
     "v_pk_mad_u16 v_pk_mad_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
-    "v_pk_maximum_f16": "D.f16 = maximum_f32(S0.f16, S1.f16)",
-    "v_pk_minimum_f16": "D.f16 = minimum_f32(S0.f16, S1.f16)",
-    "v_pk_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
-    "v_pk_minimum3_f16": "D.f16 = minimum_f32(minimum_f32(S0.f16, S1.f16), S2.f16)",
     "v_pk_mul_lo_u16": "D.u16 = S0.u16 * S1.u16",
     "v_pk_lshlrev_b16": "D.u16 = S1.u16 << (S0.u16 & 15)",
     "v_pk_lshrrev_b16": "D.u16 = S1.u16 >> (S0.u16 & 15)",
@@ -300,13 +302,9 @@ def _comparisons(prefix: str) -> dict[str, str]:
 
 # instructions with op_sel alone, which keep the other half on every arch (LLVM: zeroesHigh16BitsOfDest)
 _KEEPING = {
+    **_of_type(_THREE, "f16"),
     "v_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
     "v_div_fixup_f16": "D.f16 = division_fixup_f16(S0.f16, S1.f16, S2.f16)",
-    "v_max3_f16 v_max3_num_f16": "D.f16 = max_f32(max_f32(S0.f16, S1.f16), S2.f16)",
-    "v_min3_f16 v_min3_num_f16": "D.f16 = min_f32(min_f32(S0.f16, S1.f16), S2.f16)",
-    "v_med3_f16 v_med3_num_f16": "D.f16 = med3_f32(S0.f16, S1.f16, S2.f16)",
-    "v_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
-    "v_minimum3_f16": "D.f16 = minimum_f32(minimum_f32(S0.f16, S1.f16), S2.f16)",
     "v_add_i16 v_add_nc_i16": "D.u16 = S0.u16 + S1.u16",
     "v_sub_i16 v_sub_nc_i16": "D.u16 = S0.u16 - S1.u16",
     "v_mad_u16 v_mad_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",

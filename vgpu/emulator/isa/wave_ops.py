@@ -47,8 +47,7 @@ NO_OPS = wave(
 """Their operands are not parsed."""
 INTERRUPT = "sendmsg(MSG_INTERRUPT)"
 MESSAGES = frozenset({"sendmsg(MSG_DEALLOC_VGPRS)", INTERRUPT})
-"""Messages of s_sendmsg: giving registers back has no effect; an interrupt is a host call. Any other one is
-refused."""
+"""Of s_sendmsg: giving registers back has no effect; an interrupt is a host call."""
 MESSAGE = wave("s_sendmsg", "if (I->flags) host_call(w);", "")
 UNPARSED = NO_OPS.keys() | MESSAGE.keys()
 
@@ -124,21 +123,11 @@ def _mfma_of_formats(m: int) -> dict[str, Entry]:
     shape, slots = f"{m}x{m}x{2048 // m}", f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}"
     shared: dict[str, Any] = {"archs": ("gfx95",), "rules": ("formats",), "approximated": SUM_ORDER}
     formats, bytes_ = ("cbsz", "blgp"), ("op_sel", "op_sel_hi")
+    plain, scaled = f"v_mfma_f32_{shape}_f8f6f4", f"v_mfma_scale_f32_{shape}_f8f6f4"
+    with_scales = f"{slots} S3:v:1 S4:v:1"
     return merged(
-        wave(
-            f"v_mfma_f32_{shape}_f8f6f4",
-            f"mfma_of_formats(w, I, {m}, 0);",
-            slots,
-            modifiers=formats,
-            **shared,
-        ),
-        wave(
-            f"v_mfma_scale_f32_{shape}_f8f6f4",
-            f"mfma_of_formats(w, I, {m}, 1);",
-            f"{slots} S3:v:1 S4:v:1",
-            modifiers=(*formats, *bytes_),
-            **shared,
-        ),
+        wave(plain, f"mfma_of_formats(w, I, {m}, 0);", slots, modifiers=formats, **shared),
+        wave(scaled, f"mfma_of_formats(w, I, {m}, 1);", with_scales, modifiers=formats + bytes_, **shared),
     )
 
 

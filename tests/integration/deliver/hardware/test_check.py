@@ -21,8 +21,8 @@ from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
 from aotforge.deliver.hardware.check import CheckRequest, check_release
 from aotforge.deliver.hardware.device import choose_device
-from aotforge.deliver.hardware.published import fetch_pack
 from aotforge.deliver.hardware.report import write_report
+from aotforge.deliver.install.install_release import fetch_pack
 from aotforge.errors import InstallError, VerifyError
 from aotforge.formats.sums import SUMS
 from aotforge.plan.model import Plan

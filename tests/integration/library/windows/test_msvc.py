@@ -103,7 +103,7 @@ def test_layouts_are_linux_layouts(windows: WindowsObjects, tmp_path: Path) -> N
     """Every size and offset that a Linux program sees, asserted by a compiler for MSVC."""
     (tmp_path / "hip").mkdir()
     (tmp_path / "hip" / "hip_runtime.h").write_text(abi.HIP)
-    program = abi.layout(abi.facts(), LEVEL, "<aotriton/flash.h>")
+    program = abi.layout(abi.interface(), LEVEL, "<aotriton/flash.h>")
     includes = [windows.runtime.prefix / "include", tmp_path]
     done = abi.compile_program(program, tmp_path, includes, flags=["-c", "-o", "layout.o"])
     assert done.returncode == 0, done.stderr

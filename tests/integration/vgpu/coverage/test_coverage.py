@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import triton
 
-from aotforge.errors import AotforgeError, ExecutionError
+from aotforge.errors import ExecutionError
 from tests.integration.vgpu.coverage.catalogue import FEATURES
 from tests.integration.vgpu.coverage.execute import (
     PASSED,
     WRONG,
-    CompileError,
     compiled,
     difference,
     execute,
@@ -24,10 +23,8 @@ from tests.integration.vgpu.coverage.execute import (
     run_all,
 )
 from tests.integration.vgpu.coverage.feature import elementwise, given
-from tests.integration.vgpu.coverage.page import ARCHS, PAGE, counts, image_folder, measure, page
-from tests.support.disassembly import OBJDUMP, disagreements, disassemble, find_objdump
+from tests.integration.vgpu.coverage.page import ARCHS, PAGE, counts, measure, page
 from vgpu.emulator.assembly import assemble, link
-from vgpu.emulator.listing import functions
 
 pytestmark = pytest.mark.compiler
 SAMPLE = (
@@ -59,28 +56,6 @@ def test_the_page_is_what_the_virtual_gpu_does() -> None:
         passed, all_ = counts(one for one in outcomes.values() if one.arch == arch)
         assert passed >= 0.97 * all_, f"{arch}: {passed} of {all_}"
     assert PAGE.read_text(encoding="utf-8") == page(outcomes, triton.__version__)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.skipif(find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)")
-@pytest.mark.parametrize("arch", ARCHS)
-def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
-    folder, different = image_folder(tmp_path), []
-    images = instructions = 0
-    for feature in FEATURES.values():
-        try:
-            image = compiled(feature, arch, folder)
-            listing = load(image, arch).listing
-        except (CompileError, AotforgeError):  # the page has these
-            continue
-        second = disassemble(image.binary, listing.kernel, arch, functions(image.asm))
-        different += [(feature.name, one) for one in disagreements(listing, second)]
-        images, instructions = images + 1, instructions + len(listing.lines)
-    counts = f"{images} images, {instructions} instructions, {len(different)} decoded differently"
-    print(f"{arch}: {counts}")  # noqa: T201 - shown with -s
-    assert images > 600
-    assert different == []
 
 
 @pytest.mark.slow

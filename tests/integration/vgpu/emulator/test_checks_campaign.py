@@ -3,15 +3,13 @@ not needed."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
-from tests.campaigns.replay import Replay, allowed
-from tests.campaigns.subjects import Subject, calls_of, execute, subjects
-from tests.campaigns.waits import CHECKS, KERNELS, alter_each, alterations, altered_listings
+from tests.campaigns.replay import Replay
+from tests.campaigns.subjects import ATTENTION, Subject, calls_of, execute, subjects
+from tests.campaigns.waits import CHECKS, alter_each, altered_listings
 from vgpu.cache import default_cache
 from vgpu.emulator.program import Program
 
@@ -30,37 +28,6 @@ def _subject(kernel: str, arch: str = "gfx908") -> Subject:
 def forward() -> tuple[Subject, Program]:
     subject = _subject("attn_fwd")
     return subject, subject.load(subject.image.binary)
-
-
-def test_what_is_altered(forward: tuple[Subject, Program]) -> None:
-    _, program = forward
-    wait = next(line for line in program.listing.lines if line.text == "s_waitcnt vmcnt(0) lgkmcnt(0)")
-    assert [line.text for line in alterations(wait)] == [
-        "s_nop 0",
-        "s_waitcnt vmcnt(1) lgkmcnt(0)",
-        "s_waitcnt vmcnt(0) lgkmcnt(1)",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "allowed_before", "altered"),
-    [
-        ("s_waitcnt_vscnt null, 0x0", {"vscnt": 0}, ["s_waitcnt_vscnt null, 0x1"]),
-        ("s_wait_kmcnt 0x0", {"kmcnt": 0}, ["s_wait_kmcnt 0x1"]),
-        (
-            "s_wait_loadcnt_dscnt 0x305",
-            {"loadcnt": 3, "dscnt": 5},
-            ["s_wait_loadcnt_dscnt 0x405", "s_wait_loadcnt_dscnt 0x306"],
-        ),
-        ("s_waitcnt_depctr depctr_sa_sdst(0)", {}, []),
-    ],
-)
-def test_waits_of_gfx11_and_gfx12(
-    forward: tuple[Subject, Program], text: str, allowed_before: dict[str, int], altered: list[str]
-) -> None:
-    line = replace(forward[1].listing.lines[0], name=text.split(maxsplit=1)[0], text=text)
-    assert allowed(line) == allowed_before
-    assert [one.text for one in alterations(line)] == ["s_nop 0", *altered]
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
@@ -108,7 +75,7 @@ def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx908", "gfx1100", "gfx1201"])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ATTENTION)
 def test_every_wait_of_a_kernel(kernel: str, arch: str) -> None:
     done = alter_each(_subject(kernel, arch))
     assert done

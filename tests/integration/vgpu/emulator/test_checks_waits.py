@@ -9,7 +9,10 @@ import re
 import numpy as np
 import pytest
 
+from aotforge.errors import ExecutionError
 from tests.integration.vgpu.emulator.handwritten import caught, run, without
+from tests.support.triton_kernels import CompiledKernel, compile_kernel, launch
+from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.decoded import Checks
 from vgpu.emulator.listing import parse_line
 from vgpu.emulator.targets import emulated_target
@@ -262,3 +265,101 @@ def test_a_load_of_half_a_register_may_take_its_address_from_it() -> None:
         "d16_b16 v2, v1", "d16_b16 v2, v2"
     )
     run(body, "gfx1201")
+
+
+TRANSPOSE = """
+@triton.jit
+def kernel(x, out, rows, columns, BLOCK: tl.constexpr):
+    r = tl.arange(0, BLOCK)[:, None]
+    c = tl.arange(0, BLOCK)[None, :]
+    tl.store(out + tl.trans(c) * rows + tl.trans(r), tl.trans(tl.load(x + r * columns + c)))
+"""
+SIZE = 64
+NUMPY = {"fp16": "f2", "bf16": "u2", "i16": "i2", "i8": "i1"}
+_WAIT = re.compile(r"\s*s_wait(cnt vmcnt\(\d+\)|_loadcnt 0x[0-9a-f]+)")
+_HALF_STORE = re.compile(r"\s*ds_store_b(8|16)(_d16_hi)? v\d+, v\d+")
+
+
+def transpose(arch: str, kind: str) -> CompiledKernel:
+    types = {"x": f"*{kind}", "out": f"*{kind}", "rows": "i32", "columns": "i32"}
+    return compile_kernel(TRANSPOSE, arch, types, constants={"BLOCK": SIZE}, num_warps=4)
+
+
+def execute(kernel: CompiledKernel, arch: str, kind: str) -> bool:
+    """Whether the result is right. Raises ExecutionError."""
+    x = np.random.default_rng(7).integers(0, 100, (SIZE, SIZE)).astype(NUMPY[kind])
+    out = np.zeros_like(x)
+    launch(kernel.load(arch), [x, out, SIZE, SIZE], lds=kernel.lds)
+    return bool(np.array_equal(out, x.T))
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("kind", NUMPY)
+def test_a_transpose_of_narrow_elements_passes_every_check(arch: str, kind: str) -> None:
+    kernel = transpose(arch, kind)
+    assert "d16_hi" in kernel.asm
+    assert execute(kernel, arch, kind)
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("kind", ["fp16", "i8"])
+@pytest.mark.parametrize("high", [False, True])
+def test_a_missing_wait_before_a_store_of_half_a_register_is_caught(arch: str, kind: str, high: bool) -> None:
+    """The last wait for loads before the first store of a low or a high half is removed."""
+    kernel = transpose(arch, kind)
+    lines = kernel.asm.splitlines()
+    stores = [i for i, line in enumerate(lines) if (m := _HALF_STORE.match(line)) and bool(m[2]) == high]
+    at = max(i for i in range(stores[0]) if _WAIT.match(lines[i]))
+    text = "\n".join([*lines[:at], *lines[at + 1 :]]) + "\n"
+    altered = CompiledKernel(binary=link(assemble(text, arch)), asm=text, lds=kernel.lds)
+    with pytest.raises(ExecutionError, match="before the load into it has been waited for"):
+        execute(altered, arch, kind)
+
+
+STORED_HALVES = """
+s_load_b128 s[4:7], s[0:1], 0x0
+v_lshlrev_b32_e32 v1, 2, v0
+s_wait_kmcnt 0x0
+v_mov_b32_e32 v2, 0
+v_mov_b32_e32 v3, 0
+s_mov_b32 s8, s6
+s_and_b32 s9, s7, 0xffff
+s_mov_b32 s10, 0x400
+s_mov_b32 s11, 0x31004000
+global_load_d16_b16 v2, v1, s[4:5]
+global_load_d16_hi_b16 v2, v1, s[4:5] offset:4
+s_wait_loadcnt {allowed}
+{store}
+s_wait_loadcnt 0x0
+"""
+HALF_STORES = (
+    "global_store_{} v1, v2, s[6:7]",
+    "global_store_{} v1, v2, s[6:7] offset:2",
+    "buffer_store_{} v2, v1, s[8:11], null offen",
+    "scratch_store_{} off, v2, off",
+    "ds_store_{} v1, v2",
+)
+
+
+def _bodies(low: str, high: str) -> tuple[str, str]:
+    """The low half is stored while the high one is pending; the high half after both loads."""
+    return STORED_HALVES.format(allowed="0x1", store=low), STORED_HALVES.format(allowed="0x0", store=high)
+
+
+def _weaker(body: str) -> str:
+    """The wait before the store allows one more load."""
+    return re.sub(r"(?<=loadcnt 0x)\d", lambda found: str(int(found[0]) + 1), body, count=1)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("store", HALF_STORES)
+def test_a_store_needs_only_its_half(store: str, bits: int) -> None:
+    high = f"b{bits}_d16_hi" if store.startswith("ds_") else f"d16_hi_b{bits}"
+    for body in _bodies(store.format(f"b{bits}"), store.format(high)):
+        run(body, "gfx1201", scratch=16, lds=1024)
+        assert "reads v2" in caught(_weaker(body), "gfx1201", scratch=16, lds=1024).what
+
+
+def test_an_address_in_the_register_of_the_data_needs_both_halves() -> None:
+    body = STORED_HALVES.format(allowed="0x1", store="ds_store_b16 v2, v2")
+    assert "reads v2" in caught(body, "gfx1201", lds=1024).what

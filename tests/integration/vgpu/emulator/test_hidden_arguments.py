@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from aotforge.errors import UnsupportedError
+from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.program import Emulator
@@ -65,59 +66,30 @@ HIDDEN = {
     "hidden_grid_dims": (2, 3), "hidden_dynamic_lds_size": (4, 512), "hidden_none": (8, 0),
 }  # fmt: skip
 """Sizes and values on a grid of 5 x 6 x 7 workgroups of 64 threads with 512 bytes of dynamic LDS."""
-_TEXT = """\t.amdgcn_target "amdgcn-amd-amdhsa--gfx908"
-\t.amdhsa_code_object_version 5
-\t.text
-\t.globl\tkernel
-\t.p2align\t8
-\t.type\tkernel,@function
-kernel:
-\ts_load_dwordx2 s[4:5], s[0:1], 0x0
-\ts_load_dword s6, s[0:1], 0x8
+_BODY = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_load_dword s6, s[0:1], 0x8
 {body}
-\tv_mov_b32_e32 v0, 0
-\ts_waitcnt lgkmcnt(0)
-\tv_mov_b32_e32 v1, s6
-\tglobal_store_dword v0, v1, s[4:5]
-\ts_endpgm
-\t.section\t.rodata,"a",@progbits
-\t.p2align\t6, 0x0
-\t.amdhsa_kernel kernel
-\t\t.amdhsa_kernarg_size 24
-\t\t.amdhsa_user_sgpr_count 2
-\t\t.amdhsa_user_sgpr_kernarg_segment_ptr 1
-\t\t.amdhsa_next_free_vgpr 32
-\t\t.amdhsa_next_free_sgpr 32
-\t\t.amdhsa_float_denorm_mode_32 3
-\t\t.amdhsa_float_denorm_mode_16_64 3
-\t.end_amdhsa_kernel
-\t.text
-\t.amdgpu_metadata
----
-amdhsa.kernels:
-  - .args:
-      - {{.offset: 0, .size: 8, .value_kind: global_buffer, .address_space: global}}
-      - {{.offset: 8, .size: {size}, .value_kind: {kind}}}
-    .group_segment_fixed_size: 0
-    .kernarg_segment_align: 8
-    .kernarg_segment_size: 24
-    .max_flat_workgroup_size: 64
-    .name: kernel
-    .private_segment_fixed_size: 0
-    .sgpr_count: 32
-    .symbol: kernel.kd
-    .vgpr_count: 32
-    .wavefront_size: 64
-amdhsa.target: amdgcn-amd-amdhsa--gfx908
-amdhsa.version: [1, 2]
-...
-\t.end_amdgpu_metadata
+v_mov_b32_e32 v0, 0
+s_waitcnt lgkmcnt(0)
+v_mov_b32_e32 v1, s6
+global_store_dword v0, v1, s[4:5]
 """
+_POINTER = "        .size: 8\n        .value_kind: global_buffer\n        .address_space: global\n"
+_SECOND = f"      - .offset: 8\n{_POINTER}"
+
+
+def hidden_text(kind: str, size: int, body: str = "") -> str:
+    """The text of a kernel that stores the low dword of a hidden argument."""
+    text = assembly_text(_BODY.format(body=body), "gfx908", threads=64)
+    assert _SECOND in text
+    hidden = f"      - .offset: 8\n        .size: {size}\n        .value_kind: {kind}\n"
+    return text.replace(_SECOND, hidden)
 
 
 def hidden_kernel(kind: str, size: int, body: str = "") -> tuple[bytes, str]:
-    """Image and text of a kernel that stores the low dword of a hidden argument."""
-    text = _TEXT.format(kind=kind, size=size, body=body)
+    """Image and text of it."""
+    text = hidden_text(kind, size, body)
     return link(assemble(text, "gfx908")), text
 
 
@@ -136,7 +108,7 @@ def test_every_hidden_argument_that_a_launch_determines(kind: str) -> None:
 
 def test_an_absent_argument_may_be_loaded_but_not_used() -> None:
     stored("hidden_heap_v1", 8)
-    use = "\ts_load_dwordx2 s[8:9], s[0:1], 0x8\n\ts_waitcnt lgkmcnt(0)\n\ts_load_dword s6, s[8:9], 0x10"
+    use = "s_load_dwordx2 s[8:9], s[0:1], 0x8\ns_waitcnt lgkmcnt(0)\ns_load_dword s6, s[8:9], 0x10"
     with pytest.raises(
         UnsupportedError, match="kernel uses hidden_heap_v1, which the virtual GPU does not provide"
     ):
@@ -154,7 +126,7 @@ def test_absent_user_sgprs_may_be_there_but_not_used(at: int, name: str) -> None
     declared = "".join(f"\t\t.amdhsa_user_sgpr_{pointer} 1\n" for pointer in POINTERS)
 
     def value(pair: int) -> int:
-        text = _TEXT.format(kind="hidden_group_size_x", size=2, body="")
+        text = hidden_text("hidden_group_size_x", 2)
         for old, new in (
             ("s[4:5]", "s[10:11]"),  # behind the user SGPRs
             ("s6", "s12"),

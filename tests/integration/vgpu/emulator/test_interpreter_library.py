@@ -1,13 +1,24 @@
-"""The interpreter is compiled by parts: what programs use, once; handlers that a library lacks are null."""
+"""The interpreter as a library: parts are compiled once, and serve programs of other processes."""
 
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aotforge.errors import ExecutionError
 from tests.integration.vgpu.emulator.handwritten import kernel
+from vgpu.cache import default_cache
 from vgpu.emulator.generate import OPCODES
 from vgpu.emulator.interpreter_library import build_library, load_library
 from vgpu.emulator.listing import instruction_names, parse_line
+from vgpu.emulator.program import LaunchRequest
+from vgpu.hip.blob import program_file
+from vgpu.memory import Memory
 
 pytestmark = pytest.mark.compiler
 FIRST, SECOND = ("s_endpgm", "v_add_f32", "global_load_dword"), ("s_endpgm", "v_mul_f32", "global_load_dword")
@@ -62,3 +73,54 @@ def test_a_truncated_library_is_linked_again(tmp_path: Path) -> None:
         assert build_library(64, tmp_path, "plain", names) == library
         library.write_bytes(b"")
         assert build_library(64, tmp_path, "plain", names).stat().st_size == size
+
+
+BODY = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_lshlrev_b32_e32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v0, s[6:7]
+"""
+OPEN = """
+import ctypes, sys
+library, data = ctypes.CDLL(sys.argv[1]), open(sys.argv[2], "rb").read()
+library.serve_open.restype = ctypes.c_void_p
+sys.exit(0 if library.serve_open(data, ctypes.c_uint64(len(data))) else 3)
+"""
+
+
+@pytest.fixture(scope="module")
+def file() -> bytes:
+    return program_file(kernel(BODY, threads=64), "digest")
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Path:
+    return build_library(64, default_cache())
+
+
+def test_a_program_with_functions_of_the_same_names(file: bytes, interpreter: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(file)
+    (tmp_path / "other.c").write_text(
+        "int run(void *p) { return 77; }\nunsigned long size_of(int what) { return 5; }\nint handlers[1];\n"
+    )
+    other = tmp_path / "other.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", other, tmp_path / "other.c"], check=True)
+    command = [sys.executable, "-c", OPEN, str(interpreter), str(tmp_path / "file")]
+    done = subprocess.run(command, env=os.environ | {"LD_PRELOAD": str(other)}, check=False)
+    assert done.returncode == 0
+
+
+def test_a_plane_of_more_workgroups_than_32_bits_count() -> None:
+    y = np.zeros(64, dtype=np.uint32)
+    with pytest.raises(ExecutionError, match="without ending") as fault:
+        kernel("loop:\ns_branch loop\n", threads=64).launch(
+            LaunchRequest(
+                grid=(65536, 65536, 1),
+                arguments=[y.ctypes.data] * 2,
+                memory=Memory({"y": y}),
+                limit=10,
+                jobs=1,
+            )
+        )
+    assert "workgroup (0, 0, 0)" in str(fault.value)

@@ -33,7 +33,7 @@ def test_every_part_of_the_table_has_its_tests() -> None:
     assert all(MATRICES.match(name) or name in tested for name in wave_ops.MATRIX)
     others = {"s_getpc_b64", "s_barrier", "s_barrier_signal", "s_barrier_wait", "s_endpgm"}
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
-    calls = {"s_setpc_b64", "s_swappc_b64", "s_call_b64"}  # test_calls.py
+    calls = {"s_setpc_b64", "s_swappc_b64", "s_call_b64"}  # test_programs.py
     assert set(wave_ops.CONTROL) == others | branches | calls
     assert set(wave_ops.MESSAGE) == {"s_sendmsg"}  # test_host_calls.py
     assert set(wave_ops.MODE) == {
@@ -41,7 +41,7 @@ def test_every_part_of_the_table_has_its_tests() -> None:
         "s_setreg_b32",
         "s_getreg_b32",
         "s_trap",
-    }  # test_mode.py
+    }  # test_modifiers.py
     assert {entry.form for entry in scalar.TABLE.values()} == {"scalar"}
     tables = [m.TABLE for m in (scalar, vector, memory)]
     parts = [*tables, wave_ops.CONTROL, wave_ops.NO_OPS, wave_ops.LANES, wave_ops.MATRIX]

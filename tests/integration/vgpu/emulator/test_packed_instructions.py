@@ -120,13 +120,6 @@ def test_halves_saturate(bench: Bench, name: str) -> None:
             assert np.array_equal(_halves(bench, 20, kind, half), exact.astype(DTYPES[kind]))
 
 
-def test_without_modifiers_low_goes_with_low_and_high_with_high(bench: Bench) -> None:
-    bench.exec = bench.full
-    bench.v[0], bench.v[2] = 0x40003C00, 0x42004000  # (1, 2), (2, 3)
-    bench.run("v_pk_add_f16 v20, v0, v2")
-    assert set(bench.v[20]) == {0x45004200}  # (3, 5)
-
-
 def test_clamp_of_both_halves(bench: Bench) -> None:
     bench.exec = bench.full
     bench.v[0], bench.v[2] = 0xC0003C00, 0x3C003C00

@@ -1,12 +1,10 @@
-"""Complete kernels beside attention: spills, atomics, float32 products, loops; the check of the text; the
-command line."""
+"""Complete kernels: spills, atomics, loops, calls of functions; the check of the text; the command line."""
 
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,13 @@ import pytest
 from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError, UnsupportedError
 from tests.integration.compile.builds import build
-from tests.integration.vgpu.emulator.handwritten import assembly_text
+from tests.integration.vgpu.emulator.handwritten import assembly_text, caught, kernel, run
 from tests.support.families import plan_of, write_family
 from tests.support.runtime import CACHE
+from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.cli import main
 from vgpu.elf import read_elf
-from vgpu.emulator.assembly import assemble, instruction_addresses, link
+from vgpu.emulator.assembly import assemble, link
 from vgpu.emulator.descriptor import read_descriptor
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.program import Emulator, LaunchRequest, Program
@@ -99,7 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelImage]:
     return {job.family: images[job.key] for job in plan_of(root).jobs}
 
 
-def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
+def launch_image(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
     program = Emulator("gfx908").load(image.binary, image.asm)
     report = program.launch(
         LaunchRequest(
@@ -117,7 +116,7 @@ def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: 
 def test_spilled_registers_come_back(made: dict[str, KernelImage], schedule: int | None) -> None:
     x = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
     a, b, c, d = x.astype(np.float64).reshape(4, 1024)
-    counts = launch(made["spill"], x, 1024, schedule=schedule)
+    counts = launch_image(made["spill"], x, 1024, schedule=schedule)
     assert counts["buffer_store_dword"] + counts["buffer_store_dwordx4"] > 0
     assert np.allclose(x[:1024], a * b + c * d, atol=1e-5)
     assert np.allclose(x[1024:2048], a + b * c - d, atol=1e-5)
@@ -125,13 +124,13 @@ def test_spilled_registers_come_back(made: dict[str, KernelImage], schedule: int
 
 def test_atomics_of_workgroups_on_several_threads_add_up(made: dict[str, KernelImage]) -> None:
     x = np.zeros(7, dtype=np.float32)
-    launch(made["count"], x, 5000, grid=40, jobs=4)
+    launch_image(made["count"], x, 5000, grid=40, jobs=4)
     assert np.array_equal(x, np.bincount(np.arange(5000) % 7))
 
 
 def test_float32_products(made: dict[str, KernelImage]) -> None:
     x = np.random.default_rng(2).standard_normal(3072).astype(np.float32)
-    launch(made["product"], x, 1024)
+    launch_image(made["product"], x, 1024)
     a, b, c = x.astype(np.float64).reshape(3, 32, 32)
     assert np.allclose(c, a @ b, atol=1e-4)
 
@@ -139,13 +138,13 @@ def test_float32_products(made: dict[str, KernelImage]) -> None:
 def test_running_sums(made: dict[str, KernelImage]) -> None:
     x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
     expected = np.cumsum(x[:200].astype(np.float64))
-    launch(made["sort"], x, 200)
+    launch_image(made["sort"], x, 200)
     assert np.allclose(x[:200], expected, atol=1e-4)
 
 
 def test_a_kernel_that_does_not_end_is_stopped(made: dict[str, KernelImage]) -> None:
     with pytest.raises(ExecutionError, match="without ending"):
-        launch(made["forever"], np.zeros(64, dtype=np.float32), 1, limit=10_000)
+        launch_image(made["forever"], np.zeros(64, dtype=np.float32), 1, limit=10_000)
 
 
 # ---- the check of the text ----
@@ -182,29 +181,6 @@ def test_a_text_that_is_not_the_image_is_refused(made: dict[str, KernelImage], c
         hsaco = bytes(altered)
     with pytest.raises(DecodeError, match=r"is not the image|refuses the text"):
         Emulator("gfx908").load(hsaco, asm)
-
-
-def test_an_altered_text_runs_only_without_the_verification_of_load(made: dict[str, KernelImage]) -> None:
-    image = made["sort"]
-    asm = image.asm.replace("v_add_f32_e32", "v_max_f32_e32")
-    with pytest.raises(DecodeError, match="is not the image"):
-        Emulator("gfx908").load(image.binary, asm)
-    x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
-    listing = parse_listing(asm)
-    addresses = instruction_addresses(asm, listing.kernel, "gfx908")
-    placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
-    lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
-    program = Program(emulated_target("gfx908"), replace(listing, lines=lines), image.binary, None)
-    counts = program.launch(
-        LaunchRequest(
-            grid=(1, 1, 1),
-            arguments=[x.ctypes.data, 200],
-            memory=Memory({"x": x}),
-            lds_bytes=image.resources.dynamic_shared_bytes,
-        )
-    ).counts
-    assert counts["v_max_f32"] > 0
-    assert counts["v_add_f32"] == 0
 
 
 class EveryAddress:
@@ -260,33 +236,16 @@ def test_the_command_runs_a_kernel(
     files: Path, made: dict[str, KernelImage], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lds = made["product"].resources.dynamic_shared_bytes
-    command = [
-        "run",
-        str(files / "k.hsaco"),
-        "--asm",
-        str(files / "k.s"),
-        "--grid",
-        "1",
-        "--lds",
-        str(lds),
-        "--schedule",
-        "4",
-    ]
-    command += [
-        "--arg",
-        f"inout:{files / 'x.npy'}:{files / 'y.npy'}",
-        "--arg",
-        "1024",
-        "--trace",
-        str(files / "trace.txt"),
-    ]
+    x, y, trace_file = (files / name for name in ("x.npy", "y.npy", "trace.txt"))
+    command = ["run", str(files / "k.hsaco"), "--asm", str(files / "k.s"), "--lds", str(lds)]
+    command += f"--grid 1 --schedule 4 --arg inout:{x}:{y} --arg 1024 --trace {trace_file}".split()
     assert main(command) == 0
-    a, b, c = np.load(files / "y.npy").astype(np.float64).reshape(3, 32, 32)
+    a, b, c = np.load(y).astype(np.float64).reshape(3, 32, 32)
     assert np.allclose(c, a @ b, atol=1e-4)
     printed = capsys.readouterr().out
     assert "wave-instructions in 1 workgroups" in printed
     assert "v_mfma_f32" in printed
-    trace = (files / "trace.txt").read_text().splitlines()
+    trace = trace_file.read_text().splitlines()
     assert len(trace) == int(printed.split()[0])
     assert trace[0].startswith("wave ")
     assert {line.split()[1] for line in trace} == {"0", "1", "2", "3"}
@@ -388,20 +347,64 @@ def test_a_branch_goes_to_the_address_of_its_label() -> None:
         _loaded(text)
 
 
+ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+NESTED = """
+@triton.jit(noinline=True)
+def square(a):
+    return a * a
+
+@triton.jit(noinline=True)
+def polynomial(a, b):
+    return square(a) + square(b) * 2 + 1
+
+@triton.jit
+def kernel(x, factor):
+    p = tl.program_id(0)
+    v = tl.load(x + p)
+    tl.store(x + p, polynomial(v, factor) - square(v + 1))
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_functions_that_call_functions(arch: str) -> None:
+    made = compile_kernel(NESTED, arch, {"x": "*fp32", "factor": "fp32"}, num_warps=1)
+    assert "s_swappc_b64" in made.asm
+    x = np.arange(5, dtype=np.float32)
+    expected = x * x + 2 * 9 + 1 - (x + 1) ** 2
+    launch(made.load(arch), [x, 3.0], grid=(5, 1, 1), lds=made.lds)
+    assert np.array_equal(x, expected)
+
+
+def test_a_call_is_verified_against_the_image() -> None:
+    made = compile_kernel(NESTED, "gfx942", {"x": "*fp32", "factor": "fp32"}, num_warps=1)
+    altered = made.asm.replace("@rel32@lo+4", "@rel32@lo+8", 1)
+    assert altered != made.asm
+    with pytest.raises(DecodeError, match="is not the image"):
+        Emulator("gfx942").load(made.binary, altered)
+
+
 @pytest.mark.parametrize(
-    ("arch", "line", "fault"),
-    [
-        ("gfx908", "v_mov_b32_sdwa v0, v1 dst_sel:WORD_1 src0_sel:DWORD", "dst_sel without dst_unused"),
-        (
-            "gfx1100",
-            "v_mov_b32_dpp v0, v1 row_shl:1 row_mask:0xf bank_mask:0xf bound_ctrl:0",
-            "bound_ctrl other",
-        ),
-    ],
+    "line", ["v_add3_u32 v0, v1, v2, kernel@rel32@lo+4", "v_and_or_b32 v0, kernel@rel32@lo+4, v1, v2"]
 )
-def test_modifiers_whose_meaning_depends_on_the_assembler_are_refused(
-    arch: str, line: str, fault: str
-) -> None:
-    text = assembly_text(line, arch, threads=64)
-    with pytest.raises(DecodeError, match=fault):
-        Emulator(arch).load(link(assemble(text, arch)), text)
+def test_constants_of_the_linker_are_where_compilers_have_them(line: str) -> None:
+    """Encodings of two words have them behind the second one."""
+    with pytest.raises(DecodeError, match="have constants of the linker"):
+        kernel(f"{line}\n", "gfx1100", threads=32)
+
+
+def test_a_call_returns_behind_itself_and_a_jump_has_to_meet_an_instruction() -> None:
+    body = """
+    s_load_dwordx4 s[4:7], s[0:1], 0x0
+    v_lshlrev_b32_e32 v1, 2, v0
+    s_call_b64 s[8:9], target
+    s_waitcnt lgkmcnt(0)
+    global_store_dword v1, v2, s[6:7]
+    s_endpgm
+    target:
+    v_mov_b32_e32 v2, 7
+    {adjust}
+    s_setpc_b64 s[8:9]
+    """
+    assert (run(body.format(adjust=""))[:128] == 7).all()
+    fault = caught(body.format(adjust="s_add_u32 s8, s8, 2"))
+    assert "where no instruction begins" in fault.what and "s_setpc_b64" in fault.cause

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
-from aotforge.devtools.cost.paths import PathRecorder
 from aotforge.devtools.cost.run_cost import Cost, cost
+from aotforge.devtools.cost.timeline import PathRecorder
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from tests.integration.vgpu.emulator.handwritten import kernel
-from tests.support.compiled import Compiled, compile_text
 from tests.support.families import PROJECT
+from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cache import default_cache
 from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.measure import Banks, Meter
@@ -98,14 +98,6 @@ def test_cdna_reads_of_16_bytes_go_in_another_order() -> None:
     assert cycles(addresses, 16, LOAD, swizzled=True) == (8, 8)
     assert cycles(addresses, 16, LOAD) == (16, 8)
     assert cycles(addresses, 16, STORE, swizzled=True) == (16, 8)
-
-
-def test_lanes_that_are_off_do_not_count() -> None:
-    assert cycles(strided(128), active=1) == (1, 1)
-    assert cycles(strided(128), active=0b101) == (2, 1)
-    assert cycles(strided(128), active=1 | 1 << 40) == (2, 2)
-    assert cycles(strided(128), active=0) == (0, 0)
-    assert cycles(strided(4), banks=64) == (1, 1)
 
 
 @given(
@@ -187,7 +179,7 @@ def aligned(count: int, dtype: type) -> npt.NDArray[Any]:
 
 
 def measured(
-    made: Compiled, arch: str, buffers: list[npt.NDArray[Any]], n: int, grid: int = 1, **options: Any
+    made: CompiledKernel, arch: str, buffers: list[npt.NDArray[Any]], n: int, grid: int = 1, **options: Any
 ) -> Work:
     program = Emulator(arch).load(made.binary, made.asm)
     meter = Meter(Banks())
@@ -226,14 +218,6 @@ def test_an_addition_moves_three_tensors(tmp_path: Path, arch: str, kind: str, m
     else:
         assert (loads.segments, stores.segments) == (2 * segments, segments)  # each once: coalesced
     assert not work.flops and not work.traffic["LDS loads"].bytes
-
-
-def test_a_column_touches_a_segment_per_element(tmp_path: Path) -> None:
-    types = {**dict.fromkeys(("x", "y", "out"), "*fp32"), "n": "i32"}
-    made = compile_text(tmp_path, COLUMN, types, constants={"BLOCK": 256})
-    work = measured(made, "gfx908", [aligned(256 * 100, np.float32) for _ in range(3)], 100)
-    loads = work.traffic["global loads"]
-    assert (loads.bytes, loads.segments) == (1024, 256)
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
@@ -367,20 +351,6 @@ def test_mistakes_are_errors(
 ) -> None:
     with pytest.raises(kind, match=message):
         cost(request(*images, **fields))
-
-
-def test_the_image_is_the_one_that_the_library_takes_for_the_shape() -> None:
-    keys = {"dtype": "fp16", "width": "32"}
-    measured = {
-        queries: cost(request("attn_fwd", keys=keys, shape={**SMALL, "seqlen_q": queries}))[0]
-        for queries in ("16", "17")
-    }
-    assert ":0)" in measured["16"].name and ":1)" in measured["17"].name
-    assert measured["16"].digest != measured["17"].digest
-    (changed,) = cost(
-        request("attn_fwd", keys=keys, shape={**SMALL, "seqlen_q": "16"}, settings=({"BLOCK_M": "128"},))
-    )
-    assert changed.name == "attn_fwd (BLOCK_M=128)"
 
 
 def test_the_emulators_command_shows_costs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import numpy as np
 import pytest
 
 from aotforge.devtools.cost.cost_report import LaunchCost
-from tests.support.compiled import Compiled, compile_text
+from tests.support.families import PROJECT
+from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cli import main
 from vgpu.emulator.assembly import assemble, link
 
@@ -32,7 +35,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module", params=["gfx908", "gfx1100"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CompiledKernel:
     types = dict.fromkeys(("x", "y", "out"), "*fp32")
     folder = tmp_path_factory.mktemp("source")
     return compile_text(folder, PRODUCT, types, constants={"BLOCK": 32}, arch=request.param)
@@ -40,7 +43,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def run(
-    made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: CompiledKernel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     image, text = made.write(tmp_path)
     rng = np.random.default_rng(1)
@@ -108,7 +111,7 @@ def _show(folder: Path) -> list[str]:
     return listing_lines((folder / "kernel.s").read_text())
 
 
-def test_the_prompt_steps_shows_and_continues(run: Run, made: Compiled, tmp_path: Path) -> None:
+def test_the_prompt_steps_shows_and_continues(run: Run, made: CompiledKernel, tmp_path: Path) -> None:
     typed = f"""
 wave 2
 print v0:i32
@@ -226,7 +229,7 @@ def test_a_fault_is_still_reported_from_the_prompt(run: Run, tmp_path: Path) -> 
 
 
 def test_a_text_without_line_numbers_takes_them_from_another(
-    run: Run, made: Compiled, tmp_path: Path
+    run: Run, made: CompiledKernel, tmp_path: Path
 ) -> None:
     with_lines = tmp_path / "lines.s"
     with_lines.write_text(made.asm)
@@ -242,7 +245,7 @@ def test_a_text_without_line_numbers_takes_them_from_another(
     assert (code, "another kernel" in err) == (4, True)
 
 
-def test_listing_and_archs(made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_and_archs(made: CompiledKernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, text = made.write(tmp_path)
     assert main(["show", str(text)]) == 0
     out = capsys.readouterr().out
@@ -264,7 +267,7 @@ def test_the_prompt_works_with_checks_and_costs(run: Run, tmp_path: Path) -> Non
     assert "decided by" in out
 
 
-def test_checks_find_a_missing_wait(run: Run, made: Compiled, tmp_path: Path) -> None:
+def test_checks_find_a_missing_wait(run: Run, made: CompiledKernel, tmp_path: Path) -> None:
     code, out, err = run("--checks")
     assert (code, right(tmp_path)) == (0, True), err
     assert "wave-instructions in 2 workgroups" in out
@@ -278,3 +281,27 @@ def test_checks_find_a_missing_wait(run: Run, made: Compiled, tmp_path: Path) ->
     code, _, err = run("--checks", "waits,races")
     assert code == 1
     assert re.search(r"waited for.*source\.py:9", err, re.DOTALL), err
+
+
+def test_the_example_of_the_documentation_works_as_it_is(tmp_path: Path) -> None:
+    text = (PROJECT / "docs" / "virtual-gpu-tools.md").read_text()
+    script = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "example.py").write_text(script)
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_DISABLE_LINE_INFO"}
+    (tmp_path / "dev").symlink_to(PROJECT / "dev")
+    done = subprocess.run(
+        ["/bin/sh", "-ec", commands],
+        cwd=tmp_path,
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "dynamic LDS: 16" in done.stdout
+    assert "breakpoint 1, hit 1: workgroup (1, 0, 0), wave 0" in done.stdout
+    assert "example.py:13" in done.stdout
+    assert done.stdout.count("step: workgroup (0, 0, 0), wave 0") == 1
+    assert "error:" not in done.stdout + done.stderr
+    assert re.search(r"\[ *65408\. +184342\. *\]", done.stdout), done.stdout[-200:]

@@ -1,9 +1,11 @@
-"""Which images are loaded: those whose text is found, and is the image."""
+"""Images whose text is found, and is theirs, are loaded, by a library of any checkout."""
 
 from __future__ import annotations
 
-import hashlib
 import io
+import os
+import subprocess
+import sys
 import tarfile
 from ctypes import byref, c_void_p
 from pathlib import Path
@@ -17,9 +19,9 @@ from aotforge.errors import DecodeError
 from tests.integration.release.real import CACHE
 from tests.integration.vgpu.hip.conftest import Play
 from tests.support.virtual_hip import Hip
-from vgpu.elf import read_elf
 from vgpu.emulator.program import Emulator
 from vgpu.hip.blob import program_file
+from vgpu.hip.build_hip import VirtualHip, environment, exports, script
 from vgpu.hip.prepare import MissingAssemblyError, find_assembly, prepare
 
 pytestmark = pytest.mark.compiler
@@ -84,18 +86,6 @@ def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) 
     assert load(hip, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(200)) == INVALID_IMAGE
 
 
-def test_an_image_that_a_gpu_would_enter_elsewhere_is_refused(
-    play: Play, add: KernelImage, tmp_path: Path
-) -> None:
-    """The emulator begins at the text's first instruction, a GPU where the descriptor points."""
-    altered = bytearray(add.binary)
-    altered[read_elf(add.binary).section(".rodata").offset + 17] ^= 1
-    (tmp_path / f"{hashlib.sha256(altered).hexdigest()}.s").write_text(add.asm)
-    hip = play(texts=str(tmp_path))
-    assert load(hip, bytes(altered)) == INVALID_IMAGE
-    assert "is not the image's" in hip.report()
-
-
 def test_files_cut_short_are_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
     hip = play(texts=str(texts))
     file = tmp_path / "cut.hsaco"
@@ -152,3 +142,51 @@ def test_without_its_python_side(
     assert load(hip, add.binary) == INIT_FAILED
     monkeypatch.delenv("AOTFORGE_VIRTUAL")
     assert load(hip, add.binary) == 0
+
+
+_ROOT = Path(__file__).parents[4]
+
+
+def test_folders_from_the_environment_count_from_the_programs_own(
+    virtual: VirtualHip, add: KernelImage, texts: Path
+) -> None:
+    here = texts.parent
+    done = subprocess.run(
+        [virtual.folder / "prepare", "prepare", "gfx908", "plain"],
+        input=add.binary,
+        cwd=here,
+        env=os.environ
+        | {
+            "AOTFORGE_ASM": texts.name,
+            "AOTFORGE_CACHE": os.path.relpath(CACHE, here),
+            "PYTHONHOME": "/nothing",
+        },
+        capture_output=True,
+        check=True,
+    )
+    answer = done.stdout.decode().splitlines()
+    assert answer[0] == "ok"
+    assert len(answer) == 4 and all(Path(path).is_absolute() and Path(path).exists() for path in answer[1:])
+
+
+def test_a_checkout_may_have_any_name(tmp_path: Path) -> None:
+    root = tmp_path / """it's "a":b `touch one` $(touch two) $HOME"""
+    (tmp_path / "prepare").write_text(script(sys.executable, root))
+    command = ["sh", str(tmp_path / "prepare"), "unknown"]
+    gone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert gone.returncode == 3 and str(root) in gone.stderr and "Next step" in gone.stderr
+    root.mkdir()
+    for name in ("aotforge", "vgpu", "ttcpu"):
+        (root / name).symlink_to(_ROOT / name)
+    there = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert there.returncode == 2 and "explain LINES FAULT" in there.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([root.name, "prepare"])
+
+
+def test_a_shell_reads_the_lines_back(virtual: VirtualHip, tmp_path: Path) -> None:
+    variables = environment(virtual, devices=["gfx908"], texts=[tmp_path], cache=tmp_path / "it's $HOME")
+    script = exports(variables) + '\nprintf "%s\\n" "$AOTFORGE_CACHE" "$LD_LIBRARY_PATH"'
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"LD_LIBRARY_PATH": "/old"}
+    )
+    assert done.stdout.splitlines() == [str(tmp_path / "it's $HOME"), f"{virtual.folder}:/old"]

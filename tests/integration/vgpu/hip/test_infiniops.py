@@ -39,7 +39,7 @@ import ctypes, sys
 from pathlib import Path
 from ctypes import byref, c_double
 from tests.device import add
-from tests.support.operator_library import DRIVERS, OperatorLibrary
+from tests.support.operator_library import DRIVERS, DeviceTensor, OperatorLibrary
 
 device = {"cpu": 0, "rocm": 7}[sys.argv[4]]
 
@@ -48,7 +48,7 @@ class InfiniOps(OperatorLibrary):
         super().__init__(library)
         self.bridge = ctypes.CDLL(bridge)
         self.bridge.infiniops_error.restype = ctypes.c_char_p
-    def add(self, left, right, alpha, out, stream=0, device=device):
+    def call(self, name, left, right, alpha, out, device=device):
         code = self.bridge.infiniops_add(device, byref(left), byref(right), c_double(alpha), byref(out))
         return code, self.bridge.infiniops_error().decode()
 
@@ -56,8 +56,8 @@ driver, types = DRIVERS[sys.argv[4]](), sys.argv[3].split(",")
 library = InfiniOps(Path(sys.argv[1]) / "lib" / "libaotforge_ops.so", sys.argv[2])
 calls = [call for call in add.infiniops() if call.dtype in types]
 print(len(calls), *filter(None, (add.check(library, driver, call) for call in calls)))
-one = add.DeviceTensor(driver=driver, dtype="fp16", shape=(4,), strides=(1,), seed=0).c_tensor()
-print(library.add(one, one, 1.0, one, device=1)[1])
+one = DeviceTensor(driver=driver, dtype="fp16", shape=(4,), strides=(1,), seed=0).c_tensor()
+print(library.call("add", one, one, 1.0, one, device=1)[1])
 """
 
 

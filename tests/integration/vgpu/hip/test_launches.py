@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import re
 import threading
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -14,7 +15,10 @@ import numpy as np
 import pytest
 
 from aotforge.compile.model import KernelImage
+from tests.integration.vgpu.emulator.test_hidden_arguments import HIDDEN, hidden_kernel
+from tests.integration.vgpu.emulator.test_host_calls import ASSERTS, prints
 from tests.integration.vgpu.hip.conftest import Play
+from tests.support.triton_kernels import compile_kernel
 from tests.support.virtual_hip import Array, Hip, HipError, linked
 
 pytestmark = pytest.mark.compiler
@@ -266,3 +270,42 @@ def test_checks_find_device_memory_that_was_not_written(play: Play, add: KernelI
     hip.launch(function, GRID, THREADS, arguments)
     assert hip.library.hipDeviceSynchronize() == LAUNCH_FAILURE
     assert "stores uninitialised data to global memory" in hip.report()
+
+
+@pytest.mark.parametrize(
+    "kind", ["hidden_group_size_x", "hidden_group_size_y", "hidden_grid_dims", "hidden_dynamic_lds_size"]
+)
+def test_hidden_arguments_are_those_of_the_emulator(play: Play, tmp_path: Path, kind: str) -> None:
+    size, value = HIDDEN[kind]
+    image, text = hidden_kernel(kind, size)
+    (tmp_path / f"{hashlib.sha256(image).hexdigest()}.s").write_text(text)
+    hip = play(texts=str(tmp_path))
+    function, like = hip.function(image, "kernel"), np.zeros(1, dtype=np.uint32)
+    out = hip.upload(like)
+    arguments = (c_void_p * 1)(ctypes.addressof(out))
+    hip.hipModuleLaunchKernel(function, 5, 6, 7, 64, 1, 1, 512, None, arguments, None)
+    hip.hipDeviceSynchronize()
+    assert int(hip.download(out, like)[0]) & (1 << 8 * size) - 1 == value
+
+
+def test_prints_are_on_standard_output(play: Play, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = prints("gfx942")
+    (tmp_path / f"{hashlib.sha256(made.binary).hexdigest()}.s").write_text(made.asm)
+    hip = play("gfx942", texts=str(tmp_path), checks="1")
+    x = hip.upload(np.arange(384, dtype=np.int32))
+    hip.launch(hip.function(made.binary, "kernel"), (3, 1, 1), 128, [x, c_int(5), c_void_p(), c_void_p()])
+    hip.hipDeviceSynchronize()
+    lines = re.findall(r"pid \(2, 0, 0\) idx \( *127\) value: (\S+)", capfd.readouterr().out)
+    assert lines == ["1915"]
+
+
+def test_an_assertion_is_on_standard_error_and_ends_the_launch(
+    play: Play, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = compile_kernel(ASSERTS, "gfx942", {"x": "*i32"}, num_warps=4, debug=True)
+    (tmp_path / f"{hashlib.sha256(made.binary).hexdigest()}.s").write_text(made.asm)
+    hip = play("gfx942", texts=str(tmp_path))
+    x = hip.upload(np.full(256, 11, dtype=np.int32))
+    hip.launch(hip.function(made.binary, "kernel"), (1, 1, 1), 256, [x, c_void_p(), c_void_p()])
+    assert hip.library.hipDeviceSynchronize() == LAUNCH_FAILURE
+    assert "device assertion failed: 'v is large'" in capfd.readouterr().err

@@ -149,8 +149,8 @@ def test_matrix_products_of_every_size_and_type(stack: Make, arch: str) -> None:
 _POINTERS = """
 import ctypes, sys
 from pathlib import Path
-from tests.support.operator_library import DeviceTensor, Hip, OperatorLibrary
-library, hip = OperatorLibrary(Path(sys.argv[1]) / "lib" / "libaotforge_ops.so"), Hip()
+from tests.support.operator_library import DRIVERS, DeviceTensor, OperatorLibrary
+library, hip = OperatorLibrary(Path(sys.argv[1]) / "lib" / "libaotforge_ops.so"), DRIVERS["rocm"]()
 loaded = ctypes.CDLL("libamdhip64.so")
 def made(seed):
     return DeviceTensor(driver=hip, dtype="fp16", shape=(4,), strides=(1,), seed=seed)
@@ -182,9 +182,9 @@ def test_pointers_and_streams_of_other_devices_are_refused(stack: Make, tmp_path
 _TVM = """
 import sys
 import numpy as np, tvm_ffi
-from tests.support.operator_library import DeviceTensor, Exported, Hip
+from tests.support.operator_library import DRIVERS, DeviceTensor, Exported
 module = tvm_ffi.load_module(sys.argv[1] + "/lib/libaotforge_ops.so")
-hip = Hip()
+hip = DRIVERS["rocm"]()
 
 def made(seed, shape, strides):
     return DeviceTensor(driver=hip, dtype="fp16", shape=shape, strides=strides, seed=seed)

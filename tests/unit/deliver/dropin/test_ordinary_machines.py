@@ -15,7 +15,6 @@ import pytest
 from aotforge.deliver.dropin import apply
 from aotforge.deliver.dropin.apply import STORE, drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
-from aotforge.errors import OutputError
 from tests.support.other_user import as_user
 from tests.support.torch_lib import make_release, make_torch, state
 
@@ -118,26 +117,3 @@ def test_copies_have_the_modes_of_their_sources(tmp_path: Path) -> None:
     assert (kept / "__signature__").stat().st_mode & 0o777 == 0o600
     undo(torch.folder)
     assert private.stat().st_mode & 0o777 == 0o600 and private.parent.stat().st_mode & 0o777 == 0o710
-
-
-@root_only
-@pytest.mark.parametrize("place", [".", "aotriton.images", "aotriton.images/amd-gfx90a"])
-@pytest.mark.parametrize("owner", [0, 1000])
-def test_the_folder_that_cannot_be_written_is_named(folder: Path, place: str, owner: int) -> None:
-    torch, source = prepare(folder, SET_UPS["below a folder of another user"]), make_release(folder)
-    fault = torch.folder / place
-    os.chown(fault, owner, 0)
-    fault.chmod(0o555)
-
-    def use() -> None:
-        with pytest.raises(OutputError) as caught:
-            drop_in(source, torch)
-        assert caught.value.what == f"{fault} cannot be written by user 1000"
-        assert caught.value.hint == (f"chmod u+wx {fault}" if owner else "run the command as root")
-
-    as_user(use, user=1000, group=1000)
-    assert state(torch) == "original" and not (torch.folder / STORE).exists()
-    fault.chmod(0o755)
-    os.chown(fault, 1000, 1000)
-    as_user(lambda: drop_in(source, torch), user=1000, group=1000)
-    assert state(torch) == source.release

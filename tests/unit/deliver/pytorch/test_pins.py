@@ -75,11 +75,6 @@ def test_commands_of_a_release_do_not_reach_the_build(tmp_path: Path, commit: ob
     assert _commit(tmp_path) == shown
 
 
-def test_documents_that_are_too_deep(tmp_path: Path) -> None:
-    (tmp_path / "release.json").write_text("[" * 200_000)
-    assert _commit(tmp_path) == ""
-
-
 def test_the_way_without_an_edit(opened: Release) -> None:
     text = prefix_text(opened.folder, "s3://bucket/aot")
     (install,) = (line for line in text.splitlines() if "install" in line and line.startswith("./dev"))

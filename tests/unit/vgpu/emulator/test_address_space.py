@@ -1,15 +1,19 @@
-"""Addresses that kernels see: fixed, far apart, and the host's bytes behind them."""
+"""Addresses and arguments that kernels see, and faults that name them."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from aotforge.errors import UnsupportedError
+from aotforge.errors import ExecutionError, UnsupportedError
 from vgpu.emulator.address_space import AddressSpace
+from vgpu.emulator.arguments import Geometry, KernelParameter, segment
+from vgpu.emulator.decoded import Line
 from vgpu.emulator.descriptor import SCRATCH_TAG
+from vgpu.emulator.faults import KernelNames, explain
 from vgpu.memory import Memory
 
 FAR = 1 << 36
@@ -71,3 +75,32 @@ def test_buffers_that_share_bytes_share_addresses() -> None:
 def test_more_buffers_than_addresses_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="a launch with 513 buffers: at most 512"):
         AddressSpace(Memory({str(i): np.zeros(4) for i in range(513)}))
+
+
+PLACE = Geometry(grid=(1, 1, 1), threads=64, lds_bytes=0)
+
+
+def parameters(*kinds: str) -> list[KernelParameter]:
+    return [
+        KernelParameter(offset=8 * number, size=8 if kind == "global_buffer" else 4, kind=kind)
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def test_a_missing_argument_is_named_by_its_place_and_kind() -> None:
+    taken = parameters("global_buffer", "by_value", "by_value", "global_buffer", "global_buffer")
+    assert len(segment("scale", taken, 40, [0x1000, 3, 0.5], PLACE)) == 40
+    assert len(segment("scale", taken, 40, [0x1000, 3, 0.5, 0, 0], PLACE)) == 40
+    with pytest.raises(ExecutionError, match=r"scale takes 3 arguments, 2 given") as caught:
+        segment("scale", taken, 40, [0x1000, 3], PLACE)
+    assert caught.value.cause == "they are 1: a pointer, 2: a number of 4 bytes, 3: a number of 4 bytes"
+    assert "Triton's two scratch pointers" in caught.value.hint
+
+
+def test_lds_out_of_bounds_names_the_launch_s_dynamic_lds() -> None:
+    line = Line(number=7, text="ds_read_b32 v0, v1", name="ds_read_b32", encoding="", operands=())
+    place = {"group": (0, 0, 0), "wave": 0, "lane": 3, "instruction": 0, "other": 0, "other_wave": 0}
+    fault = SimpleNamespace(code=3, bytes=4, address=0, detail=0, **place)
+    error = explain(fault, [line], KernelNames(kernel="sum", absent={}), [], None)
+    assert error.what == "sum touches 4 bytes of LDS from 0x0 on, outside of what the workgroup has"
+    assert "metadata.shared (`vgpu run --lds`)" in error.hint

@@ -6,6 +6,7 @@ import ctypes
 import io
 import struct
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from vgpu.cli import _tracer, main, parse_argument
 from vgpu.emulator import native
 from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.debugger.locations import source_lines
-from vgpu.emulator.debugger.session import Quit, Reporter, Stop
+from vgpu.emulator.debugger.session import Quit, Stop
 from vgpu.emulator.debugger.shell import Shell
 from vgpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 from vgpu.emulator.decoded import Line
@@ -183,13 +184,14 @@ def test_no_escapes_of_a_text_reach_the_terminal(
     with _tracer("-", 0) as trace:
         assert trace
         trace(step)  # type: ignore[arg-type]
-    event = SimpleNamespace(wave=SimpleNamespace(number=0), group=(0, 0, 0))
+    wave = SimpleNamespace(number=0)
+    event = SimpleNamespace(wave=wave, waves=(wave,), group=(0, 0, 0))
     info = SimpleNamespace(source_of=lambda _: f"{ESCAPES}.py:1")
     stop = Stop(reason="breakpoint 1", event=event, line=line)  # type: ignore[arg-type]
-    Reporter(context, info, views="", out=sys.stdout).on_stop(stop)  # type: ignore[arg-type]
-    shell = Shell(context, stdin=io.StringIO(""), stdout=sys.stdout)
-    shell.session = SimpleNamespace(info=info)  # type: ignore[assignment]
-    with pytest.raises(Quit):
-        shell.on_stop(stop)
+    for prompts in (False, True):
+        shell = Shell(context, prompts=prompts, stdin=io.StringIO(""), stdout=sys.stdout)
+        shell.session = SimpleNamespace(info=info)  # type: ignore[assignment]
+        with pytest.raises(Quit) if prompts else nullcontext():
+            shell.on_stop(stop)
     shown = "".join(capsys.readouterr())
     assert "\x1b" not in shown and shown.count(r"\x1b[2J") == 6

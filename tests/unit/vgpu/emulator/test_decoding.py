@@ -330,9 +330,3 @@ def test_waits_for_other_numbers_are_refused(line: str) -> None:
 def test_constants_that_an_assembler_may_extend_otherwise_are_refused(kind: str, text: str) -> None:
     with pytest.raises(DecodeError, match=r"not as the compiler writes|as an integer"):
         constant_bits(operand(text), kind)
-
-
-def test_instructions_are_bounded_in_number() -> None:
-    text = TEXT.replace("\ts_endpgm", "\ts_nop 0\n" * 100_001 + "\ts_endpgm")
-    with pytest.raises(DecodeError, match="too many instructions"):
-        parse_listing(text)

@@ -6,40 +6,25 @@ from fractions import Fraction
 
 import numpy as np
 
-from tests.integration.vgpu.emulator.models.floats import Model, quiet, saturated
+from tests.integration.vgpu.emulator.models.floats import (
+    Model,
+    best,
+    division_fixup,
+    division_fmas,
+    division_scale,
+    exponent,
+    fraction,
+    quiet,
+    saturated,
+)
 from tests.integration.vgpu.emulator.models.numbers import Array, fused_double
 
 U32, I32, U64, F32, F64 = np.uint32, np.int32, np.uint64, np.float32, np.float64
-_LARGEST = np.finfo(F64).max
-
-
-def _signalling(x: Array) -> Array:
-    return np.asarray(np.isnan(x) & (x.view(U64) >> U64(51) & U64(1) == 0))
-
-
-def best(greater: bool) -> Model:
-    """A quiet NaN loses, a signalling one wins; -0 is less than +0."""
-
-    def model(a: Array, b: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            result = np.fmax(a, b) if greater else np.fmin(a, b)
-        zeros = (a == 0) & (b == 0)
-        negative = np.signbit(a) & np.signbit(b) if greater else np.signbit(a) | np.signbit(b)
-        result = np.where(zeros, np.where(negative, -0.0, 0.0), result)
-        return np.where(_signalling(a) | _signalling(b), np.nan, result)
-
-    return model
 
 
 def propagating(model: Model) -> Model:
     """A NaN wins."""
     return lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.nan, model(a, b)).astype(a.dtype)
-
-
-def _fraction(x: Array) -> Array:
-    with np.errstate(all="ignore"):
-        r = x - np.floor(x)
-    return np.where(r >= 1, np.nextafter(1.0, 0.0), r)
 
 
 def _frexp(x: Array) -> tuple[Array, Array]:
@@ -75,51 +60,6 @@ def _ldexp(x: Array, n: Array) -> Array:
     return out
 
 
-def _exponent(x: Array) -> Array:
-    return ((x.view(U64) >> U64(52)) & U64(2047)).astype(np.int64)
-
-
-def _denormal(x: Array) -> Array:
-    return np.asarray((x != 0) & (np.abs(x) < 2.0**-1022))
-
-
-@quiet
-def division_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
-    up, down = s0 * 2.0**128, s0 * 2.0**-128
-    reciprocal, quotient = _denormal(1 / s1), _denormal(s2 / s1)
-    rules = [
-        ((s2 == 0) | (s1 == 0), np.full_like(s0, np.nan), False),
-        (_exponent(s2) - _exponent(s1) >= 768, np.where(s0 == s1, up, s0), True),
-        (_denormal(s1), up, False),
-        (reciprocal & quotient, np.where(s0 == s1, up, s0), True),
-        (reciprocal, down, False),
-        (quotient, np.where(s0 == s2, up, s0), True),
-        (_exponent(s2) <= 53, up, False),
-    ]
-    conditions = [rule[0] for rule in rules]
-    found = np.select(conditions, [rule[1] for rule in rules], s0)
-    return found, np.select(conditions, [np.full(s0.shape, rule[2]) for rule in rules], False)
-
-
-@quiet
-def division_fixup(s0: Array, s1: Array, s2: Array) -> Array:
-    negative = np.signbit(s1) != np.signbit(s2)
-    conditions = [
-        np.isnan(s2) | np.isnan(s1) | (s1 == 0) & (s2 == 0) | np.isinf(s1) & np.isinf(s2),
-        (s1 == 0) | np.isinf(s2),
-        np.isinf(s1) | (s2 == 0) | (_exponent(s2) - _exponent(s1) < -1075),
-    ]
-    size = np.select(conditions, [s0 * 0 + np.nan, s0 * 0 + np.inf, np.zeros_like(s0)], np.abs(s0))
-    size = np.where(conditions[1] & ~conditions[0], np.inf, size)
-    return np.where(conditions[0], np.nan, np.where(negative, -size, size))
-
-
-@quiet
-def division_fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
-    total = fused_double(a, b, c)
-    return np.where(scaled, total * np.where(_exponent(c) > 1023, 2.0**128, 2.0**-128), total)
-
-
 def number_class(bits: int, mantissa: int) -> Model:
     """Of a format of `bits` with `mantissa` of mantissa: bit patterns and masks to whether the class is among
     the wanted."""
@@ -136,7 +76,7 @@ def number_class(bits: int, mantissa: int) -> Model:
         return bool(wanted >> place & 1)
 
     def model(x: Array, wanted: Array) -> Array:
-        patterns = x.view(U64) if bits == 64 else x
+        patterns = x.view(f"u{bits // 8}")
         return np.array([one(p, w) for p, w in zip(patterns.tolist(), wanted.tolist(), strict=True)])
 
     return model
@@ -164,7 +104,7 @@ def angle_part(x: Array, part: Array) -> Array:
     """Bits 53 * part and following of 2 / pi, further ones for angles of 2^55 and more; digits end after bit
     1200."""
     out = []
-    for e, n in zip(_exponent(x).tolist(), part.tolist(), strict=True):
+    for e, n in zip(exponent(x).tolist(), part.tolist(), strict=True):
         first = 53 * (n & 31) + max(0, e - 1077)
         digits = _TWO_OVER_PI >> (1400 - 1201)  # 1201 of them
         kept = (digits << first) & (1 << 1201) - 1
@@ -187,7 +127,7 @@ MODELS: dict[str, Model] = {
     "v_floor_f64": np.floor,
     "v_ceil_f64": np.ceil,
     "v_rndne_f64": np.rint,
-    "v_fract_f64": _fraction,
+    "v_fract_f64": fraction,
     "v_ldexp_f64": _ldexp,
     "v_frexp_mant_f64": lambda x: _frexp(x)[0],
     "v_frexp_exp_i32_f64": lambda x: _frexp(x)[1],
@@ -201,6 +141,7 @@ MODELS: dict[str, Model] = {
     "v_div_fixup_f64": division_fixup,
     "v_div_fmas_f64": division_fmas,
     "v_cmp_class_f64": number_class(64, 52),
+    "v_cmp_class_f32": number_class(32, 23),
     "v_cmp_class_f16": number_class(16, 10),
     "v_cvt_f64_f32": quiet(lambda x: x.astype(F64)),
     "v_cvt_f32_f64": quiet(lambda x: x.astype(F32)),

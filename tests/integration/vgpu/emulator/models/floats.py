@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from tests.integration.vgpu.emulator.models.numbers import Array, fused
+from tests.integration.vgpu.emulator.models.numbers import Array, fused, fused_double
 
 Model = Callable[..., Any]
-U32, F32, F16, F64 = np.uint32, np.float32, np.float16, np.float64
+U32, U64, F32, F16, F64 = np.uint32, np.uint64, np.float32, np.float16, np.float64
 
 
 def signalling(x: Array) -> Array:
-    if x.dtype == F16:
-        return np.asarray(np.isnan(x) & (x.view(np.uint16) & np.uint16(0x200) == 0))
-    return np.asarray(np.isnan(x) & (x.view(U32) & U32(0x400000) == 0))
+    """NaNs without the highest bit of the mantissa."""
+    bits, quiet_bit = {F16: (np.uint16, 0x200), F32: (U32, 1 << 22), F64: (U64, 1 << 51)}[x.dtype.type]
+    return np.asarray(np.isnan(x) & (x.view(bits) & bits(quiet_bit) == 0))
 
 
 def best(greater: bool) -> Model:
+    """A quiet NaN loses, a signalling one wins; -0 is less than +0."""
+
     def model(a: Array, b: Array) -> Array:
         choose = np.fmax if greater else np.fmin
         with np.errstate(invalid="ignore"):
@@ -108,12 +110,16 @@ def ldexp(x: Array, n: Array) -> Array:
 
 
 def fraction(x: Array) -> Array:
+    one = x.dtype.type(1)
     with np.errstate(all="ignore"):
-        r = (x - np.floor(x)).astype(F32)
-    return np.where(r >= 1, np.nextafter(F32(1), F32(0)), r).astype(F32)
+        r = (x - np.floor(x)).astype(x.dtype)
+    return np.where(r >= 1, np.nextafter(one, x.dtype.type(0)), r).astype(x.dtype)
 
 
 def exponent(x: Array) -> Array:
+    """The biased exponent of float32 or float64."""
+    if x.dtype == F64:
+        return ((x.view(U64) >> U64(52)) & U64(2047)).astype(np.int64)
     return ((x.view(U32) >> U32(23)) & U32(255)).astype(np.int64)
 
 
@@ -121,64 +127,49 @@ def denormal(x: Array) -> Array:
     return np.asarray((x != 0) & (exponent(x) == 0))
 
 
+def _division_limits(x: Array) -> tuple[int, int, int, int, int]:
+    """Power of the scale, exponents' largest distance, least exponent, distance of a zero, largest addend."""
+    return (128, 768, 53, -1075, 1023) if x.dtype == F64 else (64, 96, 23, -150, 127)
+
+
 @quiet
 def division_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
-    up, down = (s0 * F32(2.0**64)).astype(F32), (s0 * F32(2.0**-64)).astype(F32)
-    reciprocal, quotient = denormal((F32(1) / s1).astype(F32)), denormal((s2 / s1).astype(F32))
+    number, (power, apart, least, _, _) = s0.dtype.type, _division_limits(s0)
+    up, down = s0 * number(2.0**power), s0 * number(2.0**-power)
+    reciprocal, quotient = denormal((number(1) / s1).astype(number)), denormal((s2 / s1).astype(number))
     rules = [
         ((s2 == 0) | (s1 == 0), np.full_like(s0, np.nan), False),
-        (exponent(s2) - exponent(s1) >= 96, np.where(s0 == s1, up, s0), True),
+        (exponent(s2) - exponent(s1) >= apart, np.where(s0 == s1, up, s0), True),
         (denormal(s1), up, False),
         (reciprocal & quotient, np.where(s0 == s1, up, s0), True),
         (reciprocal, down, False),
         (quotient, np.where(s0 == s2, up, s0), True),
-        (exponent(s2) <= 23, up, False),
+        (exponent(s2) <= least, up, False),
     ]
     conditions = [rule[0] for rule in rules]
     result = np.select(conditions, [rule[1] for rule in rules], s0)
-    return result.astype(F32), np.select(conditions, [np.full(s0.shape, rule[2]) for rule in rules], False)
+    return result.astype(number), np.select(conditions, [np.full(s0.shape, rule[2]) for rule in rules], False)
 
 
 @quiet
 def division_fixup(s0: Array, s1: Array, s2: Array) -> Array:
     negative = np.signbit(s1) != np.signbit(s2)
-
-    def signed(x: Array) -> Array:
-        return np.where(negative, -x, x)
-
     conditions = [
-        np.isnan(s2) | np.isnan(s1),
-        (s1 == 0) & (s2 == 0) | np.isinf(s1) & np.isinf(s2),
+        np.isnan(s2) | np.isnan(s1) | (s1 == 0) & (s2 == 0) | np.isinf(s1) & np.isinf(s2),
         (s1 == 0) | np.isinf(s2),
-        np.isinf(s1) | (s2 == 0),
-        exponent(s2) - exponent(s1) < -150,
+        np.isinf(s1) | (s2 == 0) | (exponent(s2) - exponent(s1) < _division_limits(s0)[3]),
     ]
-    zero, infinite = np.zeros_like(s0), np.full_like(s0, np.inf)
-    values = [zero + np.nan, zero + np.nan, signed(infinite), signed(zero), signed(zero)]
-    return np.asarray(np.select(conditions, values, signed(np.abs(s0)))).astype(F32)
+    zero = np.zeros_like(s0)
+    size = np.select(conditions, [zero + np.nan, zero + np.inf, zero], np.abs(s0))
+    return np.where(negative, -size, size).astype(s0.dtype)
 
 
 @quiet
 def division_fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
-    total = fused(a, b, c)
-    factor = np.where(exponent(c) > 127, F32(2.0**64), F32(2.0**-64))
-    return np.where(scaled, total * factor, total).astype(F32)
-
-
-def number_class(x: Array, wanted: Array) -> Array:
-    e, m, negative = exponent(x), x.view(U32) & U32(0x7FFFFF), np.signbit(x)
-    nan = (e == 255) & (m != 0)
-    kinds = [
-        nan & (m < 0x400000), nan & (m >= 0x400000),
-        negative & np.isinf(x), negative & (e > 0) & (e < 255), negative & (e == 0) & (m != 0),
-            negative & (x == 0),
-        ~negative & (x == 0), ~negative & (e == 0) & (m != 0), ~negative & (e > 0) & (e < 255),
-            ~negative & np.isinf(x),
-    ]  # fmt: skip
-    bits = sum(
-        (kind.astype(U32) << U32(place) for place, kind in enumerate(kinds)), np.zeros(x.shape, dtype=U32)
-    )
-    return np.asarray((bits & wanted) != 0)
+    number, (power, *_, largest) = a.dtype.type, _division_limits(a)
+    total = (fused_double if number is F64 else fused)(a, b, c)
+    factor = np.where(exponent(c) > largest, number(2.0**power), number(2.0**-power))
+    return np.where(scaled, total * factor, total).astype(number)
 
 
 def half_math(function: Model) -> Model:

@@ -25,7 +25,6 @@ from tests.integration.vgpu.emulator.models.floats import (
     half_math,
     ldexp,
     mixed_half,
-    number_class,
     packed_pair,
     quiet,
     saturated,
@@ -323,7 +322,6 @@ MODELS: dict[str, Model] = {
     "v_cvt_pk_f16_f32": quiet(lambda a, b: packed_pair(a.astype(F16), b.astype(F16))),
     "v_cvt_pk_bf16_f32": lambda a, b: packed_pair(bf16(a), bf16(b)),
     "v_pack_b32_f16": packed_pair,
-    "v_cmp_class_f32": number_class,
 }
 
 _INTEGER = {

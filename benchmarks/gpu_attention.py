@@ -1,9 +1,8 @@
-"""Calls of a release's library on an NVIDIA GPU, against float64 on the same GPU, and their time beside
-PyTorch's.
+"""Attention of a release's library on an NVIDIA GPU beside PyTorch's back ends: errors and times.
 
-`python -m tests.device.attention PREFIX [--speed]` where PREFIX is an unpacked release
-(lib/libaotriton_v2.so, lib/aotriton.images).
-Needs PyTorch with CUDA; nothing else of this project's environment but numpy.
+    python -m benchmarks.gpu_attention PREFIX
+
+PREFIX is an unpacked release (lib/libaotriton_v2.so, lib/aotriton.images).
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.add.operators import ADD
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
 from kernels.flash_atomic.operators import ATTN_BWD_ATOMIC
 
@@ -44,12 +43,6 @@ class _Member(Union):
 
 class _Value(Structure):
     _fields_ = [("name", c_char_p), ("type", c_int32), ("reserved", c_int32), ("to", _Member)]
-
-
-def show(text: str) -> None:
-    """Write a line."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 class Library:
@@ -81,30 +74,6 @@ def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float(difference) / float(torch.linalg.vector_norm(wanted))
 
 
-def milliseconds(call: Any, *, repeats: int = 50) -> float:
-    """Median time of a call, by events; the L2 cache is written over before each.
-
-    The GPU waits first, so that a call is queued before its time begins: PyTorch's autograd takes longer than
-    some calls.
-    """
-    cache = torch.empty(1 << 26, dtype=torch.int32, device="cuda")
-    times = []
-    for _ in range(repeats + 5):
-        cache.zero_()
-        torch.cuda._sleep(1 << 20)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return float(sorted(times[5:])[repeats // 2])
-
-
-def _strides(letters: str, tensor: torch.Tensor) -> dict[str, int]:
-    return {f"stride_{name}": stride for name, stride in zip(letters.split(), tensor.stride(), strict=False)}
-
-
 class Attention:
     """One problem: inputs, a float64 reference with its gradients, and the library's outputs, which begin as
     NaN."""
@@ -126,18 +95,22 @@ class Attention:
             torch.full((batch, heads, rows), float("nan"), device="cuda") for _ in range(2)
         )
         self.values: dict[str, float] = {
-            "batch": batch, "num_head_q": heads, "num_head_k": heads, "group": 1, "seqlen_q": rows, "seqlen_k": rows,
-            "head_dim": width, "head_dim_v": width, "width": width, "sm_scale": self.scale, "dtype": NUMBERS[dtype],
-            "mask": int(causal), "window_left": rows if causal else 0, "window_right": 0,
+            "batch": batch, "num_head_q": heads, "num_head_k": heads, "group": 1, "seqlen_q": rows,
+            "seqlen_k": rows, "head_dim": width, "head_dim_v": width, "width": width, "sm_scale": self.scale,
+            "dtype": NUMBERS[dtype], "mask": int(causal), "window_left": rows if causal else 0,
+            "window_right": 0,
         }  # fmt: skip
         tensors = {
-            "Q": (self.q, "qz qh qm"), "K": (self.k, "kz kh kn"), "V": (self.v, "vz vh vn"), "Out": (self.out, "oz oh om"),
-            "DO": (self.do, "doz doh dom"), "DQ": (self.dq, "dqz dqh dqm"), "DK": (self.dk, "dkz dkh dkn"),
-            "DV": (self.dv, "dvz dvh dvn"), "L": (self.lse, "lz lh lm"), "D": (self.delta, "dz dh dm"),
-            "DQ_ACC": (self.dq_acc, "dqaz dqah dqam"),
+            "Q": (self.q, "q", "m"), "K": (self.k, "k", "n"), "V": (self.v, "v", "n"),
+            "Out": (self.out, "o", "m"), "DO": (self.do, "do", "m"), "DQ": (self.dq, "dq", "m"),
+            "DK": (self.dk, "dk", "n"), "DV": (self.dv, "dv", "n"), "L": (self.lse, "l", "m"),
+            "D": (self.delta, "d", "m"), "DQ_ACC": (self.dq_acc, "dqa", "m"),
         }  # fmt: skip
-        for name, (tensor, letters) in tensors.items():
-            self.values |= {name: tensor.data_ptr(), **_strides(letters, tensor)}
+        for name, (tensor, letters, row) in tensors.items():
+            self.values[name] = tensor.data_ptr()
+            self.values |= zip(
+                (f"stride_{letters}{axis}" for axis in f"zh{row}"), tensor.stride(), strict=False
+            )
 
     def reference(self) -> tuple[torch.Tensor, ...]:
         """out, dq, dk, dv in float64, head by head."""
@@ -155,26 +128,12 @@ class Attention:
         return tuple(torch.stack(found, 1) for found in results)
 
 
-def check_add(library: Library, dtype: torch.dtype, count: int, skew: int) -> float:
-    """Largest difference from the rounded float64 sum."""
-    x, y, out = (torch.randn(count + skew, device="cuda").to(dtype) for _ in range(3))
-    out.fill_(float("nan"))
-    values = {
-        name: t.data_ptr() + skew * t.element_size()
-        for name, t in zip(("x", "y", "out"), (x, y, out), strict=True)
-    }
-    code = library.prepared(ADD, {**values, "n": count, "dtype": NUMBERS[dtype]})()
-    assert code == 0, code
-    wanted = (x[skew:].double() + y[skew:].double()).to(dtype)
-    return float((out[skew:].double() - wanted.double()).abs().max())
-
-
-def check_attention(library: Library, case: Attention, backward: Any = ATTN_BWD) -> dict[str, float]:
+def check_attention(library: Library, case: Attention) -> dict[str, float]:
     """Relative errors of the four results, and PyTorch's in the same precision."""
     for result in (case.out, case.dq, case.dk, case.dv):
         result.fill_(float("nan"))
     case.dq_acc.zero_()
-    for operator in (ATTN_FWD, backward):
+    for operator in (ATTN_FWD, ATTN_BWD):
         code = library.prepared(operator, case.values)()
         assert code == 0, (operator.name, code)
     torch.cuda.synchronize()
@@ -191,6 +150,26 @@ def check_attention(library: Library, case: Attention, backward: Any = ATTN_BWD)
     ):
         found |= {name: error_of(ours, wanted), f"torch {name}": error_of(other, wanted)}
     return found
+
+
+def milliseconds(call: Any, *, repeats: int = 50) -> float:
+    """Median time of a call, by events; the L2 cache is written over before each.
+
+    The GPU waits first, so that a call is queued before its time begins: PyTorch's autograd takes longer than
+    some calls.
+    """
+    cache = torch.empty(1 << 26, dtype=torch.int32, device="cuda")
+    times = []
+    for _ in range(repeats + 5):
+        cache.zero_()
+        torch.cuda._sleep(1 << 20)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return float(sorted(times[5:])[repeats // 2])
 
 
 def peer(case: Attention) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -210,8 +189,6 @@ def speed(library: Library, case: Attention) -> dict[str, float]:
 
     "atomic" is the backward pass by `attn_bwd_atomic`, with the time in which its workspace becomes zero.
     """
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
     flops = 4 * case.q.numel() * case.k.shape[2] / (2 if case.causal else 1) / 1e9
     forward, backward, fused = (
         library.prepared(one, case.values) for one in (ATTN_FWD, ATTN_BWD, ATTN_BWD_ATOMIC)
@@ -231,45 +208,18 @@ def speed(library: Library, case: Attention) -> dict[str, float]:
     return found
 
 
-def main(prefix: Path, *flags: str) -> int:
-    """Print a line per call; 1 when one of them is wrong."""
-    library, wrong = Library(prefix), 0
-    show(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
-    for dtype in NUMBERS:
-        for count in (1, 37, 5000, 1 << 20):
-            for skew in (0, 1):
-                difference = check_add(library, dtype, count, skew)
-                wrong += difference != 0
-                show(f"add {dtype} n={count} offset={skew}: largest difference {difference}")
-    problems = [
-        (dtype, rows, width, causal)
-        for dtype in (torch.float16, torch.bfloat16)
-        for rows in (128, 1000, 2048)
-        for width in (64, 128)
-        for causal in (False, True)
-    ]
-    for dtype, rows, width, causal in problems:
-        case = Attention(batch=2, heads=4, rows=rows, width=width, dtype=dtype, causal=causal)
-        for operator in (ATTN_BWD, ATTN_BWD_ATOMIC) if rows % 128 == 0 else (ATTN_BWD,):
-            errors = check_attention(library, case, operator)
-            bad = any(
-                not errors[name] <= max(2 * errors[f"torch {name}"], 1e-3 if dtype == torch.float16 else 8e-3)
-                for name in ("out", "dq", "dk", "dv")
-            )
-            wrong += bad
-            shown = ", ".join(f"{name} {error:.2e}" for name, error in errors.items())
-            problem = f"{operator.name} {dtype} S={rows} D={width} causal={causal}"
-            show(f"{'WRONG ' if bad else ''}{problem}: {shown}")
-    for rows in (2048, 8192) if "--speed" in flags else ():
+def main(prefix: Path) -> None:
+    library = Library(prefix)
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
+    for rows in (2048, 8192):
         for width in (64, 128):
             for causal in (False, True):
                 case = Attention(
                     batch=16384 // rows, heads=16, rows=rows, width=width, dtype=torch.float16, causal=causal
                 )
-                show(f"speed S={rows} D={width} causal={causal}: {json.dumps(speed(library, case))}")
-    show(f"{wrong} wrong")
-    return int(wrong > 0)
+                found = {**check_attention(library, case), **speed(library, case)}
+                print(f"S={rows} D={width} causal={causal}: {json.dumps(found)}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
+    main(Path(sys.argv[1]))

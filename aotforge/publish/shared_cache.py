@@ -1,39 +1,130 @@
-"""The shared caches of one command, read and written in the background."""
+"""The shared caches of one command, read and written in the background, and their signed list.
+
+The list holds SHA-256, size and last use of every object, by kind and key. It is the object
+`cache/index.json`, a targets role of TUF that is signed by itself: an old list names valid objects only, for
+a key is that of all inputs, so that neither snapshot nor timestamp is needed.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from tuf.api.metadata import Root
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
 from aotforge.base.cache_folder import Collection
+from aotforge.base.object_cache import SharedObjects
 from aotforge.errors import AotforgeError, PublishError, TrustError
-from aotforge.publish.cache.key_list import (
-    OBJECTS,
-    KeyList,
-    Name,
-    SharedObject,
-    change_list,
-    is_object_name,
-    load_list,
-)
-from aotforge.publish.keys import KeySet, load_keys, read_root
+from aotforge.publish.keys import KeySet, load_keys, metadata_errors, read_root, verify
 from aotforge.publish.session import open_for_publishing, open_reader
+from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import Clock, ErrorKind, Reader, Store, StoreError, redact_urls
 from aotforge.publish.trust import trusted_root
 from aotforge.publish.upload import publish_errors
 
 T = TypeVar("T")
+LIST = "cache/index.json"
+LIST_LIMIT = 64 * 2**20
+OBJECTS = "objects"
+_OBJECT_LIMIT = 2**31
+_EXPIRES = timedelta(days=365)
+_TRIES = 20
+_PATH = re.compile(r"([a-z]{1,20}-[0-9]{1,4})/([0-9a-f]{64})")
+_OBJECT = re.compile(rf"{OBJECTS}/[0-9a-f]{{64}}")
+
+Name = tuple[str, str]
+"""Kind and key of an object."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedObject:
+    """An object in a store. `used`: day of its last use, in days since 1970."""
+
+    sha256: str
+    size: int
+    used: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return f"{OBJECTS}/{self.sha256}"
+
+
+KeyList = Mapping[Name, SharedObject]
+
+
+def load_list(reader: Reader, root: Root) -> KeyList:
+    """The list of a place, signed by the targets keys of `root`. Raises TrustError, StoreError."""
+    data = read_small(reader, LIST, limit=LIST_LIMIT)
+    return _verified(data, root, reader.url, expired=False)[0]
+
+
+def change_list(store: Store, keys: KeySet, change: Callable[[KeyList], KeyList]) -> KeyList:
+    """Replaces the list by `change(list)`, retrying after concurrent changes; an expired one is renewed.
+
+    Raises PublishError without the key of the list, TrustError, StoreError.
+    """
+    root = read_root(keys.roots[-1], "the newest root among the keys").signed
+    keys.require(root, ("targets",))
+    for _ in range(_TRIES):
+        before, version, token = dict[Name, SharedObject](), 0, None
+        if found := store.load(LIST, limit=LIST_LIMIT):
+            (before, version), token = _verified(found[0], root, store.url, expired=True), found[1]
+        if (after := change(before)) == before:
+            return before
+        try:
+            store.compare_and_swap(LIST, _signed(after, version + 1, keys, root), token=token)
+        except StoreError as error:
+            if error.kind is not ErrorKind.EXISTS:
+                raise
+        else:
+            return after
+    what = f"{store.url}: other commands changed the list of the shared cache {_TRIES} times meanwhile"
+    raise PublishError(what, hint="run the same command again")
+
+
+def _signed(objects: KeyList, version: int, keys: KeySet, root: Root) -> bytes:
+    targets = {}
+    for (kind, key), one in objects.items():
+        path = f"{kind}/{key}"
+        targets[path] = TargetFile(one.size, {"sha256": one.sha256}, path, {"custom": one.used})
+    expires = (datetime.now(UTC) + _EXPIRES).replace(microsecond=0)
+    metadata: Metadata[Any] = Metadata(Targets(version=version, expires=expires, targets=targets))
+    for signer in keys.allowed("targets", root):
+        metadata.sign(signer, append=True)
+    return metadata.to_bytes()
+
+
+def _verified(data: bytes, root: Root, url: str, *, expired: bool) -> tuple[dict[Name, SharedObject], int]:
+    """Objects and version of a signed list. Raises TrustError."""
+    what, cause = f"{url}/{LIST} cannot be trusted", "it was changed, or signed by keys that the root lacks"
+    with metadata_errors(what, cause, "build without this cache, and inform its owner"):
+        targets = verify(Targets, data, root).signed
+        if targets.is_expired() and not expired:
+            raise RepositoryError("it is expired")
+        return dict(map(_object, targets.targets.values())), targets.version
+
+
+def _object(target: TargetFile) -> tuple[Name, SharedObject]:
+    path, used = _PATH.fullmatch(target.path), target.custom
+    made = SharedObject(sha256=target.hashes.get("sha256", ""), size=target.length, used=used)
+    if not path or not _OBJECT.fullmatch(made.name) or made.size > _OBJECT_LIMIT or type(used) is not int:
+        raise ValueError(f"the entry {target.path[:80]!r} has other fields")
+    return (path[1], path[2]), made
+
+
 FINISH_SECONDS = 60.0
 """Seconds that a build waits at its end, besides the time at the least rate."""
 
@@ -104,8 +195,8 @@ class _Threads:
                 future.set_exception(error)
 
 
-class SharedCache:
-    """Objects in shared places, as `SharedObjects` in base/object_cache.py. `note` receives reports."""
+class SharedCache(SharedObjects):
+    """Objects in shared places, `note` receives reports."""
 
     def __init__(self, note: Callable[[str], None], clock: Clock = time.monotonic) -> None:
         self._note, self._clock, self._waited = note, clock, 0.0
@@ -136,7 +227,7 @@ class SharedCache:
 
     def _request(self, name: Name) -> Future[bytes] | None:
         reader, entry = self._reader, self._listed.get(name)
-        if reader and entry and name not in self._requested | dict.fromkeys(self._refused):
+        if reader and entry and name not in self._requested and name not in self._refused:
             self._requested[name] = self._threads.submit(lambda: fetch_object(reader, entry))
         return self._requested.get(name)
 
@@ -289,18 +380,20 @@ def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
     """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
     with publish_errors():
         listed = load_list(open_reader(places.source or ""), places.trusted_root())
-    kinds = sorted({kind for kind, _ in listed})
-    sizes = {kind: [one.size for (of, _), one in listed.items() if of == kind] for kind in kinds}
+    sizes: dict[str, list[int]] = {}
+    for (kind, _), one in sorted(listed.items()):
+        sizes.setdefault(kind, []).append(one.size)
     return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
 
 
 def prune_shared(places: CachePlaces) -> Collection:
-    """Reduces the target to its limit and removes unlisted objects. Raises PublishError, TrustError."""
+    """Reduces the target to its limit and removes unlisted objects, and no files of others. Raises
+    PublishError, TrustError."""
     store, keys = open_for_publishing(places.target or ""), places.key_set()
     with publish_errors():
         before = store.names(f"{OBJECTS}/")
         kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
-        gone = [name for name in before if name not in kept and is_object_name(name)]
+        gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
         for name in gone:
             store.remove(name)
     freed = sum(before[name] for name in gone)

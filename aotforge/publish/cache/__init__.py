@@ -1,1 +1,0 @@
-"""Shared caches: input is a store with a signed index, output its verified objects."""
