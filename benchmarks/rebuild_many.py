@@ -30,7 +30,7 @@ RUNS = 5
 
 def checkout(folder: Path, count: int) -> None:
     """The tracked files, but for the kernels: one family of `count` images."""
-    for name in run_git(ROOT, "ls-files", "-z").stdout.decode().split("\0"):
+    for name in run_git(ROOT, "ls-files", "-z").stdout.split("\0"):
         if name and not name.startswith(("kernels/", "tests/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

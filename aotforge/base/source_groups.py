@@ -80,6 +80,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/formats/*.py",
         "aotforge/pack/*.py",
         "aotforge/release/**/*",
+        "aotforge/base/templates/coverage.md.jinja",
         "aotforge/pipeline/build_release.py",
         "aotforge/pipeline/images.py",
     ),

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from aotforge.base.architectures import load_architectures
-from aotforge.devtools.selection import choose, find_case, find_kernel, key_numbers
-from aotforge.errors import UnknownNameError, UnsupportedError, VerifyError, suggest
+from aotforge.devtools.selection import choose, find_case, find_kernel, integers, key_numbers, require_known
+from aotforge.errors import VerifyError
 from aotforge.rules import Kernel, Scalar
 from aotforge.verify.compare import TILE_SCALE, Exact, Expected
 from aotforge.verify.interpreter.breakpoints import parse_location, run_with_debugger
@@ -120,12 +120,9 @@ def debug(request: DebugRequest) -> DebugReport:
     case = find_case(cases, request.case)
     locations = [parse_location(text, folder) for text in request.breaks]
     invocation = case.make()
-    override = _constants(request.constants)
+    override = integers(request.constants, "constants")
     launch = select(kernel, target, invocation.values, override=override)
-    if unknown := sorted(set(override) - set(launch.setting.constants)):
-        raise UnknownNameError(
-            f"{kernel.name} has no constant {unknown[0]}", hint=suggest(unknown[0], launch.setting.constants)
-        )
+    require_known(override, launch.setting.constants, f"{kernel.name} has no constant")
     memory = invocation.memory()
     began = time.perf_counter()
     finished = 0 in launch.grid or run_with_debugger(
@@ -157,13 +154,6 @@ def _find(root: Path, name: str, keys: Mapping[str, str]) -> tuple[Path, Kernel,
     numbers = key_numbers(kernel, choose(kernel, keys))
     cases = require_cases(root / "kernels", loaded.folder)(kernel.name, numbers)
     return root / "kernels" / loaded.folder, kernel, list(cases)
-
-
-def _constants(texts: Mapping[str, str]) -> dict[str, Scalar]:
-    try:
-        return {name: int(text) for name, text in texts.items()}
-    except ValueError as error:
-        raise UnsupportedError(f"constants must be integers: {error}") from error
 
 
 def _output(name: str, tensor: Guarded, expected: Expected | Exact) -> OutputReport:

@@ -1,6 +1,6 @@
 """Selection of a kernel, one of its functionals and a case by the user's names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
@@ -22,6 +22,20 @@ def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
     return found[0]
 
 
+def require_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raises UnknownNameError for the first name that is not known: `what` lacks it."""
+    if unknown := sorted(set(names) - set(known)):
+        raise UnknownNameError(f"{what} {unknown[0]}", hint=suggest(unknown[0], known))
+
+
+def integers(texts: Mapping[str, str], what: str) -> dict[str, int]:
+    """Numbers that a user wrote. Raises UnsupportedError."""
+    try:
+        return {name: int(text) for name, text in texts.items()}
+    except ValueError as error:
+        raise UnsupportedError(f"{what} must be integers: {error}") from error
+
+
 def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     """A functional that the kernel serves with the options that `keys` name; others are the first that fit.
 
@@ -29,8 +43,7 @@ def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     that it does not serve.
     """
     names = {choice.name: choice for choice in kernel.choices}
-    if unknown := sorted(set(keys) - set(names)):
-        raise UnknownNameError(f"{kernel.name} has no choice {unknown[0]}", hint=suggest(unknown[0], names))
+    require_known(keys, names, f"{kernel.name} has no choice")
     options: list[Functional] = [{}]
     for name, choice in names.items():
         offered = {str(option): option for option in choice.options}

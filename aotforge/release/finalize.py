@@ -8,14 +8,16 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder, write_atomic
+from aotforge.base.html import render
 from aotforge.errors import SignatureError
 from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.pack.coverage import pack_coverage
+from aotforge.pack.reader import open_files
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
 from aotforge.release.contents import describe_release
-from aotforge.release.coverage_document import coverage_document
 from aotforge.release.model import (
     COVERAGE,
     PROVENANCE,
@@ -26,7 +28,7 @@ from aotforge.release.model import (
     Origin,
     ReleaseFile,
 )
-from aotforge.release.release import FETCH, Release
+from aotforge.release.release import FETCH, Release, ReleasedPack
 from aotforge.release.signing import (
     check_sums,
     open_statement,
@@ -76,7 +78,7 @@ def finalize_release(
         write_atomic(staged / SBOM, sbom_json(origin, described))
         packs = made.packs()
         resources = {one.pack.name: one.resources for one in packs}
-        write_atomic(staged / COVERAGE, coverage_document(origin.release, [one.pack for one in packs]))
+        write_atomic(staged / COVERAGE, _coverage(origin.release, packs))
         description = describe_release(
             origin, plans=plans, resources=resources, contents=made.contents, files=described
         )
@@ -92,6 +94,14 @@ def finalize_release(
         approve(staged)
         fresh = not _same_files(staged, folder)
     return FinalizedRelease(folder=folder, files=files, signed=key is not None, fresh=fresh)
+
+
+def _coverage(release: str, packs: Sequence[ReleasedPack]) -> bytes:
+    """Size, served calls and bytes of the first call of each pack; equal packs give equal bytes."""
+    tables = [pack_coverage(open_files(one.pack)) for one in packs]
+    kernels = [kernel for table in tables for kernel in table.kernels]
+    text = render("coverage.md.jinja", release=release, packs=tables, kernels=kernels)
+    return f"{text.rstrip()}\n".encode()
 
 
 def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> Release:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
+from aotforge.base.html import render
 from aotforge.errors import ReleaseError
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.model import ReleaseManifest
@@ -138,42 +139,17 @@ def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]
 
 def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:
     """Python 3.9 and later, with imports of the standard library and of TVM-FFI alone."""
-    bodies = "".join(map(_wrapper, sorted(functions, key=lambda one: one.name)))
-    names = ", ".join(f'"{one}"' for one in sorted(one.name for one in functions))
-    return _MODULE.format(release=manifest.name, names=names, library=OPERATOR_LIBRARY, bodies=bodies)
-
-
-def _wrapper(function: Function) -> str:
-    names = [parameter.name for parameter in function.parameters]
-    (out,) = (parameter.name for parameter in function.parameters if parameter.kind == "output")
-    notes = []
-    for parameter in function.parameters:
-        if isinstance(parameter, OptionalInput):
-            notes.append(f"`{parameter.name}` may be None.")
-        if isinstance(parameter, Option):
-            notes.append(f"`{parameter.name}`: {', '.join(parameter.options)}.")
-    text = "\n\n    ".join([f"{function.summary}.", *([" ".join(notes)] if notes else [])])
-    close = "\n    " if notes else ""
-    arguments = ", ".join(names)
-    return (
-        f'\n\ndef {function.name}({arguments}):\n    """{text}{close}"""\n'
-        f"    _LIBRARY.{function.name}({arguments})\n    return {out}\n"
+    own = sorted(functions, key=lambda one: one.name)
+    notes = {one.name: [text for found in one.parameters if (text := _note(found))] for one in own}
+    text = render(
+        "hf_module.py.jinja", release=manifest.name, functions=own, notes=notes, library=OPERATOR_LIBRARY
     )
+    return f"{text.rstrip()}\n"
 
 
-_MODULE = '''"""Functions of aotforge {release}, compiled ahead of time.
-
-Tensors are PyTorch's, JAX's, NumPy's or others with DLPack. The output is an argument, which is written on \
-the current stream of its
-device and returned.
-"""
-
-import os
-
-import tvm_ffi
-
-__all__ = [{names}]
-
-# not resolved: in a cache of downloads files are links, and the library finds its images beside its own name
-_LIBRARY = tvm_ffi.load_module(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{library}"))
-{bodies}'''
+def _note(parameter: object) -> str:
+    if isinstance(parameter, OptionalInput):
+        return f"`{parameter.name}` may be None."
+    if isinstance(parameter, Option):
+        return f"`{parameter.name}`: {', '.join(parameter.options)}."
+    return ""

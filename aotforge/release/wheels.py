@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from aotforge.base.html import render
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.library_alias import library_alias
 from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
@@ -134,9 +135,9 @@ def _attention_wheel(
     }
     extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
     extras["all"] = sorted({project for projects in extras.values() for project in projects})
-    level = manifest.api_level
+    text, level = render("wheel_attention.md.jinja"), manifest.api_level
     summary = f"Attention of AOTriton {level} for an installed PyTorch with ROCm, release {manifest.name}"
-    return _content(name, members, summary, _ATTENTION_TEXT, licences, extras)
+    return _content(name, members, summary, f"{text}\n", licences, extras)
 
 
 def write_windows_wheel(
@@ -178,21 +179,6 @@ def _content(
     info = {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
     return WheelContent(name=name, members=members, info=info)
 
-
-_ATTENTION_TEXT = f"""# aotforge-attention
-
-Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch with ROCm.
-
-    pip install --index-url INDEX 'aotforge-attention[gfx908]'   # library, and images for the MI100
-    python -m {PACKAGE}                                # what is loaded, or why nothing is
-
-INDEX is the publisher's package index. The packages are not on PyPI.
-
-When Python starts, the library is loaded if the installed PyTorch needs it; \
-PyTorch then uses it instead of its own.
-No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, \
-`pip uninstall` removes it.
-"""
 
 _IMAGES_TEXT = f"""# Images
 

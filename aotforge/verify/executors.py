@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from aotforge.base.architectures import MANIFESTS
@@ -33,12 +34,12 @@ _INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]]
 }
 
 
-def load_runner(task: ImageTask, cache: Path) -> ImageRunner:
+def load_runner(task: ImageTask, folder: Path) -> ImageRunner:
     """The runner of an image's arch. Raises AotforgeError for an image that cannot be loaded."""
     executed_by = backend_of_arch(task.arch).executed_by
     if executed_by == "processor":
         return NativeImage(task)
-    return DeviceImage(task) if executed_by == "device" else EmulatedImage(task, cache)
+    return DeviceImage(task) if executed_by == "device" else EmulatedImage(task, folder)
 
 
 class EmulatedImage(ImageRunner):
@@ -152,11 +153,7 @@ def _passed(kind: str, value: float, place: Callable[[int], int]) -> Argument:
     return ctypes.c_uint64(place(int(value))) if kind == "ptr" else _INTEGERS[kind](int(value))
 
 
-_contexts: dict[int, DeviceContext] = {}
-
-
+@cache
 def _context(device: Device) -> DeviceContext:
     """One context per device and process."""
-    if device.number not in _contexts:
-        _contexts[device.number] = DeviceContext(device)
-    return _contexts[device.number]
+    return DeviceContext(device)

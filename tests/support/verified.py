@@ -15,7 +15,5 @@ from tests.support.runtime import CACHE
 def compiled_images(plan: Plan, root: Path, folder: Path = CACHE, jobs: int = 2) -> dict[str, KernelImage]:
     """All images of a plan by job key, compiled unless the cache in `folder` has them."""
     with Cache(folder) as cache:
-        made = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=jobs
-        )
+        made = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=jobs)
         return dict(made.items())

@@ -11,7 +11,7 @@ from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.selection import choose, find_kernel, require_known
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
@@ -176,8 +176,7 @@ def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
     """A setting for every call, with some constants and options changed. Raises UnknownNameError,
     UnsupportedError."""
     known = {*_OPTIONS, *setting.constants}
-    if unknown := sorted(set(texts) - known):
-        raise UnknownNameError(f"{kernel} has no setting {unknown[0]}", hint=suggest(unknown[0], known))
+    require_known(texts, known, f"{kernel} has no setting")
     if wrong := [f"{name}={text}" for name, text in texts.items() if not text.isdigit()]:
         raise UnsupportedError(f"{wrong[0]} is not an integer of at least 0")
     numbers = {name: int(text) for name, text in texts.items()}

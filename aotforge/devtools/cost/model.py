@@ -100,24 +100,15 @@ def _local(work: Work, model: IssueModel) -> float:
     if not model.lds_port:
         return banks
 
-    def port_bytes(name: str, one: Traffic) -> int:
-        addresses = one.instructions * 4 * work.wavefront
-        return max(addresses, one.bytes) if name == "LDS loads" else addresses + one.bytes
-
-    moved = 2 * 4 * work.wavefront * permutes + sum(port_bytes(name, one) for name, one in accesses.items())
+    moved = 2 * 4 * work.wavefront * permutes
+    moved += sum(one.port_bytes(name, work.wavefront) for name, one in accesses.items())
     return max(banks, moved / model.lds_port / 2)  # two pairs of SIMDs
 
 
 def _vector_memory(work: Work, model: IssueModel) -> float:
-    """Cycles of the vector cache over the launch: 64-byte segments through it, but at least the addresses of
-    every instruction."""
-    cycles = 0.0
-    for name, one in work.traffic.items():
-        if name.startswith("global") or name == "scratch":
-            addresses = one.instructions * work.wavefront / model.address_lanes / model.cus_per_unit
-            data = one.segments * SEGMENT if name != "scratch" else one.bytes
-            cycles += max(addresses, data / model.l1)
-    return cycles
+    """Cycles of the vector cache over the launch."""
+    kinds = [name for name in work.traffic if name.startswith("global") or name == "scratch"]
+    return sum(work.traffic[name].cache_cycles(name, work.wavefront, model) for name in kinds)
 
 
 def _peak(work: Work, model: IssueModel) -> float:

@@ -14,8 +14,8 @@ from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.steps import steps_of
 from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
-from aotforge.devtools.selection import find_case
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.devtools.selection import find_case, integers, require_known
+from aotforge.errors import UnsupportedError
 from aotforge.targets.amd.code_object import read_stats
 from aotforge.targets.amd.occupancy import resident_workgroups
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
@@ -178,15 +178,7 @@ def _cases(request: CostRequest, one: Candidate, kernel: str, keys: Mapping[str,
             )
         return cases
     names, make = offered
-    found = [make(kernel, keys, _shape(request.shape, names))]
+    more = ("window_left", "window_right", "packed") if "seqlen_q" in names else ()
+    require_known(request.shape, {*names, *more}, "a shape has no")
+    found = [make(kernel, keys, integers(request.shape, "numbers of a shape"))]
     return found if request.shape else [*found, *cases]
-
-
-def _shape(texts: Mapping[str, str], names: Mapping[str, int]) -> dict[str, int]:
-    known = {*names, "window_left", "window_right", "packed"} if "seqlen_q" in names else set(names)
-    if unknown := sorted(set(texts) - known):
-        raise UnknownNameError(f"a shape has no {unknown[0]}", hint=suggest(unknown[0], known))
-    try:
-        return {name: int(text) for name, text in texts.items()}
-    except ValueError as error:
-        raise UnsupportedError(f"numbers of a shape must be integers: {error}") from error

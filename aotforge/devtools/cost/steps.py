@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
-from aotforge.devtools.cost.work import is_permute, traffic_kind
+from aotforge.devtools.cost.work import Traffic, is_permute, traffic_kind
 from vgpu.emulator import waits
 from vgpu.emulator.classes import InstructionClass, instruction_class
 from vgpu.emulator.decoded import Line
-from vgpu.emulator.measure import SEGMENT, MeasuredLine
+from vgpu.emulator.measure import MeasuredLine
 
 VECTOR, MATRIX, SCALAR, LOCAL, MEMORY, NONE = range(6)
 """Units. Waves of a SIMD take turns at the first three; instructions of the next two queue up behind each
@@ -125,28 +125,21 @@ def _step(
 def _memory_step(
     one: MeasuredLine, counter: int, needs: tuple[int, ...], model: IssueModel, wavefront: int
 ) -> Step:
-    name, count = one.line.name, max(one.count, 1)
+    count, kind = max(one.count, 1), traffic_kind(one.line.name) or ""
     step = Step(unit=NONE, issue=model.issue, latency=model.lds_latency, counter=counter, needs=needs)
     if counter == waits.SCALAR:
         return step
+    traffic = Traffic().plus(one)
     if counter == waits.LOCAL:
-        if is_permute(name):
+        if is_permute(one.line.name):
             banks, moved = 4 * wavefront / (4 * model.lds_banks), 2.0 * 4 * wavefront
         else:
-            banks, moved = one.lds_cycles / count, _port_bytes(one, wavefront) / count
+            banks, moved = one.lds_cycles / count, traffic.port_bytes(kind, wavefront) / count
         port = moved / model.lds_port / 2 if model.lds_port else 0.0
         return replace(step, unit=LOCAL, shared=max(banks / model.lds_pipes, port))
-    scratch = traffic_kind(name) == "scratch"
-    data = (one.bytes if scratch else SEGMENT * one.segments) / count
-    addresses = wavefront / model.address_lanes / model.cus_per_unit
-    latency = model.scratch_latency if scratch else model.memory_latency
-    return replace(step, unit=MEMORY, shared=max(addresses, data / model.l1), latency=latency)
-
-
-def _port_bytes(one: MeasuredLine, wavefront: int) -> float:
-    """Bytes on the busier way between LDS and SIMDs: addresses and stored data share one."""
-    addresses = one.count * 4 * wavefront
-    return max(addresses, one.bytes) if traffic_kind(one.line.name) == "LDS loads" else addresses + one.bytes
+    latency = model.scratch_latency if kind == "scratch" else model.memory_latency
+    shared = traffic.cache_cycles(kind, wavefront, model) / count
+    return replace(step, unit=MEMORY, shared=shared, latency=latency)
 
 
 def _numbers(spans: Sequence[Span], slow: Sequence[Span]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
-from aotforge.devtools.cost.rates import matrix_shape
+from aotforge.devtools.cost.rates import IssueModel, matrix_shape
 from vgpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
 from vgpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
@@ -36,6 +36,17 @@ class Traffic:
         """With one more instruction's executions."""
         more = (line.count, line.bytes, line.segments, line.lds_cycles, line.lds_phases, line.lanes)
         return Traffic(*map(operator.add, astuple(self), more))
+
+    def port_bytes(self, kind: str, wavefront: int) -> int:
+        """Bytes on the busier way between LDS and SIMDs: addresses and stored data share one."""
+        addresses = self.instructions * 4 * wavefront
+        return max(addresses, self.bytes) if kind == "LDS loads" else addresses + self.bytes
+
+    def cache_cycles(self, kind: str, wavefront: int, model: IssueModel) -> float:
+        """Of the vector cache: 64-byte segments through it, but at least the addresses."""
+        addresses = self.instructions * wavefront / model.address_lanes / model.cus_per_unit
+        data = self.bytes if kind == "scratch" else self.segments * SEGMENT
+        return max(addresses, data / model.l1)
 
     @property
     def used(self) -> float:

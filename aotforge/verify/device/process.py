@@ -85,13 +85,8 @@ def _result(task: ImageTask, found: Results) -> DeviceResult:
 
 
 def time_images(request: TimeImages, connection: Connection) -> None:
-    """Checks, answers, and then times calls on request. Raises RulesError for cases that do not load."""
-    first = request.checks[0]
-    try:
-        image = LibraryImage(_chosen(first), request.library, request.images, request.operator)
-    except ExecutionError as error:
-        connection.send(DeviceResult.ended(first.task, "fault", str(error)))
-        return
+    """Checks, answers, and then times calls on request. Raises RulesError, ExecutionError."""
+    image = LibraryImage(_chosen(request.checks[0]), request.library, request.images, request.operator)
     for one in request.checks:
         cases = load_cases(one.kernels_root, one.task.folder)
         found = _executed(one, ComparedImage(image, None, connection), cases)
@@ -100,14 +95,10 @@ def time_images(request: TimeImages, connection: Connection) -> None:
             connection.send(result)
             return
     calls: list[Timed] = []
-    try:
-        for shape in request.shapes:
-            connection.send(f"timed call {_text(shape)}")
-            calls.append(image.timed(_invocation(request.checks, shape), request.least))
-            connection.send("")
-    except ExecutionError as error:
-        connection.send(DeviceResult.ended(first.task, "fault", str(error)))
-        return
+    for shape in request.shapes:
+        connection.send(f"timed call {_text(shape)}")
+        calls.append(image.timed(_invocation(request.checks, shape), request.least))
+        connection.send("")
     connection.send(result)
     with suppress(EOFError):
         while True:

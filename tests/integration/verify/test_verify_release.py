@@ -267,7 +267,6 @@ def test_kernels_of_an_operator_in_other_steps_are_refused(
     (one,) = loaded
     (kernel,) = one.family.kernels
     for kernels in (
-        (replace(kernel, step=1),),
         (kernel, replace(kernel, name="prepare", step=1)),
         (replace(kernel, name="other"),),
     ):

@@ -19,8 +19,7 @@ from aotforge.errors import ContainerError, UnknownNameError
 from aotforge.run.pip_download import SOURCES
 from aotforge.run.rootfs.assemble import assemble
 from aotforge.run.rootfs.cache import find_rootfs, prune_rootfs
-from aotforge.run.rootfs.definitions import LockedFile, read_lock, read_spec, rootfs_names
-from aotforge.run.rootfs.fetch import places
+from aotforge.run.rootfs.definitions import read_lock, read_spec, rootfs_names
 from aotforge.run.rootfs.lock import pinned_wheels
 from aotforge.run.step import RootFS
 from tests.support.debs import PACKAGES, deb, make_checkout
@@ -134,19 +133,6 @@ def test_locks_that_do_not_fit(tmp_path: Path, mirror: Path) -> None:
     (other / "r.txt").write_text((checkout / "r.txt").read_text())
     with pytest.raises(ContainerError, match=r"has another triton than the pinned 3\.9\.0"):
         small(other, mirror, cache)
-
-
-def test_places_of_a_package() -> None:
-    entry = LockedFile(
-        name="a", version="1", size=1, sha256="0" * 64, url="http://deb.debian.org/debian/pool/main/a/a_1.deb"
-    )
-    sources = ["http://mirror/x/", "/packages"]
-    assert list(places(entry, "20260101T000000Z", sources)) == [
-        f"http://mirror/x/{'0' * 64}",
-        f"file:///packages/{'0' * 64}",
-        entry.url,
-        "https://snapshot.debian.org/archive/debian/20260101T000000Z/pool/main/a/a_1.deb",
-    ]
 
 
 def test_locks_of_the_checkout_fit_their_definitions_and_pins() -> None:

@@ -124,7 +124,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[list[int]], int
     def play(kernel: Callable[[list[int]], int]) -> FakeCuda:
         fake = FakeCuda(kernel=kernel)
         monkeypatch.setattr(ctypes, "CDLL", lambda name: fake)
-        monkeypatch.setattr(executors, "_contexts", {})
+        executors._context.cache_clear()
         return fake
 
     return play

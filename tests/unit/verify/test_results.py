@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from aotforge.errors import AotforgeError, DecodeError, ExecutionError, UnsupportedError
+from aotforge.errors import ExecutionError
 from aotforge.verify import check_image
 from aotforge.verify.check_image import _LISTED, _PRINTED, Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
@@ -36,21 +36,6 @@ def test_the_largest_error_of_all_launches_is_shown_with_its_case(order: tuple[i
     (found,) = results.outputs.values()
     assert (found.tensor, found.error, found.at) == (1.5, 3.0, "case 1")
     assert (found.element, found.tile) == (0.5, 0.75)
-
-
-@pytest.mark.parametrize(
-    ("error", "lacking"),
-    [
-        (DecodeError("line 3: v_magic_b32 is not known"), 1),
-        (DecodeError("the code object is cut"), 0),
-        (UnsupportedError("two programs"), 1),
-        (ExecutionError("line 3: out of bounds"), 0),
-    ],
-)
-def test_what_the_virtual_gpu_lacks_is_counted(error: AotforgeError, lacking: int) -> None:
-    results = Results()
-    results.add_error(error, "case: ")
-    assert results.lacking == lacking and results.failures == [f"case: {error}"]
 
 
 def test_an_expectation_of_zeros_shows_nothing() -> None:

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from aotforge.compile.model import Resources
-from aotforge.errors import AotforgeError, CacheError, DecodeError, UnsupportedError, VerifyError
+from aotforge.errors import (
+    AotforgeError,
+    CacheError,
+    DecodeError,
+    ExecutionError,
+    UnsupportedError,
+    VerifyError,
+)
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
 from aotforge.verify.check_image import check_image
 from aotforge.verify.interpreter.dispatch import Use
@@ -168,6 +175,7 @@ def test_what_the_virtual_gpu_lacks_is_no_wrong_result() -> None:
         (DecodeError("line 4: v_new v1: unknown instruction v_new"), True),
         (UnsupportedError("the kernel has a stack of unknown size"), True),
         (DecodeError("the assembly text of kernel is not the image's"), False),
+        (ExecutionError("line 3: out of bounds"), False),
     ],
 )
 def test_an_image_that_does_not_load(

@@ -332,7 +332,7 @@ s_wait_loadcnt {allowed}
 {store}
 s_wait_loadcnt 0x0
 """
-STORES = (
+HALF_STORES = (
     "global_store_{} v1, v2, s[6:7]",
     "global_store_{} v1, v2, s[6:7] offset:2",
     "buffer_store_{} v2, v1, s[8:11], null offen",
@@ -352,7 +352,7 @@ def _weaker(body: str) -> str:
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", HALF_STORES)
 def test_a_store_needs_only_its_half(store: str, bits: int) -> None:
     high = f"b{bits}_d16_hi" if store.startswith("ds_") else f"d16_hi_b{bits}"
     for body in _bodies(store.format(f"b{bits}"), store.format(high)):

@@ -16,6 +16,7 @@ from aotforge.devtools.cost.cost_report import LaunchCost
 from tests.support.families import PROJECT
 from tests.support.triton_kernels import CompiledKernel, compile_text
 from vgpu.cli import main
+from vgpu.emulator.assembly import assemble, link
 
 pytestmark = pytest.mark.compiler
 
@@ -264,6 +265,22 @@ def test_the_prompt_works_with_checks_and_costs(run: Run, tmp_path: Path) -> Non
         assert (code, right(tmp_path)) == (0, True), err
         assert "breakpoint 1, hit 1: workgroup (0, 0, 0), wave 1" in out
     assert "decided by" in out
+
+
+def test_checks_find_a_missing_wait(run: Run, made: CompiledKernel, tmp_path: Path) -> None:
+    code, out, err = run("--checks")
+    assert (code, right(tmp_path)) == (0, True), err
+    assert "wave-instructions in 2 workgroups" in out
+    waits = re.compile(r"\ts_waitcnt vmcnt\(\d\)[^\n]*\n")
+    assert waits.search(made.asm)
+    altered, arch = waits.sub("", made.asm), "gfx908" if "gfx908" in made.asm else "gfx1100"
+    (tmp_path / "kernel.s").write_text(altered)
+    (tmp_path / "kernel.hsaco").write_bytes(link(assemble(altered, arch)))
+    assert run()[0] == 0  # loads complete at once here, so nothing shows
+    assert run("--checks", "barriers")[0] == 0
+    code, _, err = run("--checks", "waits,races")
+    assert code == 1
+    assert re.search(r"waited for.*source\.py:9", err, re.DOTALL), err
 
 
 def test_the_example_of_the_documentation_works_as_it_is(tmp_path: Path) -> None:

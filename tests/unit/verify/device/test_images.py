@@ -8,6 +8,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,16 +41,6 @@ class Virtual:
         return self.counts
 
 
-class Messages:
-    """The process's end of a connection."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def send(self, value: Any) -> None:
-        self.sent.append(value)
-
-
 def checked(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -57,7 +48,7 @@ def checked(
     virtual: Kernel,
     *,
     counts: Counter[str] | None = None,
-) -> tuple[DeviceResult, Messages]:
+) -> tuple[DeviceResult, list[Any]]:
     fake = FakeHip(kernel=device)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: fake)
     task = dataclasses.replace(test_device.task(), arch="gfx908")
@@ -78,8 +69,8 @@ def checked(
         shape={"n": 512},
         repeat=3,
     )
-    messages = Messages()
-    return check(request, messages), messages  # type: ignore[arg-type]
+    sent: list[Any] = []
+    return check(request, SimpleNamespace(send=sent.append)), sent  # type: ignore[arg-type]
 
 
 class _AnyImage:
@@ -111,10 +102,10 @@ def last_bit(first: Any) -> None:
 def test_equal_bits_are_counted_and_each_launch_is_announced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found, messages = checked(monkeypatch, tmp_path, add, add)
+    found, sent = checked(monkeypatch, tmp_path, add, add)
     assert (found.outcome, found.failure, found.not_compared) == ("passed", "", "")
     assert found.bits and found.bits.same == found.bits.elements > 1000 and not found.differs
-    cases = messages.sent
+    cases = sent
     assert cases[1::2] == [""] * (len(cases) // 2) and all(cases[::2])
     assert "timed call n=512" in cases
     assert [(time.operator, time.milliseconds) for time in found.times] == [("add", 0.25)]
@@ -145,9 +136,9 @@ def test_every_not_a_number_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_fault_of_the_device_ends_the_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found, messages = checked(monkeypatch, tmp_path, lambda addresses: 700, add)
+    found, sent = checked(monkeypatch, tmp_path, lambda addresses: 700, add)
     assert (found.outcome, found.launches) == ("fault", 1) and "hipErrorIllegalAddress" in found.failure
-    assert messages.sent[-1]  # the launch did not end
+    assert sent[-1]  # the launch did not end
 
 
 def test_a_fault_of_the_virtual_gpu_is_no_fault_of_the_image(
