@@ -82,7 +82,9 @@ def parse_artifact_name(name: str) -> ArtifactName | None:
     found = _NAME.fullmatch(name)
     if not found:
         return None
-    kind: Kind = "windows" if found["windows"] else found["kind"] or "runtime"
+    kind: Kind = "windows" if found["windows"] else "runtime"
+    if found["kind"]:
+        kind = "images" if found["kind"] == "images" else "asm"
     return ArtifactName(
         release=found["release"],
         kind=kind,

@@ -66,10 +66,9 @@ def skip(entry: Entry) -> None:
     """A visitor that keeps nothing: the archive is checked only."""
 
 
-def file_chunks(path: Path, start: int = 0) -> Iterator[bytes]:
-    """A file's bytes from `start` on, piece by piece. Raises OSError."""
+def file_chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes, piece by piece. Raises OSError."""
     with path.open("rb") as file:
-        file.seek(start)
         while chunk := file.read(_CHUNK):
             yield chunk
 

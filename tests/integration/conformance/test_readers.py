@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -67,10 +66,8 @@ def test_one_thing_wrong(tmp_path: Path, flags: list[str], what: str) -> None:
 def test_nothing_wrong_and_not_stripped(tmp_path: Path) -> None:
     findings = check_elf(elf(tmp_path, ["-nostdlib", *GOOD]))
     assert {f.status for f in findings} == {"passed"}
-    unstripped = [flag for flag in GOOD if flag != "-s"]
-    (failed,) = [
-        f for f in check_elf(elf(tmp_path, ["-g", "-nostdlib", *unstripped])) if f.status == "failed"
-    ]
+    unstripped = elf(tmp_path, ["-g", "-nostdlib", *(flag for flag in GOOD if flag != "-s")])
+    (failed,) = [f for f in check_elf(unstripped) if f.status == "failed"]
     assert failed.what == "stripped" and ".debug_info" in failed.evidence
     (tmp_path / "libx.so").write_bytes(b"text")
     assert [f.status for f in check_elf(context_of(tmp_path / "libx.so"))] == ["failed"]
@@ -158,17 +155,10 @@ def forwarding(folder: Path) -> bytes:
     return dll(folder, "x.def")
 
 
-@pytest.mark.parametrize(
-    ("make", "reported"),
-    [(dll, []), (forwarding, ["evil.dll"])],
-)
-def test_libraries_that_a_windows_library_loads_besides_its_imports(
-    tmp_path: Path, make: Callable[[Path], bytes], reported: list[str]
-) -> None:
-    found = [
-        one.evidence for one in _hardening("x.dll", read_module(make(tmp_path))) if one.status == "failed"
-    ]
-    assert found == reported
+def test_libraries_that_a_windows_library_loads_besides_its_imports(tmp_path: Path) -> None:
+    for make, reported in ((dll, []), (forwarding, ["evil.dll"])):
+        found = _hardening("x.dll", read_module(make(tmp_path)))
+        assert [one.evidence for one in found if one.status == "failed"] == reported
 
 
 @pytest.mark.parametrize(
@@ -188,12 +178,8 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     members = {"aotriton/lib/aotriton_v2.dll": dll(tmp_path), "readme.txt": b"built in /home/me/src"}
     write_zip(path, members, epoch=0)
-    compat = load_matrix(ROOT)
-    context = SimpleNamespace(
-        candidate=SimpleNamespace(name="0.11.2b-r1", windows=(path,), packs=dict),
-        compat=compat,
-        checkout=ROOT,
-    )
+    candidate = SimpleNamespace(name="0.11.2b-r1", windows=(path,), packs=dict)
+    context = SimpleNamespace(candidate=candidate, compat=load_matrix(ROOT), checkout=ROOT)
     findings = check_windows(cast(CheckContext, context))
     reported = "\n".join(f.evidence for f in findings if f.status == "failed")
     for text in (

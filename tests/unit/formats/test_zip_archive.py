@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from aotforge.errors import ReleaseError
 from aotforge.formats import zip_archive
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.wheel import WheelName, read_metadata, read_wheel, write_wheel
 from aotforge.formats.zip_archive import digest_members, write_zip, zip_members
 
@@ -208,3 +209,17 @@ def test_a_zip_of_another_compression_is_not_unpacked(method: int, tmp_path: Pat
         read(path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
+
+
+def test_reads_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_regular(path, limit=5) == b"12345"
+    with pytest.raises(OSError, match="it is larger than 4 bytes"):
+        read_regular(path, limit=4)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", b"\xff", "", "nan"])
+def test_texts_that_are_not_json(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"nested|Expecting|codec|column"):
+        parse_json(text)
