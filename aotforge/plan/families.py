@@ -6,6 +6,7 @@ cannot import Triton: planning must stay quick, and must work where Triton is mi
 
 import hashlib
 import importlib
+import itertools
 import sys
 import threading
 import traceback
@@ -51,15 +52,11 @@ def load_families(root: Path) -> tuple[LoadedFamily, ...]:
         )
     with _LOADING, _package(root) as package:
         loaded = [_load(package, file) for file in files]
-    names: dict[str, str] = {}
-    for item in loaded:
-        if item.family.name in names:
-            raise RulesError(
-                f"{root / item.folder / 'rules.py'}: family {item.family.name} is also in "
-                + names[item.family.name]
-            )
-        names[item.family.name] = item.folder
-    return tuple(sorted(loaded, key=lambda item: item.family.name))
+    loaded.sort(key=lambda item: item.family.name)
+    for one, next_one in itertools.pairwise(loaded):
+        if (name := one.family.name) == next_one.family.name:
+            raise RulesError(f"{root / next_one.folder / 'rules.py'}: family {name} is also in {one.folder}")
+    return tuple(loaded)
 
 
 def _load(package: str, file: Path) -> LoadedFamily:

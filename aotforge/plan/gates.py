@@ -22,15 +22,10 @@ def served_gates(
     )
 
 
-def archs_without_gate(gates: Iterable[ServedGate], archs: Iterable[str], level: str) -> list[str]:
-    """Those of `archs` whose images do not serve all calls of a level's gate: `check_gpu` fails there."""
-    served = {gate.arch for gate in gates if gate.gate == level}
-    return [arch for arch in archs if arch not in served]
-
-
 def pytorch_use(gates: Iterable[ServedGate], archs: Iterable[str], level: str) -> str:
     """Whether PyTorch uses images that serve these gates on these archs: `yes`, or `no, because ...`."""
-    lacking = archs_without_gate(gates, archs, level)
+    served = {gate.arch for gate in gates if gate.gate == level}
+    lacking = [arch for arch in archs if arch not in served]
     if not lacking:
         return "yes"
     return (
