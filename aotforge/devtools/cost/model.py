@@ -138,34 +138,25 @@ class HotLine:
 def hot_lines(measured: Measurement, model: IssueModel, *, count: int) -> tuple[HotLine, ...]:
     """The `count` busiest instructions, longest first. Raises UnsupportedError for a matrix instruction of
     unknown shape."""
-    busy = [(*_busy(one, model), one) for one in measured.lines if one.count]
-    busiest = sorted(busy, key=lambda item: (-item[1], item[2].line.address))[:count]
-    return tuple(
-        HotLine(
-            address=one.line.address,
-            line=one.line.number,
-            text=" ".join(one.line.text.split()),
-            count=one.count,
-            pipe=pipe,
-            cycles=cycles,
-            conflicts=traffic.conflicts,
-            used=traffic.used,
-        )
-        for pipe, cycles, one in busiest
-        for traffic in [Traffic().plus(one)]
-    )
+    busy = [_hot(one, model) for one in measured.lines if one.count]
+    return tuple(sorted(busy, key=lambda hot: (-hot.cycles, hot.address))[:count])
 
 
-def _busy(one: MeasuredLine, model: IssueModel) -> tuple[str, float]:
-    """Pipe and cycles, as the model counts them."""
-    name = one.line.name
-    if shape := matrix_shape(name):
-        return "matrix", one.count * matrix_cycles(shape, model) / model.simds
-    kind = instruction_class(name)
-    if kind is InstructionClass.VALU:
-        return "vector", one.count * vector_cycles(name, model) / model.simds
-    if kind is InstructionClass.LDS:
-        return "LDS", one.lds_cycles / model.lds_pipes
-    if kind is InstructionClass.MEMORY and traffic_kind(name):
-        return "vector cache", SEGMENT * one.segments / model.l1
-    return "scalar", one.count * model.salu
+def _hot(one: MeasuredLine, model: IssueModel) -> HotLine:
+    """Pipe and cycles as the model counts them."""
+    line, kind = one.line, instruction_class(one.line.name)
+    if shape := matrix_shape(line.name):
+        pipe, cycles = "matrix", one.count * matrix_cycles(shape, model) / model.simds
+    elif kind is InstructionClass.VALU:
+        pipe, cycles = "vector", one.count * vector_cycles(line.name, model) / model.simds
+    elif kind is InstructionClass.LDS:
+        pipe, cycles = "LDS", one.lds_cycles / model.lds_pipes
+    elif kind is InstructionClass.MEMORY and traffic_kind(line.name):
+        pipe, cycles = "vector cache", SEGMENT * one.segments / model.l1
+    else:
+        pipe, cycles = "scalar", one.count * model.salu
+    traffic, text = Traffic().plus(one), " ".join(line.text.split())
+    return HotLine(
+        address=line.address, line=line.number, text=text, count=one.count, pipe=pipe, cycles=cycles,
+        conflicts=traffic.conflicts, used=traffic.used,
+    )  # fmt: skip

@@ -94,9 +94,9 @@ class ClientRunner:
     def _output(self, command: list[str], arch: str, shared: Path) -> str:
         """Standard output of the client, which writes to the folder `shared` and the cache only."""
         (shared / "record").touch()
-        add = {**self.settings, "AOTRITON_LOG": "warn"}
+        # the client calls only what its problems name
+        add = {**self.settings, "AOTRITON_LOG": "warn", "AOTFORGE_PARTIAL_PACK": "1"}
         add["AOTFORGE_VIRTUAL"] += f",record={shared / 'record'}"
-        add["AOTFORGE_PARTIAL_PACK"] = "1"  # the client calls only what its problems name
         writable = (shared, self.cache)
         done = self.programs.run(
             command, environment=add, readable=self.readable, writable=writable, seconds=_SECONDS
