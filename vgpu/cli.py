@@ -43,7 +43,7 @@ from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, LaunchRequest, Program, Step, Trace
 from vgpu.emulator.targets import emulated_targets, find_arch
-from vgpu.errors import OutputError, UnknownNameError, UnsupportedError, UserError, printable, suggest
+from vgpu.errors import USAGE, UnknownNameError, UnsupportedError, UserError, printable, suggest
 from vgpu.hip.build_hip import build_virtual_hip, environment, exports
 from vgpu.memory import Memory
 
@@ -87,6 +87,9 @@ def main(
         return 130
     except BrokenPipeError:  # the reader has closed the pipe
         sys.stderr.close()
+    except (OSError, UnicodeError) as error:
+        sys.stderr.write(f"error: a file cannot be read or written: {printable(str(error))}\n")
+        return USAGE
     return 0
 
 
@@ -153,21 +156,21 @@ def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
 
 
 def _show(flags: argparse.Namespace) -> list[str]:
-    return listing_lines(read_text(flags.asm), read_text(flags.lines) if flags.lines else None)
+    return listing_lines(flags.asm.read_text(), flags.lines.read_text() if flags.lines else None)
 
 
 def _run(flags: argparse.Namespace) -> list[str]:
-    asm = read_text(flags.asm)
+    asm = flags.asm.read_text()
     grid = parse_axes(flags.grid, "grid", 1)
     parsed = [parse_argument(text) for text in flags.arg]
-    hsaco = read_bytes(flags.hsaco)
+    hsaco = flags.hsaco.read_bytes()
     arch = find_arch(flags.arch) if flags.arch else parse_listing(asm).arch
     program = Emulator(arch).load(hsaco, asm)
     names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
     if len(set(names)) < len(names):
         raise UnsupportedError("two arguments have the same name")
     memory = Memory({name: a.buffer for name, a in zip(names, parsed, strict=True) if a.buffer is not None})
-    lines = read_text(flags.lines) if flags.lines else None
+    lines = flags.lines.read_text() if flags.lines else None
     info = DebugInfo(program=program, source=source_lines(asm, program.listing, lines_from=lines))
     session = _session(flags, info, memory, parsed)
     costs = flags.make_costs(program, hsaco) if flags.cost else None
@@ -194,42 +197,32 @@ def _run(flags: argparse.Namespace) -> list[str]:
         return []
     for argument in parsed:
         if argument.output and argument.buffer is not None:
-            _save(argument.output, argument.buffer)
+            np.save(argument.output, argument.buffer)
     return [
         *_report_lines(report),
         *(costs.lines(grid, flags.lds) if costs else []),
     ]
 
 
-def _save(path: Path, values: np.ndarray) -> None:
-    """Writes a .npy file, with that suffix. Raises OutputError."""
-    try:
-        np.save(path, values)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
-
-
 def _hip(flags: argparse.Namespace) -> list[str]:
-    return [exports(virtual_hip(flags.arch, flags.asm, flags.release, flags.cache or default_cache()))]
-
-
-def virtual_hip(archs: str, asm: str | None, release: int, cache: Path) -> dict[str, str]:
-    """Builds the library; returns the variables by which a program finds it. `asm`: default AOTFORGE_ASM."""
-    texts = (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
-    return environment(
-        build_virtual_hip(cache, major=release),
-        devices=archs.split(","),
-        texts=[Path(text) for text in texts if text],
-        cache=cache,
-    )
+    cache = flags.cache or default_cache()
+    texts = (flags.asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
+    virtual = build_virtual_hip(cache, major=flags.release)
+    places = [Path(text) for text in texts if text]
+    return [exports(environment(virtual, devices=flags.arch.split(","), texts=places, cache=cache))]
 
 
 def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
     """The value of `--checks`; buffers that start as garbage have no value until the kernel stores one."""
     if text is None:
         return False
+    known = ["waits", "races", "barriers", "uninitialised"]
+    wanted = known if text == "all" else [name.strip() for name in text.split(",")]
+    if unknown := sorted(set(wanted) - set(known)):
+        raise UnknownNameError(f"unknown check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
     garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
-    return replace(parse_checks(text), unwritten=garbage)
+    chosen = {name: name in wanted for name in known}
+    return Checks(**chosen, unwritten=garbage)
 
 
 def _session(
@@ -332,32 +325,6 @@ def _load_array(path: Path) -> npt.NDArray[Any]:
     if not isinstance(array, np.ndarray):
         raise ValueError("it has several arrays")
     return array
-
-
-def parse_checks(text: str) -> Checks:
-    """`all`, or names of `Checks` joined by commas. Raises UnknownNameError."""
-    known = ["waits", "races", "barriers", "uninitialised"]
-    wanted = known if text == "all" else [name.strip() for name in text.split(",")]
-    if unknown := sorted(set(wanted) - set(known)):
-        raise UnknownNameError(f"unknown check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
-    return Checks(**{name: name in wanted for name in known})  # type: ignore[arg-type]
-
-
-def read_text(path: Path) -> str:
-    """A text file. Raises UnsupportedError."""
-    try:
-        return read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        hint = "the assembly text is Triton's asm['amdgcn']"
-        raise UnsupportedError(f"{path} is not a text file", hint=hint) from error
-
-
-def read_bytes(path: Path) -> bytes:
-    """A file, or what a pipe has. Raises UnsupportedError."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnsupportedError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def arch_lines() -> list[str]:

@@ -135,7 +135,7 @@ def tune(
     request = tool.TuneRequest(
         root=ROOT,
         cache=cache_folder(cache),
-        kernel=None if kernel == "all" else kernel,
+        images=() if kernel == "all" else (kernel,),
         arch=one_arch(arch),
         keys=pairs(key),
         shapes=[pairs(text) for text in shape or ()],
@@ -144,7 +144,7 @@ def tune(
         device=_on_device(timed) if timed.device else None,
         write=write,
     )
-    if request.kernel is None and (request.keys or request.shapes):
+    if not request.images and (request.keys or request.shapes):
         raise UsageError(
             "--key and --shape are of one kernel, and none is named",
             hint="./dev tune attn_fwd --key width=64",

@@ -1,1 +1,4 @@
-"""Conformance with PyTorch: the matrix, and the checks of releases that prove its rows."""
+"""Conformance with PyTorch: the matrix, and the checks that prove its rows.
+
+Input: a release folder and `compat/`. Output: findings (passed, failed, not run).
+"""

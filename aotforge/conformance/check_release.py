@@ -65,7 +65,7 @@ def check_release(
 
     `development` accepts a library below its promised platform; `compilers` default to the newest GCC and
     clang on PATH, `hip` to the installed headers or the stand-in; `only` names the checks to run. A violation
-    is a finding. Raises ReleaseError for a folder that is no release, ManifestError, UnknownNameError,
+    is a finding. Raises ReleaseError for a folder that is not one, ManifestError, UnknownNameError,
     CacheError.
     """
     started = time.monotonic()

@@ -311,10 +311,11 @@ def recommend(
         text = f"into an installed PyTorch {row.pytorch} wheel: what its libtorch_hip.so needs decides"
         command = "./dev dropin --pytorch-lib auto --dry-run     # names the API level to build"
         options = (InstallOption(text=text, commands=(command,)),)
-    warnings = [named.note] if named.note else []
-    warnings += _platform_warnings(compat.release, platform)
-    warnings += [f"run on hardware: {run.line}" for run in compat.hardware if run.device.arch == arch]
-    warnings += _rocm_warnings(compat.release, row, rocm) if own and serves else []
+    warnings = [
+        *([named.note] if named.note else []),
+        *(f"run on hardware: {run.line}" for run in compat.hardware if run.device.arch == arch),
+        *_warnings(compat.release, row, rocm, platform, serves=bool(own and serves)),
+    ]
     return Recommendation(
         row=row.name,
         arch=arch,
@@ -360,26 +361,19 @@ def _official_limit(row: Row, rocm: str) -> str:
     return f"its pin lists ROCm {' '.join(delivery.rocm)}, not {rocm}: {itself}"
 
 
-def _platform_warnings(manifest: ReleaseManifest, platform: str) -> list[str]:
-    if platform in {"linux", "windows"}:
-        return []
+def _warnings(release: ReleaseManifest, row: Row, rocm: str, platform: str, *, serves: bool) -> Iterator[str]:
+    """What does not fit a platform or a version of ROCm. Raises UnsupportedError for an unknown platform."""
     match = _PLATFORM.fullmatch(platform)
-    if match is None:
+    if match is None and platform not in {"linux", "windows"}:
         hint = "linux, windows, or a tag such as manylinux_2_28"
         raise UnsupportedError(f"unknown --platform {platform}", hint=hint)
-    if int(match["minor"]) < int(manifest.manylinux.rpartition("_")[2]):
-        return [f"the library promises {manifest.manylinux}; a system of {platform} is too old for it"]
-    return []
-
-
-def _rocm_warnings(manifest: ReleaseManifest, row: Row, rocm: str) -> list[str]:
-    warnings = []
-    if rocm and rocm not in manifest.rocm:
-        names = f"no tarball is named for ROCm {rocm} (there are {' '.join(manifest.rocm)})"
-        warnings.append(f"{names}; all hold the same library, which loads HIP of ROCm 5 to 7 at run time")
-    if rocm and row.delivery and row.delivery.rocm and rocm not in row.delivery.rocm:
-        warnings.append(f"this PyTorch's own pin lists ROCm {' '.join(row.delivery.rocm)}, not {rocm}")
-    return warnings
+    if match and int(match["minor"]) < int(release.manylinux.rpartition("_")[2]):
+        yield f"the library promises {release.manylinux}; a system of {platform} is too old for it"
+    if serves and rocm and rocm not in release.rocm:
+        names = f"no tarball is named for ROCm {rocm} (there are {' '.join(release.rocm)})"
+        yield f"{names}; all hold the same library, which loads HIP of ROCm 5 to 7 at run time"
+    if serves and rocm and row.delivery and row.delivery.rocm and rocm not in row.delivery.rocm:
+        yield f"this PyTorch's own pin lists ROCm {' '.join(row.delivery.rocm)}, not {rocm}"
 
 
 def _options(

@@ -129,28 +129,11 @@ def row_fields(compat: Compatibility, row: Row) -> dict[str, object]:
 
 def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> str:
     """Everything known of a row, or of the row and one AOTriton release, with evidence."""
-    service, title = compat.service(row), row.name
-    texts = []
-    if release:
-        title += f" and AOTriton {release}"
-        texts.append(compat.verdict(row, release))
-    for s in compat.about(row, release) if release else row.statements:
-        facts = [f"evidence: {s.evidence}"]
-        facts += [f"commit {s.commit}"] if s.commit else []
-        facts += [f"as of {s.as_of}, withdrawn since"] if s.as_of else []
-        reason = f": {s.reason}" if s.reason else ""
-        texts.append(f"- {s.relation} {', '.join(s.releases)}{reason} ({'; '.join(facts)})")
-    texts += [
-        f"- {needed.wheel} needs {needed.name} (evidence: {', '.join((needed.evidence, *needed.references))})"
-        for needed in row.needs
-    ]
-    texts += ["; ".join(row.delivery.facts)] if row.delivery else []
-    texts += [*row.remarks, *([row.calls_of] if row.calls_of else [])]
-    texts += [f"note: {compat.matrix.notes[name].text}" for name in row.notes]
-    ours = f"ours ({compat.release.api_level}): {service.word}"
-    texts.append(f"{ours}; {service.reason}" if service.reason else ours)
-    texts += [f"it replaces {', '.join(service.links)}"] if service.links else []
-    return "\n".join(_wrapped([title, *texts]))
+    statements, service = compat.about(row, release) if release else row.statements, compat.service(row)
+    values = {"compat": compat, "row": row, "release": release, "statements": statements, "service": service}
+    return "\n".join(
+        _wrapped([line for line in render("compat_row.txt.jinja", **values).splitlines() if line])
+    )
 
 
 def explain_fields(compat: Compatibility, row: Row, release: str | None) -> dict[str, object]:

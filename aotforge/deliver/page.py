@@ -130,7 +130,15 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
 
     return ReleasePage(
         document=document,
-        archives={pack.name: downloads(_pack_notes(name, pack.name)) for pack in document.packs},
+        archives={
+            pack.name: downloads(
+                {
+                    str(ArtifactName(release=name, kind="images", pack=pack.name)): "images",
+                    str(ArtifactName(release=name, kind="asm", pack=pack.name)): "assembly texts",
+                }
+            )
+            for pack in document.packs
+        },
         runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
         wheels=downloads({file: _wheel_note(file) for file in files if file.endswith(".whl")}),
@@ -146,13 +154,6 @@ def _wheel_note(file: str) -> str:
     if is_attention_wheel(file):
         return "pip: the library for an installed PyTorch"
     return "pip: images" if file.startswith("aotforge_images_") else "pip: the console script"
-
-
-def _pack_notes(release: str, pack: str) -> dict[str, str]:
-    return {
-        str(ArtifactName(release=release, kind="images", pack=pack)): "images",
-        str(ArtifactName(release=release, kind="asm", pack=pack)): "assembly texts",
-    }
 
 
 def make_page(

@@ -82,9 +82,7 @@ def parse_artifact_name(name: str) -> ArtifactName | None:
     found = _NAME.fullmatch(name)
     if not found:
         return None
-    kind: Kind = "windows" if found["windows"] else "runtime"
-    if found["kind"]:
-        kind = "images" if found["kind"] == "images" else "asm"
+    kind: Kind = "windows" if found["windows"] else found["kind"] or "runtime"
     return ArtifactName(
         release=found["release"],
         kind=kind,

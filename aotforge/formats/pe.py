@@ -1,4 +1,4 @@
-"""Reader of exports, imports and header fields of 64-bit Windows modules, after Microsoft's "PE Format"."""
+"""Reader of exports, imports and header fields of 64-bit Windows modules."""
 
 import struct
 from collections.abc import Iterator
@@ -109,9 +109,8 @@ def _exports(image: _Image) -> Iterator[Export]:
     base, functions, names, addresses, texts, indices = (image.at("<I", table + 16 + 4 * i) for i in range(6))
     named: dict[int, list[str]] = {}
     for i in range(names):
-        named.setdefault(image.at("<H", indices + 2 * i), []).append(
-            image.text(image.at("<I", texts + 4 * i))
-        )
+        text = image.text(image.at("<I", texts + 4 * i))
+        named.setdefault(image.at("<H", indices + 2 * i), []).append(text)
     if named and max(named) >= functions:
         raise RuntimeBuildError("a damaged Windows module: not every name has a function")
     for i in range(functions):

@@ -60,7 +60,11 @@ def read_shared_library(path: Path) -> SharedLibrary:
     with open_elf(path) as elf:
         versions = elf.get_section_by_name(".gnu.version_r")
         entries = versions.iter_versions() if isinstance(versions, GNUVerNeedSection) else ()
-        tags = _dynamic_tags(elf)
+        dynamic = elf.get_section_by_name(".dynamic")
+        tags: dict[str, list[Any]] = {}
+        for tag in dynamic.iter_tags() if isinstance(dynamic, DynamicSection) else ():
+            value = getattr(tag, "soname", getattr(tag, "needed", tag.entry.d_val))
+            tags.setdefault(tag.entry.d_tag, []).append(value)
         return SharedLibrary(
             machine=elf["e_machine"],
             tags=tags,
@@ -80,12 +84,3 @@ def undefined_symbols(path: Path) -> frozenset[str]:
             for one in table.iter_symbols()
             if one["st_shndx"] == "SHN_UNDEF" and one["st_info"]["bind"] != "STB_WEAK"
         )
-
-
-def _dynamic_tags(elf: Any) -> dict[str, list[Any]]:
-    tags: dict[str, list[Any]] = {}
-    section = elf.get_section_by_name(".dynamic")
-    for tag in section.iter_tags() if isinstance(section, DynamicSection) else ():
-        value = getattr(tag, "soname", getattr(tag, "needed", tag.entry.d_val))
-        tags.setdefault(tag.entry.d_tag, []).append(value)
-    return tags

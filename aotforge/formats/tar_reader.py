@@ -237,9 +237,8 @@ class FolderWriter:
         assert entry.content is not None
         mode = 0o777 if entry.info.mode & 0o100 else 0o666  # less the umask
         digest = hashlib.sha256()
-        with os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb"
-        ) as file:
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(made, "wb") as file:
             while piece := entry.content.read(_CHUNK):
                 digest.update(piece)
                 file.write(piece)

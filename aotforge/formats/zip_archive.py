@@ -21,6 +21,8 @@ _FIRST, _LAST = 315532800, 4354819199
 _MODE = 0o100644
 _UNIX = 3
 _LEVEL = 9
+_BOUNDED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+"""Methods that can be unpacked up to a limit."""
 
 
 def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
@@ -54,10 +56,7 @@ def zip_members(path: Path) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
                 raise zipfile.BadZipFile(f"{info.orig_filename!r} is not a portable name of a file")
             if stat.S_IFMT(info.external_attr >> 16) not in {0, stat.S_IFREG}:
                 raise zipfile.BadZipFile(f"{info.filename!r} is not a regular file")
-            if info.compress_type not in {
-                zipfile.ZIP_STORED,
-                zipfile.ZIP_DEFLATED,
-            }:  # others unpack without a limit
+            if info.compress_type not in _BOUNDED:
                 raise zipfile.BadZipFile(f"{info.filename!r} is neither stored nor deflated")
             with archive.open(info) as member:
                 data = member.read(info.file_size + 1)  # bounded, unlike `ZipFile.read`; checks the CRC

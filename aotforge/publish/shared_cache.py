@@ -149,16 +149,6 @@ class CachePlaces:
     keys: Path | None = None
     limit: int
 
-    def key_set(self) -> KeySet:
-        """The key of the target's list. Raises PublishError, TrustError."""
-        if self.keys is None:
-            raise PublishError(
-                "there is no key to sign the list of the shared cache with",
-                cause="only trusted jobs write, and cache-keys is not set",
-                hint="--cache-from ADDRESS reads without one; `./dev release.keys --create FOLDER` makes one",
-            )
-        return load_keys(self.keys, {})
-
     def trusted_root(self) -> Root:
         """The root of trust of the source. Raises TrustError."""
         if not self.root:
@@ -332,8 +322,6 @@ def fetch_object(reader: Reader, entry: SharedObject) -> bytes:
         data += chunk
         if len(data) > entry.size:
             break
-    if len(data) < entry.size:
-        raise ValueError(f"is truncated to {len(data)} of {entry.size} bytes")
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise ValueError("has other content than the signed list states")
     return bytes(data)
@@ -389,7 +377,7 @@ def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
 def prune_shared(places: CachePlaces) -> Collection:
     """Reduces the target to its limit and removes unlisted objects, and no files of others. Raises
     PublishError, TrustError."""
-    store, keys = open_for_publishing(places.target or ""), places.key_set()
+    store, keys = open_for_publishing(places.target or ""), load_keys(places.keys, {})
     with publish_errors():
         before = store.names(f"{OBJECTS}/")
         kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
@@ -412,7 +400,7 @@ def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Itera
     shared, unusable = SharedCache(note), (TrustError, StoreError)
     root = places.trusted_root() if places.source else None
     if places.target:
-        store, keys = open_for_publishing(places.target), places.key_set()
+        store, keys = open_for_publishing(places.target), load_keys(places.keys, {})
         try:
             listed = change_list(store, keys, lambda found: found)
             shared.write_to(store, keys, places.limit, listed)

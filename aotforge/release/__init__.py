@@ -1,1 +1,4 @@
-"""Releases: assembly of packs and library, documents and signatures, and their reader."""
+"""Releases: assembly, documents and signatures.
+
+Input: image packs with verdicts and the library. Output: archives, sums, SBOM, provenance, record.
+"""

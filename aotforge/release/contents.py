@@ -1,4 +1,4 @@
-"""`MANIFEST.json`: images and verdicts of a release; `release.json`: everything about them, for programs."""
+"""`MANIFEST.json`: images and verdicts of a release; `release.json`: all about them."""
 
 import json
 import math

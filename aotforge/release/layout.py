@@ -1,4 +1,4 @@
-"""Content of a release: members of each tarball below the top folder of PyTorch's CMake, `resources.json`."""
+"""Content of a release: members of each tarball, `resources.json`."""
 
 from collections.abc import Iterable
 from dataclasses import asdict

@@ -163,19 +163,8 @@ def _content(
     extras: Mapping[str, Sequence[str]] | None = None,
 ) -> WheelContent:
     """A wheel with core metadata 2.4."""
-    lines = [
-        "Metadata-Version: 2.4",
-        f"Name: {name.name}",
-        f"Version: {name.version}",
-        f"Summary: {summary}",
-        "License-Expression: MIT",
-        *(f"License-File: {licence}" for licence in licences),
-        "Requires-Python: >=3.9",
-    ]
-    for extra, projects in (extras or {}).items():
-        lines.append(f"Provides-Extra: {extra}")
-        lines += [f'Requires-Dist: {project}=={name.version} ; extra == "{extra}"' for project in projects]
-    metadata = "\n".join([*lines, "Description-Content-Type: text/markdown", "", text]).encode("ascii")
+    fields = {"name": name, "summary": summary, "licences": licences, "extras": extras or {}}
+    metadata = (render("wheel_metadata.jinja", **fields) + text).encode("ascii")
     info = {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
     return WheelContent(name=name, members=members, info=info)
 

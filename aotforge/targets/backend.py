@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -68,9 +69,17 @@ def expected_arguments(types: Sequence[str]) -> tuple[KernelArgument, ...]:
     return kernarg_layout([*types, *["ptr"] * SCRATCH_POINTERS])
 
 
-def argument_text(argument: KernelArgument | None) -> str:
-    """For messages."""
-    return f"{argument.size} bytes at {argument.offset} ({argument.kind})" if argument else "missing"
+def check_arguments(
+    found: Sequence[KernelArgument], types: Sequence[str], name: str, hidden: Collection[str] = ()
+) -> None:
+    """Raises CodeObjectError for arguments that are not those of parameters with these types; of the `hidden`
+    kinds there may be more behind them."""
+    for number, (have, want) in enumerate(itertools.zip_longest(found, expected_arguments(types))):
+        if have != want and (want is not None or have is None or have.kind not in hidden):
+            have_text, want_text = (
+                f"{one.size} bytes at {one.offset} ({one.kind})" if one else "missing" for one in (have, want)
+            )
+            raise CodeObjectError(f"{name} {number} is {have_text}, the plan's is {want_text}")
 
 
 def check_no_scratch(metadata: Mapping[str, Any]) -> None:

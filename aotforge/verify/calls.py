@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -93,7 +94,7 @@ class Calls:
         if any(tensor.strides for tensor in {**self.inputs, **self.outputs}.values()):
             layouts |= {"rows apart": Layout(row_padding=3), **self.layouts}
         return [
-            self._case(f"{self._name(shape)}, {where}", keys, shape, layout)
+            Case(name=f"{self._name(shape)}, {where}", make=partial(self._invocation, keys, shape, layout))
             for shape in self.shapes
             for where, layout in layouts.items()
         ]
@@ -101,15 +102,11 @@ class Calls:
     def shaped(self, kernel: str, keys: Mapping[str, int], shape: Shape) -> Case:
         """A call of a given shape on aligned tensors."""
         complete = {**self.typical, **shape}
-        return self._case(
-            ", ".join(f"{name}={size}" for name, size in complete.items()), keys, complete, Layout()
-        )
+        name = ", ".join(f"{name}={size}" for name, size in complete.items())
+        return Case(name=name, make=partial(self._invocation, keys, complete, Layout()))
 
     def _name(self, shape: Shape) -> str:
         return self.title.format(**shape) or ", ".join(f"{name}={size}" for name, size in shape.items())
-
-    def _case(self, name: str, keys: Mapping[str, int], shape: Shape, layout: Layout) -> Case:
-        return Case(name=name, make=lambda: self._invocation(keys, shape, layout))
 
     def _invocation(self, keys: Mapping[str, int], shape: Shape, layout: Layout) -> Invocation:
         rng = np.random.default_rng(sum(shape.values()))

@@ -1,9 +1,9 @@
 """Hazards in an image's code that its execution in order cannot show (`manifests/hazards.yaml`)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 
-from aotforge.base.hazards import Hazard, HazardName, Hazards
+from aotforge.base.hazards import HazardName, Hazards
 from vgpu.emulator import waits
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
@@ -22,15 +22,11 @@ def find_hazards(listing: Listing, target: EmulatedTarget, hazards: Hazards) -> 
     """A text for each hazard of the arch that the code has, with its first places. Raises DecodeError."""
     found = []
     for name, hazard in hazards.of(target.arch).items():
-        if lines := list(_FINDERS[name](listing, target)):
-            found.append(_text(name, hazard, lines))
+        if lines := [line.location for line in _FINDERS[name](listing, target)]:
+            more = f"; and {len(lines) - _LISTED} more places" if len(lines) > _LISTED else ""
+            places = "; ".join(lines[:_LISTED])
+            found.append(f"hazard {name}: {hazard.fault} ({hazard.source}): {places}{more}")
     return found
-
-
-def _text(name: HazardName, hazard: Hazard, lines: Sequence[Line]) -> str:
-    places = "; ".join(line.location for line in lines[:_LISTED])
-    more = f"; and {len(lines) - _LISTED} more places" if len(lines) > _LISTED else ""
-    return f"hazard {name}: {hazard.fault} ({hazard.source}): {places}{more}"
 
 
 def _same_parity(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:

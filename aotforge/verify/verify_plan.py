@@ -152,14 +152,12 @@ def _unavailable(task: ImageTask, *, device: bool) -> Verdict | None:
     reason = unexecutable(task.arch)
     if not reason:
         return None
-    if is_native(task.arch):
-        return Verdict.not_executed(task, reason)
-    if not device:
-        return Verdict.not_executed(task, f"{reason}; --device does, on a GPU")
+    if is_native(task.arch) or not device:
+        hint = "" if is_native(task.arch) else "; --device does, on a GPU"
+        return Verdict.not_executed(task, f"{reason}{hint}")
     found, reason = find_device(task.arch)
-    return (
-        None if found else Verdict.not_executed(task, f"no GPU of {task.arch} here: {reason}", skipped=True)
-    )
+    missing = f"no GPU of {task.arch} here: {reason}"
+    return None if found else Verdict.not_executed(task, missing, skipped=True)
 
 
 def _checked(
@@ -192,14 +190,14 @@ def _checked(
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:
     """The verdict with source lines of its faults, or why there are none. It stays a failure."""
+    reason = "the second execution had other faults"
     try:
         again = pool.check(replace(task, source=sources(task)))
+        if again.faults == verdict.faults:
+            return again
     except AotforgeError as error:
-        return replace(verdict, failure=f"{verdict.failure}\n(no source lines: {error.what})")
-    if again.faults == verdict.faults:
-        return again
-    reason = "(no source lines: the second execution had other faults)"
-    return replace(verdict, failure=f"{verdict.failure}\n{reason}")
+        reason = error.what
+    return replace(verdict, failure=f"{verdict.failure}\n(no source lines: {reason})")
 
 
 def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:

@@ -61,8 +61,6 @@ _APIS = "the list of drivers: selects one by a request's device"
 EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/conformance/*", f"rocm rocms hip amd libamdhip64 {FUNCTION}", _AOTRITON),
     ("aotforge/deliver/*", "rocm hip amd amdgpu cuda", f"{_AOTRITON}; its devices are torch.cuda"),
-    ("aotforge/deliver/hardware/check.py", "nvidia",
-     "the report states driver versions, which differ by vendor"),
     ("aotforge/base/templates/*", f"rocm rocms hip amd {FUNCTION}", _AOTRITON),
     ("aotforge/base/templates/wheel_attention.md.jinja", ARCH, "wheels are named by AMD's archs"),
     ("aotforge/cli/conformance.py", "rocm", _AOTRITON),

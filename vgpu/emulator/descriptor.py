@@ -53,11 +53,6 @@ class Descriptor:
         return bool(self.rsrc2 & 1)
 
     @property
-    def dynamic_stack(self) -> bool:
-        """The kernel needs a stack of unknown size."""
-        return bool(self.properties >> 11 & 1)
-
-    @property
     def user_sgpr_count(self) -> int:
         """How many user SGPRs the workgroup's ids follow; not all need have a value."""
         return self.rsrc2 >> 1 & 31

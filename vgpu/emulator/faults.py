@@ -1,7 +1,6 @@
 """Fault reports of the interpreter as an ExecutionError."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vgpu.emulator import effects, native
@@ -56,28 +55,22 @@ _PENDING_LDS = 7
 _SPACES = ("global memory", "LDS", "scratch")
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelNames:
-    """A kernel's name, its hidden arguments without a value by their offset, its last printed text."""
-
-    kernel: str
-    absent: Mapping[int, str]
-    message: str = ""
-
-
 def explain(
     fault: Any,
     lines: Sequence[Line],
-    names: KernelNames,
     buffers: Sequence[BufferSpan],
     source: SourceMap | None,
+    *,
+    kernel: str,
+    absent: Mapping[int, str],
+    message: str = "",
 ) -> ExecutionError | UnsupportedError:
-    """The error for a fault report: instruction, lane, the other party, the nearest of `buffers`."""
-    kernel = names.kernel
+    """The error for a fault report: instruction, lane, the other party, the nearest of `buffers`. `absent`:
+    hidden arguments without a value by their offset; `message`: the last printed text."""
     code = int(fault.code)
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"
     cause = f"{where}, {locate(_line(lines, fault.instruction), source)}"
-    if code in {1, 2} and (argument := absent_argument(int(fault.address), names.absent)):
+    if code in {1, 2} and (argument := absent_argument(int(fault.address), absent)):
         return UnsupportedError(
             f"{kernel} uses {argument}, which the virtual GPU does not provide", cause=cause
         )
@@ -87,7 +80,7 @@ def explain(
         )
         return UnsupportedError(what, cause=cause)
     if code == ASSERT:
-        message = names.message.strip().replace(", in unknown at ", ", at ")  # without line info, no function
+        message = message.strip().replace(", in unknown at ", ", at ")  # without line info, no function
         return ExecutionError(f"{kernel}: {message or 'device assertion failed'}", cause=cause)
     if code in {1, 2} or (code == UNSET_STORE and not fault.detail):
         cause += f"; {_near(int(fault.address), buffers)}"

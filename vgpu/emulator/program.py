@@ -26,7 +26,7 @@ from vgpu.emulator.binding import Binder, bind_lines
 from vgpu.emulator.decoded import Checks, Line, Listing, SourceMap
 from vgpu.emulator.descriptor import SCRATCH_TAG, Descriptor, read_descriptor
 from vgpu.emulator.effects import effects_of
-from vgpu.emulator.faults import KernelNames, explain
+from vgpu.emulator.faults import explain
 from vgpu.emulator.generate import Variant
 from vgpu.emulator.hooks import InstructionHooks
 from vgpu.emulator.host_calls import HostCalls, OnPrint, PrintedText
@@ -157,7 +157,7 @@ class Program:
             descriptor = read_descriptor(elf, listing.kernel)
         except CodeObjectError as error:
             raise DecodeError(f"the image cannot be read: {error}") from error
-        if elf.relocations or descriptor.dynamic_stack:
+        if elf.relocations or descriptor.properties >> 11 & 1:
             raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
         if descriptor.entry != elf.symbol(listing.kernel).value:
             raise DecodeError(
@@ -223,12 +223,15 @@ class Program:
         if stopped := [
             worker.launch.fault for worker, result in zip(workers, results, strict=True) if result
         ]:
-            names = KernelNames(
+            raise explain(
+                stopped[0],
+                self.lines,
+                space.spans(),
+                request.source,
                 kernel=self.listing.kernel,
                 absent=absent_arguments(self.parameters),
                 message=host.texts[-1].text if host and host.texts else "",
             )
-            raise explain(stopped[0], self.lines, names, space.spans(), request.source)
         totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
         if request.meter:
             request.meter.finish(self.lines, totals)

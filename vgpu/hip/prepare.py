@@ -179,7 +179,7 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> UserError:
     """The error for a FaultReport's bytes. `allocations`: lines of `name low high writable`."""
     from vgpu.emulator import native  # noqa: PLC0415 - emulator: 0.4 s
     from vgpu.emulator.decoded import Line  # noqa: PLC0415 - emulator: 0.4 s
-    from vgpu.emulator.faults import KernelNames, explain  # noqa: PLC0415 - emulator: 0.4 s
+    from vgpu.emulator.faults import explain  # noqa: PLC0415 - emulator: 0.4 s
 
     if len(fault) != ctypes.sizeof(native.FaultReport):
         raise UnsupportedError("a fault report of another interpreter")
@@ -192,8 +192,7 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> UserError:
     fields = (entry.rsplit(" ", 3) for entry in allocations.splitlines())
     spans = [(name, int(low), int(high), writable == "1") for name, low, high, writable in fields]
     absent = {int(offset): name for offset, name in known["absent"].items()}
-    names = KernelNames(kernel=known["kernel"], absent=absent)
-    return explain(report, program, names, spans, None)
+    return explain(report, program, spans, None, kernel=known["kernel"], absent=absent)
 
 
 _HIP_ERRORS: tuple[tuple[type[UserError], int], ...] = (

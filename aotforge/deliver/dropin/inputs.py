@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import DropInError, ReleaseError
+from aotforge.errors import DropInError
 from aotforge.formats.api_level import LIBRARY_PATTERN
 from aotforge.formats.shared_library import LibraryFileError, read_shared_library
 from aotforge.formats.untrusted_file import read_regular
@@ -95,11 +95,7 @@ def read_prefix(prefix: Path, *, release: str) -> UnpackedRelease:
             hint="`./dev install --prefix DIR` unpacks one",
         )
     real = library.resolve()
-    try:
-        soname = read_soname(real)
-    except ReleaseError as error:
-        raise DropInError(error.what) from error
-    if real.name != soname:
+    if real.name != (soname := read_soname(real)):
         raise DropInError(f"{real} has SONAME {soname}", cause="the library was renamed")
     images = prefix / "lib" / IMAGES
     packs = sorted(path.name for path in images.glob("*") if path.is_dir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
@@ -37,12 +36,17 @@ class WrittenReport:
     def lines(self) -> list[str]:
         """Every image that is not right, times, counts, files."""
         report, counts = self.report, ", ".join(f"{n} {state}" for state, n in self.report.counts.items())
+        more = len(report.wrong) - _SHOWN
         compared = [image for image in report.images if image.elements]
         exact = [image for image in compared if image.exact]
         equal = sum(not image.unequal for image in exact)
         files = f"{self.json} ({'signed' if self.signed else 'not signed'}) and {self.html}"
         return [
-            *self._wrong_lines(),
+            *(
+                f"{image.state:12}  {image.label}:\n{indent(reason(image), '    ')}"
+                for image in report.wrong[:_SHOWN]
+            ),
+            *([f"and {more} more images, all in the report"] if more > 0 else []),
             *(time_line(time) for time in report.times),
             f"PyTorch: {report.torch}",
             f"{len(compared)} images were compared with the virtual GPU; in {len(exact)} every instruction "
@@ -53,13 +57,6 @@ class WrittenReport:
             f"({report.device.arch}), {report.device.version}: {counts}; {report.seconds:.0f} s",
             f"written: {files}",
         ]
-
-    def _wrong_lines(self) -> Iterator[str]:
-        wrong = self.report.wrong
-        for image in wrong[:_SHOWN]:
-            yield f"{image.state:12}  {image.label}:\n{indent(reason(image), '    ')}"
-        if len(wrong) > _SHOWN:
-            yield f"and {len(wrong) - _SHOWN} more images, all in the report"
 
     def require_passed(self) -> None:
         """Raises VerifyError naming every image that is not right."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -91,28 +91,39 @@ def install(
     """
     release, notes = choose_release(index, request)
     download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
+    archs, fresh = tuple(request.packs), True
     with install_errors():
         if request.prefix is not None:
-            prefix = real_prefix(request.prefix)
-            with output_lock(prefix):
-                return _install_prefix(download, request, machine, prefix, notes)
-        if request.torch_lib is None or drop_in is None:
+            place = real_prefix(request.prefix)
+            with output_lock(place):
+                archs, files, more, fresh = _install_prefix(download, request, machine, place)
+        elif request.torch_lib is None or drop_in is None:
             raise InstallError(
                 "there is no folder to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"
             )
-        files, more = choose_files(release, request, machine)
-        with scratch_folder(downloads, "unpacked-") as scratch, output_errors(scratch):
-            download.unpack(files, scratch)
-            drop_in(scratch, release.name, request.torch_lib)
-    return download.result(request.torch_lib, request.packs, files, (*notes, *more))
+        else:
+            place = request.torch_lib
+            files, more = choose_files(release, request, machine)
+            with scratch_folder(downloads, "unpacked-") as scratch, output_errors(scratch):
+                download.unpack(files, scratch)
+                drop_in(scratch, release.name, place)
+    return Installation(
+        release=release.name,
+        place=place,
+        archs=archs,
+        files=tuple(file.name for file in files),
+        source=reader.url,
+        fresh=fresh,
+        notes=(*notes, *more),
+    )
 
 
 def _install_prefix(
-    download: _Download, request: InstallRequest, machine: Machine, prefix: Path, notes: tuple[str, ...]
-) -> Installation:
-    release = download.release
-    record = read_record(prefix)
-    packs = dict(request.packs)
+    download: _Download, request: InstallRequest, machine: Machine, prefix: Path
+) -> tuple[tuple[str, ...], list[IndexedFile], tuple[str, ...], bool]:
+    """Archs and archives of the tree, notes, and whether it was changed."""
+    release, record = download.release, read_record(prefix)
+    packs, notes = dict(request.packs), tuple[str, ...]()
     if record:
         check_other_files(prefix, record)
         if record.release == release.name:
@@ -120,11 +131,11 @@ def _install_prefix(
         else:
             notes += (f"{record.release} was replaced",)
     files, more = choose_files(release, replace(request, packs=packs), machine)
-    archives = {file.name: file.sha256 for file in files}
+    archives, notes = {file.name: file.sha256 for file in files}, (*notes, *more)
     if record and record.release == release.name:
         changed = changed_files(prefix, record)
         if record.archives == archives and not changed:
-            return download.result(prefix, packs, files, (*notes, *more), fresh=False)
+            return tuple(packs), files, notes, False
         notes += tuple(f"{prefix / name} was changed or missing and is restored" for name in changed)
     with staged_folder(prefix) as staged:
         made = download.unpack(files, staged)
@@ -135,7 +146,7 @@ def _install_prefix(
                 hint="choose another release",
             )
         write_record(staged, InstallRecord(release=release.name, archs=packs, archives=archives, files=made))
-    return download.result(prefix, packs, files, (*notes, *more))
+    return tuple(packs), files, notes, True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,26 +167,6 @@ class _Download:
         for file, path in zip(files, paths, strict=True):
             unpack(file, path, sink, on_bytes=count)
         return sink.made
-
-    def result(
-        self,
-        place: Path,
-        archs: Iterable[str],
-        files: list[IndexedFile],
-        notes: tuple[str, ...],
-        *,
-        fresh: bool = True,
-    ) -> Installation:
-        """The installation of `files` in `place`."""
-        return Installation(
-            release=self.release.name,
-            place=place,
-            archs=tuple(archs),
-            files=tuple(file.name for file in files),
-            source=self.reader.url,
-            fresh=fresh,
-            notes=notes,
-        )
 
     def _path(self, file: IndexedFile, total: int) -> Path:
         """An archive: read in place from a folder, else downloaded first, so that it can resume."""

@@ -37,9 +37,9 @@ class CostRequest:
     arch: str
     profile: str | None = None
     settings: tuple[Mapping[str, str], ...] = ()
-    keys: Mapping[str, str]
+    keys: Mapping[str, str] = field(default_factory=dict)
     case: str | None = None
-    shape: Mapping[str, str]
+    shape: Mapping[str, str] = field(default_factory=dict)
     top: int = 0
     restricted: bool = False
 

@@ -30,29 +30,16 @@ from aotforge.verify.invocation import load_shaped
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest:
-    """`kernel` None: every functional of the profile. `device` None: estimates. `write`: results are kept in
-    manifests/tuning.
-    """
+class TuneRequest(CostRequest):
+    """Without a kernel in `images`: every functional of the profile. `device` None: estimates. `write`:
+    results are kept in manifests/tuning."""
 
-    root: Path
-    cache: Path
-    kernel: str | None
-    arch: str
-    keys: Mapping[str, str]
-    shapes: Sequence[Mapping[str, str]]
+    shapes: Sequence[Mapping[str, str]] = ()
     seconds: float
-    profile: str | None = None
     device: OnDevice | None = None
     write: bool = False
     shared: SharedObjects = NOT_SHARED
     elsewhere: Estimates = field(default_factory=Estimates)
-
-    def of(self, kernel: str, keys: Mapping[str, str]) -> CostRequest:
-        """The search of one functional."""
-        return CostRequest(
-            root=self.root, cache=self.cache, images=(kernel,), arch=self.arch, keys=keys, shape={}
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +81,8 @@ def tune(
         if device
         else None
     )
-    if request.kernel:
-        report = _one(
-            request, request.of(request.kernel, request.keys), request.seconds, shown, observer, on_tried
-        )
-        return TuneReports(reports=(report,), single=True)
+    if request.images:
+        return TuneReports(reports=(_one(request, shown, observer, on_tried),), single=True)
     wanted = list(_functionals(request))
     reports: list[TuneReport] = []
     skipped: list[str] = []
@@ -110,7 +94,8 @@ def tune(
         observer.stage(f"{number + 1}/{len(wanted)} {text}")
         share = max(left, 0.0) / (len(wanted) - number)
         try:
-            reports.append(_one(request, request.of(kernel, keys), share, shown, observer, on_tried))
+            one = replace(request, images=(kernel,), keys=keys, seconds=share)
+            reports.append(_one(one, shown, observer, on_tried))
         except (UnsupportedError, RulesError, VerifyError, CompileError, ResourceError) as error:
             skipped.append(f"{text}: {error.what.splitlines()[0]}")
             observer.note(skipped[-1])
@@ -135,15 +120,10 @@ def _functionals(request: TuneRequest) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _one(
-    request: TuneRequest,
-    cost: CostRequest,
-    seconds: float,
-    shown: ShownDevice | None,
-    observer: Observer,
-    on_tried: OnTried,
+    request: TuneRequest, shown: ShownDevice | None, observer: Observer, on_tried: OnTried
 ) -> TuneReport:
     """The search of one functional."""
-    shapes: Sequence[Mapping[str, str]] = request.shapes or ([_timed_shape(cost)] if shown else [])
+    shapes: Sequence[Mapping[str, str]] = request.shapes or ([_timed_shape(request)] if shown else [])
     with ExitStack() as stack:
         place = request.elsewhere
         if shown and request.device:
@@ -153,7 +133,9 @@ def _one(
                 device=shown, how=request.device, library=library, scratch=scratch, note=observer.note
             )
             place = stack.enter_context(times)
-        found = search(cost, shapes, place, seconds=seconds, on_tried=on_tried, shared=request.shared)
+        found = search(
+            request, shapes, place, seconds=request.seconds, on_tried=on_tried, shared=request.shared
+        )
     report = TuneReport(search=found)
     if not request.write:
         return report

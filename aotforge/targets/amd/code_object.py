@@ -1,17 +1,10 @@
 """Check of an HSACO against its target and parameters: kernargs, workgroup size, no scratch buffers."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aotforge.rules import Target
-from aotforge.targets.backend import (
-    CodeObjectStats,
-    KernelArgument,
-    argument_text,
-    check_no_scratch,
-    expected_arguments,
-)
+from aotforge.targets.backend import CodeObjectStats, KernelArgument, check_arguments, check_no_scratch
 from vgpu.code_object import CodeObjectError
 
 HOST_CALLS = "hidden_hostcall_buffer"
@@ -60,12 +53,7 @@ def check_code_object(
 ) -> None:
     """Raises CodeObjectError when the code object does not fit its target, its parameters' types or Triton's
     metadata."""
-    found, wanted = _all_arguments(kernel), expected_arguments(types)
-    for number, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
-        if have != want and (want is not None or have is None or have.kind not in HIDDEN_ARGUMENTS):
-            raise CodeObjectError(
-                f"kernarg {number} is {argument_text(have)}, the plan's is {argument_text(want)}"
-            )
+    check_arguments(_all_arguments(kernel), types, "kernarg", HIDDEN_ARGUMENTS)
     check_no_scratch(triton)
     wavefront = target.warp_size
     if kernel[".wavefront_size"] != wavefront:

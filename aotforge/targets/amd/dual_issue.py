@@ -54,11 +54,8 @@ def _sources(name: str, operands: list[str]) -> list[str]:
 
 def _same_parity(first: list[str], second: list[str]) -> bool:
     """Whether sources in the same position are VGPRs that are both even or both odd."""
-    for one, other in zip(first, second, strict=False):
-        a, b = _vgpr(one), _vgpr(other)
-        if a is not None and b is not None and a % 2 == b % 2:
-            return True
-    return False
+    pairs = ((_vgpr(one), _vgpr(other)) for one, other in zip(first, second, strict=False))
+    return any(a is not None and b is not None and a % 2 == b % 2 for a, b in pairs)
 
 
 def _reads(name: str, operands: list[str]) -> set[int]:

@@ -20,11 +20,8 @@ def installed_archs(nodes: Path = KFD_NODES) -> tuple[str, ...]:
 
 def _version(properties: str) -> int:
     """Major, minor and stepping as decimal digits: 120001 is 12.0.1."""
-    for line in properties.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "gfx_target_version" and value.isascii() and value.isdigit():
-            return int(value)
-    return 0
+    found = re.search(r"^gfx_target_version ([0-9]+)$", properties, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def installed_rocm(environment: Mapping[str, str]) -> str:

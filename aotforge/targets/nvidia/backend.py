@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,8 @@ from aotforge.targets.backend import (
     CodeObject,
     CodeObjectStats,
     allocated,
-    argument_text,
+    check_arguments,
     check_no_scratch,
-    expected_arguments,
 )
 from aotforge.targets.nvidia.cubin import is_cubin, read_cubin
 from aotforge.toolchain.backend_options import BackendOptions
@@ -91,12 +89,7 @@ class NvidiaBackend(Backend):
     ) -> None:
         """Parameters, threads, capability; no scratch buffers, descriptors or clusters."""
         found = read_cubin(binary)
-        pairs = itertools.zip_longest(found.arguments, expected_arguments(types))
-        for number, (have, want) in enumerate(pairs):
-            if have != want:
-                raise CodeObjectError(
-                    f"parameter {number} is {argument_text(have)}, the plan's is {argument_text(want)}"
-                )
+        check_arguments(found.arguments, types, "parameter")
         check_no_scratch(metadata)
         if metadata.get("tensordesc_meta"):
             raise CodeObjectError("takes tensor descriptors, which the runtime does not make")

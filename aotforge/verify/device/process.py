@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -30,14 +31,8 @@ from vgpu.emulator.isa import approximations
 
 
 def _shown(device: Device) -> ShownDevice:
-    return ShownDevice(
-        vendor=device.vendor,
-        number=device.number,
-        name=device.name,
-        arch=device.arch,
-        version=device.version,
-        emulator=device.driver.emulator(),
-    )
+    fields = {one.name: getattr(device, one.name) for one in dataclass_fields(ShownDevice)[:-1]}
+    return ShownDevice(**fields, emulator=device.driver.emulator())
 
 
 def check(request: CheckImage, connection: Connection) -> DeviceResult:

@@ -16,6 +16,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import CompileEvent
 from aotforge.compile.pool import WorkerLimits
+from aotforge.plan.model import Plan
 from tests.support.families import PROJECT, architectures, plan_of
 
 
@@ -85,3 +86,9 @@ def workers_of(root: Path) -> list[int]:
             if b"aotforge.compile.worker" in words and str(root.resolve()).encode() in words:
                 found.append(int(folder.name))
     return found
+
+
+def compiled(plan: Plan, folder: Path, *, kernels: Path = PROJECT / "kernels", jobs: int = 1) -> ImageSet:
+    """The images of a plan, compiled into a cache folder."""
+    with Cache(folder) as cache:
+        return compile_plan(plan, kernels_root=kernels, architectures=architectures(), cache=cache, jobs=jobs)

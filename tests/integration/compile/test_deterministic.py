@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.architectures import load_architectures
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_one, compile_plan
+from aotforge.compile.compile_plan import compile_one
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
+from tests.integration.compile.builds import compiled
 from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
@@ -26,9 +26,8 @@ pytestmark = pytest.mark.compiler
 
 
 def digests(plan: Plan, folder: Path, jobs: int) -> dict[str, str]:
-    with Cache(folder) as cache:
-        images = compile_plan(plan, kernels_root=KERNELS, architectures=ARCHITECTURES, cache=cache, jobs=jobs)
-        return {job.label: images.digest(job.key) for job in plan.jobs}
+    images = compiled(plan, folder, jobs=jobs)
+    return {job.label: images.digest(job.key) for job in plan.jobs}
 
 
 def test_alone_or_after_others_the_bytes_are_the_same(tmp_path: Path) -> None:

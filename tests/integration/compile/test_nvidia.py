@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import violations
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
 from aotforge.targets.nvidia.cubin import read_cubin
-from tests.support.families import PROJECT, architectures, copy_tiny, plan_of, plan_project
+from tests.integration.compile.builds import compiled
+from tests.support.families import PROJECT, copy_tiny, plan_of, plan_project
 
 pytestmark = pytest.mark.compiler
 
@@ -32,22 +31,10 @@ def planned(arch: str) -> Plan:
     return plan_project(PROJECT, archs=[arch], profile="smoke", only=Only(["add"]))
 
 
-def compiled(plan: Plan, folder: Path) -> dict[str, bytes]:
-    with Cache(folder) as cache:
-        images = compile_plan(
-            plan, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
-        )
-        return {image.digest: image.binary for image in images.values()}
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 def test_images_of_each_capability(arch: str, tmp_path: Path) -> None:
     plan = planned(arch)
-    with Cache(tmp_path) as cache:
-        images = compile_plan(
-            plan, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
-        )
-        made = list(images.values())
+    made = list(compiled(plan, tmp_path).values())
     assert len(made) == 2
     for image in made:
         found = read_cubin(image.binary)
@@ -65,7 +52,9 @@ def test_images_of_each_capability(arch: str, tmp_path: Path) -> None:
 
 def test_the_same_job_gives_the_same_bytes(tmp_path: Path) -> None:
     plan = planned("sm_90")
-    first, second = (compiled(plan, tmp_path / name) for name in ("one", "other"))
+    first, second = (
+        [image.binary for image in compiled(plan, tmp_path / name).values()] for name in ("one", "other")
+    )
     assert first == second and len(first) == 2
 
 
@@ -107,8 +96,7 @@ def test_a_settings_source_in_gluon_and_its_further_warps(tmp_path: Path) -> Non
     text = text.replace("large = Setting(", 'large = TimedSetting(source="large.py", ')
     rules.write_text(text)
     plan = plan_of(root, arch="sm_90")
-    with Cache(tmp_path / "cache") as cache:
-        images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1)
+    images = compiled(plan, tmp_path / "cache", kernels=root)
     for job in plan.jobs:
         gluon = job.source == "tiny/large.py"
         assert read_cubin(images[job.key].binary).threads == (256 if gluon else 32)
@@ -121,10 +109,7 @@ def test_the_fused_backward_pass_compiles_for_both_widths(tmp_path: Path) -> Non
     plan = plan_project(PROJECT, archs=["sm_90"], profile="core", only=Only(["flash_atomic"]))
     jobs = [job for job in plan.jobs if "dtype=fp16,mask=full" in job.label or "bwd_end" in job.label]
     part = replace(plan, jobs=tuple(jobs))
-    with Cache(tmp_path / "cache") as cache:
-        images = compile_plan(
-            part, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
-        )
+    images = compiled(part, tmp_path / "cache")
     threads = {job.label.partition(":")[0]: images[job.key].resources.threads for job in jobs}
     assert threads == {"flash_atomic.bwd_sums": 384, "flash_atomic.bwd_end": 256}
 
@@ -146,8 +131,5 @@ def test_images_of_the_complete_profile_use_no_local_memory(tmp_path: Path) -> N
     jobs = tuple(job for job in plan.jobs if job.label.partition(".")[2] in LARGEST)
     assert len(jobs) == len(LARGEST)
     part = replace(plan, jobs=tuple(replace(job, spills="reject") for job in jobs))
-    with Cache(tmp_path / "cache") as cache:
-        images = compile_plan(
-            part, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
-        )
+    images = compiled(part, tmp_path / "cache")
     assert [violations(job, images.resources(job.key)) for job in jobs] == [()] * len(jobs)

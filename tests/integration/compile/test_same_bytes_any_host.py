@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.architectures import load_architectures
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import worker_environment
 from aotforge.plan.model import Plan
+from tests.integration.compile.builds import compiled
 from tests.support.families import plan_project
 
 ROOT = Path(__file__).parents[3]
@@ -50,15 +48,8 @@ def other_python() -> str:
 
 
 def digests(plan: Plan, folder: Path) -> dict[str, str]:
-    with Cache(folder) as cache:
-        images = compile_plan(
-            plan,
-            kernels_root=ROOT / "kernels",
-            architectures=load_architectures(ROOT / "manifests"),
-            cache=cache,
-            jobs=1,
-        )
-        return {job.label: images.digest(job.key) for job in plan.jobs}
+    images = compiled(plan, folder)
+    return {job.label: images.digest(job.key) for job in plan.jobs}
 
 
 def test_libc_settings_and_another_python_do_not_matter(

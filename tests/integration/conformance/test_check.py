@@ -15,9 +15,12 @@ import pytest
 from aotforge.conformance.check_release import check_release
 from aotforge.conformance.compilers import Compiler, find_compilers, standin_hip
 from aotforge.conformance.findings import CheckReport, Finding
-from aotforge.formats.archive import Link, Member
+from aotforge.conformance.matrix import load_matrix
+from aotforge.conformance.matrix_show import matrix_text
+from aotforge.formats.archive import Link, Member, sha256_file
 from aotforge.library.build_linux import OPERATOR_LIBRARY
-from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, edit_bytes, edit_text
+from aotforge.release.model import load_release_manifest
+from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, build_small, edit_bytes, edit_text
 from tests.support.runtime import CACHE, ROOT
 
 pytestmark = pytest.mark.compiler
@@ -307,3 +310,26 @@ def test_a_folder_that_is_not_a_release(tmp_path: Path) -> None:
 
     with pytest.raises(ReleaseError, match="is not a release"):
         check(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", load_release_manifest(ROOT / "manifests" / "release.yaml").api_levels[1:])
+def test_a_release_of_another_level(level: str, release: Path, tmp_path: Path) -> None:
+    """All checks, and the same image tarball."""
+    made = build_small(tmp_path, version=level)
+    assert made.name == f"{level}-r1"
+    report = check_release(made, checkout=ROOT, cache=CACHE, jobs=2, development=True, hip=standin_hip(ROOT))
+    assert not [one for one in report.of("failed") if "smoke is not complete" not in one.evidence]
+    images = [
+        [sha256_file(path) for path in sorted(folder.glob("*-images-*.tar.gz"))] for folder in (made, release)
+    ]
+    assert images[0] == images[1] != []
+    assert level in of(report, "names")[0].what
+
+
+def test_no_colour_where_none_is_wanted() -> None:
+    done = subprocess.run(
+        [sys.executable, "tasks.py", "compat"],
+        cwd=ROOT, env=os.environ | {"NO_COLOR": "1"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.rstrip("\n") == matrix_text(load_matrix(ROOT))

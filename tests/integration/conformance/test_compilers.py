@@ -89,17 +89,6 @@ def test_a_name_in_another_namespace_turns_its_rows_red(release: Path, tmp_path:
     assert any("aotriton::LazyTensor" in f.evidence for f in of(report, "calls"))
 
 
-@pytest.mark.slow
-def test_every_compiler_refuses_a_name_in_another_namespace(release: Path, tmp_path: Path) -> None:
-    folder = altered(release, tmp_path / "r", RUNTIME, _move_a_name)
-    for one in find_compilers(every=True):
-        report = check_release(
-            folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=[one],
-                hip=standin_hip(ROOT), only=["calls"]
-        )  # fmt: skip
-        assert red(report) == rows("calls"), (one.name, report.of("failed"))
-
-
 def test_names_need_a_clang(release: Path) -> None:
     others = [one for one in find_compilers(every=True) if one.family != "clang"]
     report = check_release(

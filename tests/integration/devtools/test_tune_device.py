@@ -44,7 +44,7 @@ def request(cache: Path, **changes: Any) -> TuneRequest:
     one = TuneRequest(
         root=PROJECT,
         cache=cache,
-        kernel="add.add",
+        images=("add.add",),
         arch="gfx908",
         keys={"dtype": "fp16"},
         shapes=[{"n": "8192"}],
@@ -72,8 +72,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cost(folder: Path, *settings: Mapping[str, int]) -> CostRequest:
     texts = tuple({name: str(value) for name, value in one.items()} for one in settings)
-    wanted = request(folder)
-    return replace(wanted.of("add.add", wanted.keys), settings=texts, restricted=True)
+    return request(folder, settings=texts, restricted=True)
 
 
 def candidates_of(folder: Path) -> dict[str, Candidate]:

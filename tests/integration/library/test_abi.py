@@ -4,7 +4,6 @@ headers."""
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -86,34 +85,6 @@ def test_every_size_and_offset(level: str, objects: Objects, tmp_path: Path) -> 
         assert ours[name] == str(entry["size"])
         for field, offset in entry.get("offsets", {}).items():
             assert ours[f"{name}.{field}"].split()[0] == str(offset)
-
-
-def fields_in_header() -> list[tuple[str, str]]:
-    """Each field of the params structs, with a level that has it."""
-    text = (ROOT / "runtime" / "include" / "aotriton" / "flash.h").read_text()
-    body = text[text.index("struct AOTRITON_CLASS_API attn_fwd_params") :]
-    levels = {"#if AOTRITON_VERSION_MINOR >= 14": "0.14", "#elif AOTRITON_VERSION_MINOR >= 12": "0.13"}
-    found, level = [], LEVEL
-    for line in body.splitlines():
-        if line.startswith("#"):
-            level = levels.get(line, LEVEL)
-        elif re.match(r"^  (mutable )?(T\d|LT\d|float|u?int\d+_t|VarlenBits) .*;$", line):
-            found.append((line, level))
-    assert {level for _, level in found} == {"0.11", "0.13", "0.14"}
-    return found
-
-
-@pytest.mark.parametrize(("line", "level"), fields_in_header())
-def test_deleting_a_field_is_noticed(line: str, level: str, objects: Objects, tmp_path: Path) -> None:
-    generated = interface(tmp_path / "interface", level)
-    mutant = tmp_path / "include"
-    shutil.copytree(ROOT / "runtime" / "include", mutant)
-    header = mutant / "aotriton" / "flash.h"
-    header.write_text(header.read_text().replace(line + "\n", "", 1))
-    source = abi.layout(abi.interface(), level, OURS)
-    config = objects.at(LEVELS[level]).level_folder / "include"
-    done = abi.compile_program(source, tmp_path, [mutant, config, generated], flags=["-c", "-o", "mutant.o"])
-    assert done.returncode != 0
 
 
 def expected_symbols(generated: Path, folder: Path, level: str = LEVEL) -> set[str]:

@@ -171,30 +171,6 @@ def test_strided_varlen_is_none_of_level_0_11(drivers: dict[str, Driver]) -> Non
     values(drivers["0.11.2b"], packed("0.11.2b", varlen_type=3).line("fwd"), INVALID_VALUE)
 
 
-@pytest.mark.parametrize("level", LEVELS[:3])
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"varlen_type": 9},
-        {"varlen_type": -1},
-        {"varlen_type": 1},
-        {"cu_seqlens_k": lengths(3)},
-        {"varlen_type": 1, "cu_seqlens_q": Tensor(0x700000, (4,), 13), "cu_seqlens_k": lengths(4)},
-        {"varlen_type": 1, "cu_seqlens_q": lengths(4)},
-        {"varlen_type": 1, "cu_seqlens_q": Tensor(0, (4,), 12), "cu_seqlens_k": lengths(4)},
-        {"varlen_type": 1, "cu_seqlens_q": lengths(0), "cu_seqlens_k": lengths(4)},
-        {"varlen_type": 1, "cu_seqlens_q": lengths(4), "cu_seqlens_k": lengths(4), "max_seqlen_q": -1},
-        {"varlen_type": 2, "cu_seqlens_q": lengths(1), "cu_seqlens_k": lengths(2)},
-        {"varlen_type": 1, "cu_seqlens_q": lengths(4), "cu_seqlens_k": lengths(3)},
-        {"varlen_type": 1, "cu_seqlens_q": Tensor(0x700000, (4,), 12, (2,)), "cu_seqlens_k": lengths(4)},
-    ],
-)
-def test_malformed_lengths(drivers: dict[str, Driver], level: str, extra: dict[str, Any]) -> None:
-    made = Problem(batch=1, seqlen_q=60, extra=extra)
-    values(drivers[level], made.line("fwd"), INVALID_VALUE)
-    values(drivers[level], made.line("bwd"), INVALID_VALUE)
-
-
 NEWEST = "0.14.2b"
 CACHE = {"K": Tensor(0x300000, (3, 2, 64, 64), FP16), "V": Tensor(0x400000, (3, 2, 64, 64), FP16)}
 WORDS: dict[int, dict[str, Any]] = {

@@ -3,59 +3,27 @@ metadata."""
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aotforge.base.architectures import load_architectures
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.pack.writer import write_pack
-from aotforge.plan.model import Plan
-from aotforge.release.model import load_release_manifest
 from tests.support.attention import FP16, Problem, Tensor
-from tests.support.families import plan_project
-from tests.support.runtime import CACHE, ROOT, Driver, Objects
+from tests.support.runtime import Driver, Objects
 
 pytestmark = pytest.mark.compiler
 NOT_SUPPORTED = 801
-
-
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return plan_project(ROOT, archs=["gfx908"], profile="smoke")
-
-
-@pytest.fixture(scope="module")
-def images(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[KernelImage]]:
-    with Cache(CACHE) as cache:
-        made = compile_plan(
-            plan,
-            kernels_root=ROOT / "kernels",
-            architectures=load_architectures(ROOT / "manifests"),
-            cache=cache,
-            jobs=2,
-        )
-        found = list(made.values())
-    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
-    pack = write_pack(plan, found, release=manifest.name, compressor=manifest.compressor)
-    folder = tmp_path_factory.mktemp("real") / pack.name
-    folder.mkdir()
-    for name, content in pack.files.items():
-        (folder / name).write_bytes(content)
-    return folder.parent, found
+Images = tuple[Path, list[KernelImage]]
 
 
 def arguments(launch: dict[str, Any]) -> list[int]:
     return [int.from_bytes(bytes.fromhex(a["bytes"]), "little") for a in launch["arguments"]]
 
 
-def test_forward(objects: Objects, images: tuple[Path, list[KernelImage]]) -> None:
-    folder, made = images
+def test_forward(objects: Objects, real_images: Images) -> None:
+    folder, made = real_images
     problem = Problem(head_dim=32, extra={"causal_type": 3, "window_left": 48, "window_right": 16})
     with Driver(objects, folder, log="warn") as driver:
         assert driver.rc("check") == 0
@@ -75,8 +43,8 @@ def test_forward(objects: Objects, images: tuple[Path, list[KernelImage]]) -> No
     assert launch["grid"][1:] == [4, 2]
 
 
-def test_backward_runs_its_steps_in_order(objects: Objects, images: tuple[Path, list[KernelImage]]) -> None:
-    with Driver(objects, images[0]) as driver:
+def test_backward_runs_its_steps_in_order(objects: Objects, real_images: Images) -> None:
+    with Driver(objects, real_images[0]) as driver:
         assert driver.rc(Problem(head_dim=32).line("bwd")) == 0
         assert [e["kernel"] for e in driver.launches()] == ["bwd_preprocess", "bwd_dk_dv", "bwd_dq"]
         assert driver.send("events") == "events +D -D"
@@ -90,32 +58,16 @@ def test_backward_runs_its_steps_in_order(objects: Objects, images: tuple[Path, 
         assert [e["kernel"] for e in driver.launches()] == ["bwd_preprocess", "bwd_dq"]
 
 
-def test_unaligned_tensors_get_an_image_without_hints(
-    objects: Objects, images: tuple[Path, list[KernelImage]]
-) -> None:
+def test_unaligned_tensors_get_an_image_without_hints(objects: Objects, real_images: Images) -> None:
     odd = Tensor(0x100002, (2, 4, 48, 32), FP16)
-    with Driver(objects, images[0]) as driver:
+    with Driver(objects, real_images[0]) as driver:
         assert driver.rc(Problem(head_dim=32).line("fwd")) == 0
         assert driver.rc(Problem(head_dim=32, extra={"Q": odd}).line("fwd")) == 0
         aligned, unaligned = driver.launches()
     assert aligned["image"] != unaligned["image"] and aligned["kernel"] == unaligned["kernel"]
 
 
-def test_what_the_profile_leaves_out_is_not_supported(
-    objects: Objects, images: tuple[Path, list[KernelImage]]
-) -> None:
-    with Driver(objects, images[0]) as driver:
+def test_what_the_profile_leaves_out_is_not_supported(objects: Objects, real_images: Images) -> None:
+    with Driver(objects, real_images[0]) as driver:
         for problem in (Problem(head_dim=64), Problem(head_dim=32, dtype=3)):
             assert driver.rc(problem.line("fwd")) == NOT_SUPPORTED
-
-
-def test_both_readers_see_the_same_images(objects: Objects, images: tuple[Path, list[KernelImage]]) -> None:
-    import subprocess
-
-    files = sorted(images[0].glob("*/*.aoti"))
-    requests = "".join(f"container {path}\n" for path in files)
-    ran = subprocess.run(
-        [objects.program("readers")], input=requests, capture_output=True, text=True, check=True
-    )
-    seen = {digest for line in ran.stdout.splitlines() for digest in line.removeprefix("accepted").split()}
-    assert seen == {hashlib.sha256(image.binary).hexdigest() for image in images[1]}

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernels.flash.operators import ATTN_BWD, ATTN_FWD
-from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode, spy_pack
+from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import write
 
@@ -45,30 +44,6 @@ def varlen(kind: int = COMPACT, batch: int = 1, **changes: Any) -> Problem:
         name: Tensor(base, (4 * sequences, 48), FP32) for name, base in (("L", 0x800000), ("D", 0x900000))
     }
     return Problem(batch=batch, extra=rows | extra)
-
-
-@pytest.mark.parametrize(("verb", "operator"), [("fwd", ATTN_FWD), ("bwd", ATTN_BWD)])
-@pytest.mark.parametrize(
-    ("kind", "batch", "sequences", "bits"), [(COMPACT, 1, 3, 0x0B0B), (PADDED, 2, 2, 0x0202)]
-)
-def test_values_of_variable_length(
-    driver: Driver, verb: str, operator: Any, kind: int, batch: int, sequences: int, bits: int
-) -> None:
-    driver.send("clear")
-    assert driver.rc(varlen(kind, batch).line(verb)) == 0
-    values = decode(driver.launches()[-1], operator)
-    names = ("batch", "seqlen_q", "seqlen_k", "seqinfo_q0", "seqinfo_k0", "varlen_bits")
-    assert [values[name] for name in names] == [sequences, 20, 30, 4096, 4096, bits]
-
-
-@pytest.mark.parametrize(("left", "right"), [(-2147483647, -2147483646), (1000, 5), (3, 1000), (-7, -7)])
-def test_windows_of_variable_length_are_the_callers(driver: Driver, left: int, right: int) -> None:
-    """Sequences differ in length: neither constants nor bounds can be resolved for all of them."""
-    driver.send("clear")
-    window = {"causal_type": 3, "window_left": left, "window_right": right}
-    assert driver.rc(varlen(**window).line("fwd")) == 0
-    values = decode(driver.launches()[-1], ATTN_FWD)
-    assert (values["window_left"], values["window_right"]) == (left, right)
 
 
 @pytest.mark.parametrize(

@@ -121,30 +121,12 @@ def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
     """Reading needs no credentials where the bucket is public."""
     user = User(tmp_path, server.environment())
     bucket = server.bucket()
-    user.run("release.keys", "--create", tmp_path / "keys")
-    user.run(
-        "release.publish",
-        "--folder",
-        make_release(tmp_path / "r1"),
-        "--to",
-        f"s3://{bucket}",
-        "--keys",
-        tmp_path / "keys",
-    )
-    anonymous = {
-        "AWS_ACCESS_KEY_ID": "",
-        "AWS_SECRET_ACCESS_KEY": "",
-        "AWS_SESSION_TOKEN": "",
-        "HOME": str(tmp_path),
-    }
-    user.run(
-        "release.list",
-        "--from",
-        f"s3://{bucket}",
-        "--root",
-        tmp_path / "keys/roots/1.root.json",
-        env=anonymous,
-    )
+    keys, place = tmp_path / "keys", f"s3://{bucket}"
+    user.run("release.keys", "--create", keys)
+    user.run("release.publish", "--folder", make_release(tmp_path / "r1"), "--to", place, "--keys", keys)
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    anonymous = dict.fromkeys(names, "") | {"HOME": str(tmp_path)}
+    user.run("release.list", "--from", place, "--root", keys / "roots/1.root.json", env=anonymous)
 
 
 def test_a_program_reads_events_beside_the_result(tmp_path: Path) -> None:

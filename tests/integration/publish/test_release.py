@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import AotforgeError, PublishError, TrustError, UnknownNameError
+from aotforge.errors import PublishError, TrustError, UnknownNameError
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.trust import trusted_index
@@ -110,31 +110,6 @@ def test_several_publishers(make_store: MakeStore, keys: KeySet, tmp_path: Path)
         f"0.11.2b-r{n}" for n in (1, 2, 3)
     )
     assert seen and all("0.11.2b-r1" in names for names in seen)
-
-
-def test_publishers_of_different_bytes_under_one_name(
-    make_store: MakeStore, keys: KeySet, tmp_path: Path
-) -> None:
-    folders = [make_release(tmp_path / f"r{n}", seed=n) for n in range(3)]
-    won: list[int] = []
-    errors: list[AotforgeError] = []
-    barrier = threading.Barrier(3)
-
-    def one(number: int) -> None:
-        barrier.wait()
-        try:
-            publish(folders[number], make_store(), keys)
-            won.append(number)
-        except PublishError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1 and len(errors) == 2, errors
-    assert released_names(make_store(), keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
 
 
 def test_yank(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def prolong(path: Path) -> None:
     ("fault", "reported"),
     [
         (poison, "has other content than the signed list states"),
-        (truncate, "is truncated to"),
+        (truncate, "has other content"),
         (prolong, "has other content"),
         (Path.unlink, "is missing"),
     ],
@@ -199,7 +199,7 @@ def test_a_changed_list_is_not_believed(place: Place, change: Callable[[bytes], 
 
 def test_without_keys_nothing_is_written(place: Place) -> None:
     target = place.places(target=str(place.scratch / "store"))
-    with pytest.raises(PublishError, match="no key to sign"), open_shared_cache(target, place.notes.append):
+    with pytest.raises(PublishError, match="no keys to sign"), open_shared_cache(target, place.notes.append):
         pass
     assert not (place.scratch / "store").exists()
 

@@ -65,11 +65,6 @@ def flip(path: Path, position: int = -20) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_nothing_is_wrong(place: Place) -> None:
-    place.install()
-    assert (place.folder / "prefix/lib/libaotriton_v2.so").exists()
-
-
 @pytest.mark.parametrize("seen", [False, True])
 def test_mirrors_get_every_verified_file(place: Place, seen: bool) -> None:
     if seen:

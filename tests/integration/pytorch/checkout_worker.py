@@ -1,7 +1,7 @@
 """A process in which PyTorch's own attention functions of a checkout run on a virtual GPU: a JSON line per
 call.
 
-python tests/integration/pytorch/checkout_worker.py DEVICE PYTORCH MINOR [GROUP ...]
+python tests/integration/pytorch/checkout_worker.py DEVICE PYTORCH MINOR
 
 The share is an error's part of the bound: six times that of math in the tensors' precision, four roundings,
 or 1e-5.
@@ -327,7 +327,6 @@ def _write(line: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    wanted = sys.argv[4:]
     # nested tensors choose in Python, where a CPU build answers that there is no GPU, and convert to a device
     # by name
     torch.cuda._lazy_init = lambda: None
@@ -337,11 +336,8 @@ def main() -> None:
     nested_attention.can_use_efficient_attention = lambda *_, **__: (
         served and chosen.mem_efficient_sdp_enabled()
     )
-    if not wanted or "gates" in wanted:
-        _write({"group": "gates", "answers": gates()})
+    _write({"group": "gates", "answers": gates()})
     for group, name, check in calls():
-        if wanted and group not in wanted:
-            continue
         line: dict[str, Any] = {"group": group, "name": name}
         try:
             line["share"] = check()

@@ -248,8 +248,8 @@ def test_each_input_changes_the_digest(runtime: Path) -> None:
 def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> None:
     assemble(runtime, tmp_path / "dist")
     stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
-    whole = stamp.read_text()
-    for text in ("", "{}", "[]", whole.replace('"platform"', '"flatprom"'), whole[:-9]):
+    intact = stamp.read_text()
+    for text in ("", "{}", "[]", intact.replace('"platform"', '"flatprom"'), intact[:-9]):
         stamp.write_text(text)
         assert find_release(MANIFEST, tmp_path / "dist", "x") is None
         assert assemble(runtime, tmp_path / "dist").fresh

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import run_tune as tool
 from aotforge.devtools.tune.device_times import OnDevice
@@ -18,9 +17,7 @@ from aotforge.errors import DeviceError, ExecutionError, UnsupportedError
 from tests.support.families import PROJECT
 from tests.unit.devtools.test_tune import found
 
-REQUEST = TuneRequest(
-    root=PROJECT, cache=Path("/nonexistent"), kernel=None, arch="gfx908", keys={}, shapes=(), seconds=100.0
-)
+REQUEST = TuneRequest(root=PROJECT, cache=Path("/nonexistent"), images=(), arch="gfx908", seconds=100.0)
 WANTED = [("add.add", {"dtype": one}) for one in ("fp16", "bf16", "fp32", "fp64")]
 
 
@@ -37,12 +34,12 @@ def searches(monkeypatch: pytest.MonkeyPatch, clock: list[float], takes: float) 
     """Which functional had how much time. That of bf16 has no setting."""
     had: list[tuple[str, float]] = []
 
-    def one(request: Any, cost: CostRequest, seconds: float, *rest: Any) -> Any:
-        had.append((cost.keys["dtype"], seconds))
+    def one(request: TuneRequest, *rest: Any) -> Any:
+        had.append((request.keys["dtype"], request.seconds))
         clock[0] += takes
-        if cost.keys["dtype"] == "bf16":
+        if request.keys["dtype"] == "bf16":
             raise UnsupportedError("add has no setting on gfx908")
-        return found({}, 1.0, cost.keys)
+        return found({}, 1.0, request.keys)
 
     monkeypatch.setattr(tool, "_one", one)
     return had

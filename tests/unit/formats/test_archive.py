@@ -60,13 +60,9 @@ def test_gnu_tar_and_sha256sum_agree(tmp_path: Path) -> None:
         file=hashlib.sha256(data).hexdigest(),
         size=len(data),
     )
-    listing = subprocess.run(
-        ["tar", "--utc", "--full-time", "-tvzf", tmp_path / "r.tar.gz"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    assert [" ".join(line.split()) for line in listing] == [
+    command = ["tar", "--utc", "--full-time", "-tvzf", tmp_path / "r.tar.gz"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert [" ".join(line.split()) for line in listing.splitlines()] == [
         "drwxr-xr-x 0/0 0 2026-01-01 00:00:00 aotriton/",
         "drwxr-xr-x 0/0 0 2026-01-01 00:00:00 aotriton/include/",
         "-rw-r--r-- 0/0 13 2026-01-01 00:00:00 aotriton/include/a.h",

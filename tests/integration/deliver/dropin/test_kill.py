@@ -44,15 +44,8 @@ def steps(action: Callable[[], object], kill_at: int) -> bool:
     child = os.fork()
     if child == 0:
         left = kill_at
-        changing = {
-            "os.rename",
-            "os.link",
-            "os.symlink",
-            "os.remove",
-            "os.rmdir",
-            "os.mkdir",
-            "shutil.copyfile",
-        }
+        names = ("rename", "link", "symlink", "remove", "rmdir", "mkdir")
+        changing = {"shutil.copyfile", *(f"os.{name}" for name in names)}
 
         def hook(event: str, arguments: tuple[object, ...]) -> None:
             nonlocal left

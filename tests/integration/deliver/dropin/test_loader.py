@@ -39,31 +39,19 @@ def prefix(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lib" / "libaotriton_v2.so.9").symlink_to("libaotriton_v2.so.9")  # to itself
     pack = folder / "lib" / "aotriton.images" / "amd-gfx908"
     write(spy_pack(), pack)
-    if not (
-        pack / "__signature__"
-    ).exists():  # the library does not read it, PyTorch's CMake and the drop-in require it
-        (pack / "__signature__").write_text("spy kernels\n")
+    (pack / "__signature__").touch()  # PyTorch's CMake and the drop-in require it, the library does not
     return folder
 
 
 def compile_(folder: Path, output: str, text: str, objects: Objects, *flags: str) -> None:
     source = folder / f"{output}.cpp"
     source.write_text(text)
-    includes = (
-        ROOT / "runtime" / "include",
-        objects.folder / "include",
-        ROOT / "runtime" / "src" / "standin",
-    )
-    command = [
-        "g++",
-        "-std=c++17",
-        str(source),
-        "-o",
-        str(folder / output),
-        *(f"-I{path}" for path in includes),
-        *flags,
+    runtime = ROOT / "runtime"
+    includes = [
+        f"-I{path}" for path in (runtime / "include", objects.folder / "include", runtime / "src" / "standin")
     ]
-    subprocess.run(command, check=True, cwd=folder)
+    command = ["g++", "-std=c++17", str(source), "-o", str(folder / output)]
+    subprocess.run([*command, *includes, *flags], check=True, cwd=folder)
     source.unlink()
 
 

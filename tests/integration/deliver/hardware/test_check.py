@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from aotforge.publish.upload import publish_release
 from aotforge.release.release import Release
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
+from aotforge.verify.verdict import ImageTask
 from aotforge.verify.verify_plan import image_tasks
 from tests.e2e.checkouts import invoke
 from tests.integration.release.real import CACHE
@@ -138,13 +140,7 @@ def test_a_planted_wrong_image_and_a_planted_fault_are_named_and_the_others_pass
         seen.append(one)
         (folder / SUMS).write_text("")  # by who owns the folder: the report names what was read
 
-    report = check_release(
-        request,
-        folder,
-        device,
-        on_stage=lambda text: None,
-        on_result=result,
-    )
+    report = check_release(request, folder, device, on_stage=lambda text: None, on_result=result)
     assert report.sums == sums
     by_label = {image.label: image for image in report.images}
     assert [one.label for one in seen] == list(by_label) == [job.label for job in machine.plan.jobs]
@@ -153,9 +149,7 @@ def test_a_planted_wrong_image_and_a_planted_fault_are_named_and_the_others_pass
     assert "1 elements, aligned" in by_label[faults].failure  # the case
     others = [image for image in report.images if image.label not in {wrong, faults}]
     assert len(others) == 2 and not report.ended
-    for (
-        image
-    ) in others:  # additions have one right result: the device, which is the same emulator, has the same bits
+    for image in others:  # additions have one right result, and the device is the same emulator
         assert image.state == "passed" and image.exact and image.same == image.elements > 1000
     # both images of fp16 are right, of which one serves the timed call
     assert [(time.operator, time.functional, time.torch) for time in report.times] == [
@@ -171,6 +165,13 @@ def test_a_planted_wrong_image_and_a_planted_fault_are_named_and_the_others_pass
     assert "virtual HIP played this GPU" in page and "<script" not in page
 
 
+def check_image(task: ImageTask, kernels: Path, *, repeat: int) -> CheckImage:
+    return CheckImage(
+        task=task, device=MI100, library=None, kernels_root=kernels, cache=CACHE, compare=bool(repeat),
+        shape={}, repeat=repeat,
+    )  # fmt: skip
+
+
 def test_an_endless_image_is_ended_and_named(
     machine: Machine, play: Callable[[Path], dict[str, str]], tmp_path: Path
 ) -> None:
@@ -180,16 +181,7 @@ def test_an_endless_image_is_ended_and_named(
     (tmp_path / f"{image.digest}.s").write_text(image.asm)
     only = replace(machine.plan, jobs=(job,))
     (task,) = image_tasks(only, {job.key: image}, machine.root / "kernels")
-    request = CheckImage(
-        task=task,
-        device=MI100,
-        library=None,
-        kernels_root=machine.root / "kernels",
-        cache=CACHE,
-        compare=True,
-        shape={},
-        repeat=2,
-    )
+    request = check_image(task, machine.root / "kernels", repeat=2)
     # its first launch never ends, however slow this machine is
     result, free = check_on_device(request, Limits(launch=0.5))
     assert (result.outcome, result.label, free) == ("hang", job.label, True)
@@ -207,20 +199,8 @@ def test_the_command_finishes_with_three_planted_faults_and_its_report_is_refuse
         ["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, capture_output=True
     )
     key.chmod(0o600)
-    words = (
-        "hardware.check",
-        "--release",
-        folder,
-        "--seconds",
-        "20",
-        "--output",
-        tmp_path,
-        "--repeat",
-        "2",
-        "--key",
-        key,
-    )
-    done = invoke(PROJECT, *map(str, words), "--only", "add.add", "--json", env=variables, check=False)
+    words = f"hardware.check --release {folder} --seconds 20 --output {tmp_path} --repeat 2 --key {key}"
+    done = invoke(PROJECT, *words.split(), "--only", "add.add", "--json", env=variables, check=False)
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     states = {image["label"]: image["outcome"] for image in found["images"]}
@@ -245,17 +225,7 @@ def test_an_aborted_process_is_a_fault_of_its_image(machine: Machine, tmp_path: 
     (task,) = image_tasks(
         replace(machine.plan, jobs=(job,)), {job.key: machine.images[job.key]}, machine.root / "kernels"
     )
-    request = CheckImage(
-        task=task,
-        device=MI100,
-        library=None,
-        kernels_root=family.parent,
-        cache=CACHE,
-        compare=False,
-        shape={},
-        repeat=0,
-    )
-    result, free = check_on_device(request, Limits())
+    result, free = check_on_device(check_image(task, family.parent, repeat=0), Limits())
     assert (result.outcome, free) == ("fault", True)
     assert result.failure == "the process died of SIGABRT: Memory access fault by GPU node-1"
 
@@ -268,14 +238,17 @@ def test_a_published_release_is_downloaded_for_one_arch_and_has_the_same_images(
     store = DirectoryStore(tmp_path / "store")
     publish_release(folder, store, keys, now=NOW, allow_development=True)
     index = trusted_index(store, keys.roots[0], tmp_path / "trust").index
-    wanted = {
-        "version": None,
-        "arch": "gfx908",
-        "downloads": tmp_path / "downloads",
-        "folder": tmp_path / "got",
-    }
-    got, _ = fetch_pack(store, index, pack="amd-gfx908", **wanted)  # type: ignore[arg-type]
+    fetch = partial(
+        fetch_pack,
+        store,
+        index,
+        version=None,
+        arch="gfx908",
+        downloads=tmp_path / "d",
+        folder=tmp_path / "got",
+    )
+    got, _ = fetch(pack="amd-gfx908")
     assert len(list(got.iterdir())) == 4 < len(list(folder.iterdir()))
     assert Release.open(got).packs(("amd-gfx908",)) == Release.open(folder).packs()
     with pytest.raises(InstallError, match=r"has no file .*-images-amd-gfx90a\.tar\.gz"):
-        fetch_pack(store, index, pack="amd-gfx90a", **wanted)  # type: ignore[arg-type]
+        fetch(pack="amd-gfx90a")

@@ -81,18 +81,9 @@ def amd_bundle(path: str) -> str | None:
     return {"gfx11xx": "gfx11", "gfx120x": "gfx12_0"}.get(found[1], found[1]) if found else None
 
 
-AMD_KEYS = (
-    "gfx9_0",
-    "gfx9_4",
-    "gfx9_5",
-    "gfx10_1",
-    "gfx10_3",
-    "gfx11",
-    "gfx110x",
-    "gfx115x",
-    "gfx12_0",
-    "gfx12_5",
-)
+AMD_KEYS = [
+    f"gfx{key}" for key in ("9_0", "9_4", "9_5", "10_1", "10_3", "11", "110x", "115x", "12_0", "12_5")
+]
 """Families and sub-families of rocm-bootstrap, which device wheels are made for, beside each arch."""
 
 
@@ -241,6 +232,8 @@ def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Sit
         ("attention", lambda m, i: m.update({f"{i}/sboms/aotforge-attention.cdx.json": b"[" * 10**5}),
          "it has no SBOM"),
         ("attention", lambda m, i: m.update({"evil.pth": b"import evil\n"}), "its SBOM lists other files"),
+        ("attention", lambda m, i: m.update({"aotforge_attention.pth": b"pass\n"}),
+         "its SBOM lists other files"),
         ("attention", lambda m, i: m.update({f"{i}/RECORD": b""}), "RECORD has other"),
         ("attention", lambda m, i: m.pop(f"{i}/licenses/LICENSE.zstd"), "lacks"),
         ("attention",
@@ -264,26 +257,12 @@ def test_an_altered_wheel_is_found(
     assert expected in violations(context, folder)
 
 
-def test_an_sbom_with_another_digest_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:
-    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
-    (path,) = folder.glob("aotforge_attention-*.whl")
-    digest = hashlib.sha256(read_wheel(path)["aotforge_attention.pth"]).hexdigest().encode()
-    bill = "sboms/aotforge-attention.cdx.json"
-    rewritten(path, lambda m, i: m.update({f"{i}/{bill}": m[f"{i}/{bill}"].replace(digest, b"0" * 64)}))
-    assert "its SBOM lists other files" in violations(context, folder)
-
-
 @pytest.mark.parametrize(
-    ("project", "version", "expected"),
-    [
-        ("numpy", "99.0", "is not a wheel of this release"),
-        ("aotforge-images-evil", "0.11.2.1", "is not a wheel of this release"),
-        ("aotforge-attention", "0.0.1", "is not a wheel of this release"),
-        ("aotforge-attention", "99.0", "is not a wheel of this release"),
-    ],
+    ("project", "version"),
+    [("numpy", "99.0"), ("aotforge-images-evil", "0.11.2.1"), ("aotforge-attention", "0.0.1")],
 )
 def test_wheels_of_other_projects_and_second_ones_are_found(
-    project: str, version: str, expected: str, context: CheckContext, site: Site, tmp_path: Path
+    project: str, version: str, context: CheckContext, site: Site, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
     info = {
@@ -291,7 +270,7 @@ def test_wheels_of_other_projects_and_second_ones_are_found(
         "licenses/L": b"x",
     }
     write_wheel(folder, WheelName(name=project, version=version), {"evil.pth": b"import os\n"}, info, epoch=0)
-    assert expected in violations(context, folder)
+    assert "is not a wheel of this release" in violations(context, folder)
 
 
 def test_an_altered_console_script_is_found(context: CheckContext, site: Site, tmp_path: Path) -> None:

@@ -8,37 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.architectures import load_architectures
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
-from aotforge.pack.writer import write_pack
-from aotforge.release.model import load_release_manifest
+from aotforge.compile.model import KernelImage
 from tests.support.attention import FP16, Problem, Tensor
-from tests.support.families import plan_project
-from tests.support.runtime import CACHE, ROOT, build_objects
+from tests.support.runtime import build_objects
 from tests.support.windows import WindowsObjects, linux_run, missing_mingw, run
 from tests.support.wine import Wine, windows_path
 
 pytestmark = [pytest.mark.compiler, pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())]
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
-    """A folder of packs with the smoke profile's images for gfx908, and the images' SHA-256."""
-    plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
-    with Cache(CACHE) as cache:
-        made = compile_plan(
-            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"),
-                cache=cache, jobs=2
-        )  # fmt: skip
-        found = list(made.values())
-    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
-    pack = write_pack(plan, found, release=manifest.name, compressor=manifest.compressor)
-    folder = tmp_path_factory.mktemp("real") / pack.name
-    folder.mkdir()
-    for name, content in pack.files.items():
-        (folder / name).write_bytes(content)
-    return folder.parent, {hashlib.sha256(image.binary).hexdigest() for image in found}
 
 
 CALLS = (
@@ -54,10 +30,11 @@ CALLS = (
 
 
 def test_the_same_launches_as_on_linux(
-    wine: Wine, windows: WindowsObjects, images: tuple[Path, set[str]], tmp_path: Path
+    wine: Wine, windows: WindowsObjects, real_images: tuple[Path, list[KernelImage]], tmp_path: Path
 ) -> None:
     """Kernel, grid, block, shared memory and every argument; the modules' bytes are the compiler's."""
-    packs, compiled = images
+    packs, made = real_images
+    compiled = {hashlib.sha256(image.binary).hexdigest() for image in made}
     lines = ["check", *CALLS, "record"]
     kept = {name: tmp_path / name for name in ("linux", "windows")}
     for folder in kept.values():

@@ -13,7 +13,7 @@ from vgpu.emulator.address_space import AddressSpace
 from vgpu.emulator.arguments import Geometry, KernelParameter, segment
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.descriptor import SCRATCH_TAG
-from vgpu.emulator.faults import KernelNames, explain
+from vgpu.emulator.faults import explain
 from vgpu.memory import Memory
 
 FAR = 1 << 36
@@ -101,6 +101,6 @@ def test_lds_out_of_bounds_names_the_launch_s_dynamic_lds() -> None:
     line = Line(number=7, text="ds_read_b32 v0, v1", name="ds_read_b32", encoding="", operands=())
     place = {"group": (0, 0, 0), "wave": 0, "lane": 3, "instruction": 0, "other": 0, "other_wave": 0}
     fault = SimpleNamespace(code=3, bytes=4, address=0, detail=0, **place)
-    error = explain(fault, [line], KernelNames(kernel="sum", absent={}), [], None)
+    error = explain(fault, [line], [], None, kernel="sum", absent={})
     assert error.what == "sum touches 4 bytes of LDS from 0x0 on, outside of what the workgroup has"
     assert "metadata.shared (`vgpu run --lds`)" in error.hint
