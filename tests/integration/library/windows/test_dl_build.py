@@ -1,5 +1,4 @@
-"""Build of dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting
-linkers."""
+"""dl: reproducible bytes, the interface and nothing else, under Wine and for linkers of MSVC's."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import pytest
 from aotforge.errors import ToolchainError
 from aotforge.formats.pe import exports, imports
 from aotforge.library.build_windows import build_dl
-from tests.support.dl import PROGRAMS, dl_programs, missing_mingw
+from tests.support.dl import PROGRAMS, DlPrograms, dl_programs, missing_mingw
 from tests.support.runtime import CACHE, ROOT
 from tests.support.wine import Wine
 
@@ -81,3 +80,35 @@ def test_without_mingw_the_package_is_named(tmp_path: Path) -> None:
         build_dl(ROOT, output=tmp_path / "out", environment={"PATH": str(tmp_path)})
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["earlier"]
     assert "g++-mingw-w64-x86-64-posix" in missing.value.hint
+
+
+# a module that dl opens has its own copy of a static dl, with lists of its own
+STATIC = {"next_skips_local", "next_of_last"}
+
+
+@pytest.fixture(scope="module")
+def programs() -> DlPrograms:
+    return dl_programs()
+
+
+def failures(wine: Wine, programs: DlPrograms, name: str, *words: str) -> tuple[set[str], int]:
+    """Names of the checks that failed, and how many were made."""
+    done = wine.run(programs.program(name), *words, folder=programs.folder)
+    assert done.returncode == 0 and done.stdout.endswith("finished\n"), (done.stdout, done.stderr)
+    lines = done.stdout.splitlines()[:-1]
+    return {line.split()[1].rstrip(":") for line in lines if not line.startswith("ok ")}, len(lines)
+
+
+def test_the_interface(wine: Wine, programs: DlPrograms) -> None:
+    failed, count = failures(wine, programs, "interface", "beyond")
+    assert not failed and count > 60
+
+
+def test_the_static_library(wine: Wine, programs: DlPrograms) -> None:
+    assert failures(wine, programs, "interface_static", "beyond")[0] == STATIC
+
+
+@pytest.mark.parametrize(("name", "checks"), [("threads", 5), ("threads_static", 6)])
+def test_threads_leave_nothing(wine: Wine, programs: DlPrograms, name: str, checks: int) -> None:
+    failed, count = failures(wine, programs, name)
+    assert not failed and count == checks
