@@ -1,1 +1,1 @@
-"""Verification of images: each is executed and compared with float64. Output: a `Verdict`."""
+"""Verification of images. Input: a plan and its images. Output: a `Verdict` for each, against float64."""
