@@ -125,7 +125,8 @@ UNUSUAL: dict[str, list[Add]] = {
     ],
 )
 def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int, tmp_path: Path) -> None:
-    """CMake's reader follows links, and writes a hard link's content into the file that it leads to."""
+    """CMake's reader follows links while it unpacks, and writes a hard link's content into the file that it
+    leads to."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     path = tmp_path / "evil.tar.gz"
@@ -137,6 +138,44 @@ def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int
     printed = " ".join(done.stderr.split())
     assert done.returncode and ("members other than files and folders" in printed or "is damaged" in printed)
     assert victim.read_text() == "mine" and not output.exists() and "\x1b" not in done.stderr
+
+
+def test_a_file_with_the_name_of_a_link_is_a_file(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "odd.tar.gz"
+    made = pack(tmp_path / "p", "amd-gfx908", "gfx908")
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(made, f"aotriton/{IMAGES}/amd-gfx908")
+        member("aotriton/x", content=b"evil", linkpath="{}")(tar, str(victim))
+    done, output = take(tmp_path, [path])
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "mine" and files(output / "amd-gfx908") == files(made)
+
+
+def test_other_formats_inside_a_tarball_are_not_read(tmp_path: Path) -> None:
+    """A zip file as a member, behind a header with a wrong sum: CMake's reader would unpack it, with a link
+    and a file below that."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        link = zipfile.ZipInfo("aotriton/l")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, str(victim))
+        archive.writestr("aotriton/l/file", "evil")
+        for file in pack(tmp_path / "p", "amd-gfx908", "gfx908").iterdir():
+            archive.writestr(f"aotriton/{IMAGES}/amd-gfx908/{file.name}", file.read_bytes())
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        info = tarfile.TarInfo("aotriton/f")
+        info.size = len(packed.getvalue())
+        tar.addfile(info, io.BytesIO(packed.getvalue()))
+    content = made.getvalue()[:148] + b"000000\0 " + made.getvalue()[156:]
+    path = tmp_path / "evil.tar.gz"
+    path.write_bytes(gzip.compress(content[: 512 + (info.size + 511) // 512 * 512 + 1024]))
+    done, output = take(tmp_path, [path])
+    assert done.returncode and not output.exists() and not list(victim.iterdir())
 
 
 @pytest.mark.parametrize("end", ["cut", "header"])
@@ -180,13 +219,19 @@ def test_a_folder_of_several_forms_is_refused(tmp_path: Path) -> None:
     made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
     one = pack(made, "amd-gfx90a", "gfx90a")
     done, output = take(tmp_path, [made])
-    printed = " ".join(done.stderr.split())
-    assert done.returncode and "has more than one of packs" in printed and not output.exists()
+    assert (
+        done.returncode
+        and "has more than one of packs" in " ".join(done.stderr.split())
+        and not output.exists()
+    )
     (made / IMAGES).mkdir(parents=True)
     one.rename(made / IMAGES / one.name)
     done, output = take(tmp_path, [made])
-    printed = " ".join(done.stderr.split())
-    assert done.returncode and "has more than one of packs" in printed and not output.exists()
+    assert (
+        done.returncode
+        and "has more than one of packs" in " ".join(done.stderr.split())
+        and not output.exists()
+    )
 
 
 def test_a_release_of_links(tmp_path: Path) -> None:
@@ -249,6 +294,20 @@ def test_packs_of_another_format(tmp_path: Path) -> None:
         (made / name).write_bytes(right)
 
 
+@pytest.mark.parametrize("through", ["", "/packs", "/packs/amd-gfx908"])
+def test_the_name_that_a_link_leads_to_is_no_command(through: str, tmp_path: Path) -> None:
+    """Lists and commands of CMake."""
+    odd = tmp_path / "a;-exec;touch;executed;{};+"
+    made = pack(odd / "packs", "amd-gfx908", "gfx908")
+    if not through:
+        odd = release(odd / "release", {"amd-gfx908": "gfx908"})
+    (tmp_path / "current").symlink_to(f"{odd}{through}")
+    done, output = take(tmp_path, [tmp_path / "current"])
+    assert done.returncode == 0, done.stderr
+    assert files(output / "amd-gfx908") == files(made)
+    assert not Path("executed").exists() and not list(tmp_path.rglob("executed"))
+
+
 def test_a_tarball_behind_a_link_is_taken_again_when_it_changed(tmp_path: Path) -> None:
     old, new = (
         release(tmp_path / name, {f"amd-{arch}": arch})
@@ -295,13 +354,21 @@ def test_images_are_taken_again_when_they_changed(tmp_path: Path) -> None:
     assert take(tmp_path, ready)[0].returncode != 0, "a failure is not remembered as success"
 
 
-@pytest.mark.parametrize("form", ["tar", "zip", "xz"])
+@pytest.mark.parametrize("form", ["mtree", "tar", "zip", "xz"])
 def test_only_gzip_is_an_image_tarball(form: str, tmp_path: Path) -> None:
-    """`cmake -E tar` takes any format by its content."""
+    """`cmake -E tar` takes any format by its content; of a text in mtree's it makes files of zeros."""
     one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
     path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
     below = "aotriton/lib/aotriton.images"
-    if form == "zip":
+    if form == "mtree":
+        lines = [
+            f"./{below} type=dir",
+            *(f"./{below}/amd-gfx908/{f.name} type=file size=64" for f in one.iterdir()),
+        ]
+        path.write_text(
+            "\n".join(["#mtree", "./aotriton type=dir", "./aotriton/lib type=dir", *lines]) + "\n"
+        )
+    elif form == "zip":
         with zipfile.ZipFile(path, "w") as archive:
             for file in one.iterdir():
                 archive.write(file, f"{below}/amd-gfx908/{file.name}")

@@ -224,7 +224,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         for what, value in {
             "images": [],
             "a digest": {"images": [{**ROW}]},
-            "figures": {"images": [{"digest": "aa"}]},
+            "no numbers": {"images": [{"digest": "aa"}]},
             "numbers": {"images": [{"digest": "aa", **ROW, "threads": "many"}]},
         }.items()
     },
