@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 
 from aotforge.base.hazards import HazardName, Hazards
-from vgpu.emulator import effects
+from vgpu.emulator import effects as waits
 from vgpu.emulator.decoded import Line, Listing, Operand
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.targets import EmulatedTarget
@@ -50,11 +50,11 @@ def _after_dpp(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
 
 def _store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
     def outstanding(line: Line, state: State) -> State:
-        if effects.waited(line, target).get(effects.STORES, 1) == 0:
+        if waits.waited(line, target).get(waits.STORES, 1) == 0:
             return frozenset()
         # scratch is a lane's own: no other wave reads it
-        counted = effects.counted(line.name, target, returns=bool(line.modifiers.keys() & {"glc", "th"}))
-        stores = counted == effects.STORES and not line.name.startswith("scratch_")
+        counted = waits.counted(line.name, target, returns=bool(line.modifiers.keys() & {"glc", "th"}))
+        stores = counted == waits.STORES and not line.name.startswith("scratch_")
         return _STORED if stores else state
 
     for line, state in zip(listing.lines, _states(listing, outstanding), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
 from aotforge.devtools.cost.work import Traffic, is_permute, traffic_kind
-from vgpu.emulator import effects
+from vgpu.emulator import effects as waits
 from vgpu.emulator.classes import InstructionClass, instruction_class
 from vgpu.emulator.decoded import Line
 from vgpu.emulator.measure import MeasuredLine
@@ -113,7 +113,7 @@ def _step(
         return _memory_step(one, effects.kind, needs, model, wavefront)
     if effects.waits or line.name in _BARRIERS:
         every = enumerate(effects.wait)
-        left = tuple((counter, int(most)) for counter, most in every if counter and most != effects.NO_WAIT)
+        left = tuple((counter, int(most)) for counter, most in every if counter and most != waits.NO_WAIT)
         return Step(unit=NONE, issue=model.issue, waits=left, barrier=line.name in _BARRIERS)
     if line.name == "s_nop" or kind not in {InstructionClass.SALU, InstructionClass.CONTROL}:
         turns = 1 + int(line.text.split()[1], 0) if line.name == "s_nop" else 1
@@ -127,10 +127,10 @@ def _memory_step(
 ) -> Step:
     count, kind = max(one.count, 1), traffic_kind(one.line.name) or ""
     step = Step(unit=NONE, issue=model.issue, latency=model.lds_latency, counter=counter, needs=needs)
-    if counter == effects.SCALAR:
+    if counter == waits.SCALAR:
         return step
     traffic = Traffic().plus(one)
-    if counter == effects.LOCAL:
+    if counter == waits.LOCAL:
         if is_permute(one.line.name):
             banks, moved = 4 * wavefront / (4 * model.lds_banks), 2.0 * 4 * wavefront
         else:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from aotforge.devtools.cost.simd import durations
 from aotforge.devtools.cost.steps import LOCAL, MATRIX, MEMORY, NONE, SCALAR, VECTOR, Step
 from aotforge.devtools.cost.timeline import Paths, block_starts, timeline
-from vgpu.emulator import effects
+from vgpu.emulator import effects as waits
 from vgpu.emulator.decoded import Line
 
 ADD = Step(unit=VECTOR, issue=4, busy=4)
 EXP = Step(unit=VECTOR, issue=16, busy=16)
-LOAD = Step(unit=MEMORY, issue=4, shared=16, latency=320, counter=effects.LOADS)
-SPILL = Step(unit=MEMORY, issue=4, shared=16, latency=142, counter=effects.LOADS)
-READ = Step(unit=LOCAL, issue=4, shared=8, latency=64, counter=effects.LOCAL)
+LOAD = Step(unit=MEMORY, issue=4, shared=16, latency=320, counter=waits.LOADS)
+SPILL = Step(unit=MEMORY, issue=4, shared=16, latency=142, counter=waits.LOADS)
+READ = Step(unit=LOCAL, issue=4, shared=8, latency=64, counter=waits.LOCAL)
 BARRIER = Step(unit=NONE, issue=4, barrier=True)
 BRANCH = Step(unit=SCALAR, issue=4, busy=4, taken=28)
 
@@ -40,23 +40,23 @@ def alone(*steps: Step, sharing: float = 1) -> float:
 
 def test_a_load_that_was_issued_ahead_is_not_waited_for() -> None:
     work = [ADD] * 100
-    late = alone(LOAD, wait(effects.LOADS), *work)
-    ahead = alone(LOAD, *work, wait(effects.LOADS))
+    late = alone(LOAD, wait(waits.LOADS), *work)
+    ahead = alone(LOAD, *work, wait(waits.LOADS))
     assert late == 16 + 320 + 4 + 400  # issued at 0, its data after 16 cycles of the unit and the latency
     assert ahead == 4 + 400 + 4
 
 
 def test_a_wait_counts_operations_in_their_order() -> None:
-    assert alone(LOAD, LOAD, wait(effects.LOADS, 1)) == 16 + 320 + 4
-    assert alone(LOAD, LOAD, wait(effects.LOADS)) == 32 + 320 + 4  # the unit takes them one after another
-    assert alone(LOAD, wait(effects.LOCAL)) == 8  # another counter
-    assert alone(SPILL, LOAD, wait(effects.LOADS, 1)) == 16 + 142 + 4
-    assert alone(LOAD, SPILL, wait(effects.LOADS)) == 16 + 320 + 4  # nothing overtakes
+    assert alone(LOAD, LOAD, wait(waits.LOADS, 1)) == 16 + 320 + 4
+    assert alone(LOAD, LOAD, wait(waits.LOADS)) == 32 + 320 + 4  # the unit takes them one after another
+    assert alone(LOAD, wait(waits.LOCAL)) == 8  # another counter
+    assert alone(SPILL, LOAD, wait(waits.LOADS, 1)) == 16 + 142 + 4
+    assert alone(LOAD, SPILL, wait(waits.LOADS)) == 16 + 320 + 4  # nothing overtakes
 
 
 def test_a_shared_unit_takes_longer_when_other_simds_use_it() -> None:
-    assert alone(READ, wait(effects.LOCAL)) == 8 + 64 + 4
-    assert alone(READ, wait(effects.LOCAL), sharing=4) == 32 + 64 + 4
+    assert alone(READ, wait(waits.LOCAL)) == 8 + 64 + 4
+    assert alone(READ, wait(waits.LOCAL), sharing=4) == 32 + 64 + 4
 
 
 def test_products_of_one_sum_follow_each_other_and_others_wait_for_the_result() -> None:
@@ -81,7 +81,7 @@ def test_a_slow_vector_instruction_keeps_the_wave() -> None:
 
 
 def test_waves_hide_the_latency_of_each_other_but_share_units() -> None:
-    one = [LOAD, wait(effects.LOADS), *[ADD] * 20]
+    one = [LOAD, wait(waits.LOADS), *[ADD] * 20]
     (single,) = durations([[[one]]], sharing=1)
     both = durations([[[one]], [[one]]], sharing=1)
     assert single == 340 + 80
@@ -105,7 +105,7 @@ def test_the_first_of_several_bundles_of_a_slot_does_not_count() -> None:
 @given(
     waves=st.lists(
         st.lists(
-            st.sampled_from([ADD, EXP, LOAD, READ, product(result=0, sums=(0,)), wait(effects.LOADS)]),
+            st.sampled_from([ADD, EXP, LOAD, READ, product(result=0, sums=(0,)), wait(waits.LOADS)]),
             min_size=1,
         ),
         min_size=1,
@@ -126,7 +126,7 @@ def test_a_unit_for_memory_accepts_some_instructions_ahead() -> None:
     """Waves that only load do not delay those that wait without end."""
     one = [LOAD] * 100
     assert alone(*one) == (100 - 8) * 16 + 4
-    times = durations([[[[LOAD]]], [[[LOAD, wait(effects.LOADS)] * 4]]], sharing=1)
+    times = durations([[[[LOAD]]], [[[LOAD, wait(waits.LOADS)] * 4]]], sharing=1)
     assert max(times) < 4 * (320 + 9 * 16 + 8)
 
 
@@ -143,7 +143,7 @@ def test_a_taken_branch_takes_longer() -> None:
 
 def test_outstanding_loads_are_carried_over_the_back_edge_of_a_loop() -> None:
     """The next iteration's tile is loaded while this one is used."""
-    body = [wait(effects.LOADS), LOAD, *[ADD] * 100, BRANCH]
+    body = [wait(waits.LOADS), LOAD, *[ADD] * 100, BRANCH]
     steps = [LOAD, *body, ADD]
     looped = Paths(groups=((((0, 1, 1, 1, 1 + len(body)),), 1),), starts=(0, 1, 1 + len(body), 2 + len(body)))
     found = timeline(steps, looped, waves=1, simds=4, resident=4)
@@ -151,7 +151,7 @@ def test_outstanding_loads_are_carried_over_the_back_edge_of_a_loop() -> None:
 
 
 def test_a_full_unit_is_never_slower_for_each_than_a_workgroup_alone() -> None:
-    steps = [LOAD, wait(effects.LOADS), *[ADD] * 20]
+    steps = [LOAD, wait(waits.LOADS), *[ADD] * 20]
     one = Paths(groups=((((0,),) * 4, 6),), starts=(0, 22))
     times = [timeline(steps, one, waves=4, simds=4, resident=number).workgroup for number in (1, 2, 4, 8)]
     assert times == sorted(times, reverse=True)
