@@ -121,7 +121,7 @@ def usage(cache: Path) -> tuple[KindUsage, ...]:
     return tuple(sorted(found, key=lambda one: (-one.size, one.kind)))
 
 
-def collect(cache: Path, limit: int) -> Collection:
+def evict(cache: Path, limit: int) -> Collection:
     """Removes what was not used for longest until at most `limit` bytes are left. Raises OutputError."""
     removed = freed = 0
     newest = time.time() - IN_USE_SECONDS

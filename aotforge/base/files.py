@@ -250,7 +250,7 @@ def _put_in_place(staged: Path, path: Path) -> None:
     """Moves `staged` to `path`; what was there goes to `staged`, in one step if the system can."""
     if not os.path.lexists(path):
         staged.rename(path)
-    elif not exchange(staged, path):
+    elif not swap(staged, path):
         aside = Path(f"{staged}-old")
         _discard(aside)
         path.rename(aside)
@@ -272,7 +272,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def swap(one: Path, other: Path) -> bool:
     """Swaps two paths atomically (Linux renameat2); False when kernel or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:

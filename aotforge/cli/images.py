@@ -134,7 +134,7 @@ def _places(
 
 def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
-    from aotforge.base.cache_folder import collect
+    from aotforge.base.cache_folder import evict
     from aotforge.publish.shared_cache import prune_shared
     from aotforge.run.choose import EXECUTORS, make_runner
     from aotforge.run.rootfs.cache import prune_rootfs
@@ -143,7 +143,7 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
         raise UnsupportedError(f"--prune {limit:g} is not a valid size", hint="--prune 20, in GiB")
     if shared:
         return prune_shared(shared)
-    report = collect(folder, int(limit * 2**30))
+    report = evict(folder, int(limit * 2**30))
     removed, left = list(map(str, prune_rootfs(ROOT, folder))), []
     for executor in EXECUTORS[1:]:
         with suppress(ExecutorError):

@@ -50,7 +50,7 @@ def longest_first(jobs: Iterable[CompileJob]) -> list[CompileJob]:
     return sorted(jobs, key=cost, reverse=True)
 
 
-class Store(Protocol):
+class ImageStore(Protocol):
     """Destination of finished images: `Cache` on the host, `StreamingStore` in a container."""
 
     def acquire(self, key: JobKey) -> bool:
@@ -73,7 +73,7 @@ class Store(Protocol):
 class CompileSettings:
     """Settings of a scheduler: at most `workers` workers, or one per CPU; `report` receives every outcome."""
 
-    store: Store
+    store: ImageStore
     allocator: Path
     kernels_root: Path
     workers: int | None

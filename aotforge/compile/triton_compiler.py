@@ -179,5 +179,5 @@ def lower(
     for name, stage in stages.items():
         module = stage(module, metadata)
         if name == vendor.text_stage:
-            module = assembly = vendor.cured(module, cures)
+            module = assembly = vendor.without_hazards(module, cures)
     return module, assembly, metadata

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from aotforge.base.cache_folder import collect
+from aotforge.base.cache_folder import evict
 from aotforge.base.files import output_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import Observer
@@ -272,7 +272,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         report = _build(draft, shared, observer=observer)
     if report.release.fresh:
         try:
-            collect(request.cache, int(request.cache_limit * 2**30))
+            evict(request.cache, int(request.cache_limit * 2**30))
         except OutputError as error:  # the release is complete
             note(f"the cache folder stays above cache-limit: {error.what}")
     return replace(report, shared_cache=tuple(notes))

@@ -113,3 +113,14 @@ def _package(root: Path) -> Iterator[str]:
         for key in [key for key in sys.modules if key.partition(".")[0] in (name, *_BLOCKED)]:
             del sys.modules[key]
         sys.modules.update(hidden)
+
+
+def family_module(folder: Path, name: str) -> types.ModuleType:
+    """A module in `folder`, in a package of its own for relative imports. Raises whatever it raises."""
+    package = f"aotforge_family_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
+    if package not in sys.modules:
+        module = types.ModuleType(package)
+        module.__path__ = [str(folder)]
+        sys.modules[package] = module
+        importlib.invalidate_caches()
+    return importlib.import_module(f"{package}.{name}")

@@ -16,7 +16,7 @@ from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import FOLDER, Index, index_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
+from aotforge.publish.stores.store import ErrorKind, ObjectStore, Reader, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
@@ -32,7 +32,7 @@ class StoreRepository(Repository):
     """The index in a store, verified when it is opened: signatures, hashes and versions, not expiry, so that
     an expired index can be renewed. `is_new`: the store has no index yet. Raises TrustError, StoreError."""
 
-    def __init__(self, store: Store, keys: KeySet, now: datetime) -> None:
+    def __init__(self, store: ObjectStore, keys: KeySet, now: datetime) -> None:
         self._store, self._keys, self._now = store, keys, now.replace(microsecond=0)
         self._roots, self._missing = _load_roots(store, keys.roots)
         self._metadata: dict[str, Metadata[Any]] = {Root.type: self._roots[-1]}
@@ -172,7 +172,7 @@ class StoreRepository(Repository):
 
 
 def change_index(
-    store: Store, keys: KeySet, change: Callable[[Index], Index], *, now: datetime, renew: bool = False
+    store: ObjectStore, keys: KeySet, change: Callable[[Index], Index], *, now: datetime, renew: bool = False
 ) -> Index:
     """Replaces the index by `change(index)`, retrying after concurrent changes. Without a difference nothing
     is written, unless `renew`, which also signs again what a replaced key has signed. `change` may raise to
@@ -198,7 +198,7 @@ def change_index(
         if change(written) == written:
             return written
     raise PublishError(
-        f"{store.url}: other publishers changed the index {_TRIES} times meanwhile",
+        f"{store.url}: other publishers changed the index {_TRIES} times at the same time",
         hint="run the same command again: everything else is in place",
     )
 
@@ -208,7 +208,7 @@ def root_name(version: int) -> str:
     return f"{FOLDER}/{version}.root.json"
 
 
-def put_or_compare(store: Store, name: str, data: bytes) -> bool:
+def put_or_compare(store: ObjectStore, name: str, data: bytes) -> bool:
     """Creates an object unless it exists; False when it then has other bytes. Raises StoreError."""
     try:
         store.put_if_absent(name, data)

@@ -14,8 +14,8 @@ from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import (
     ADDRESSES,
     ErrorKind,
+    ObjectStore,
     Reader,
-    Store,
     StoreError,
     redact_url,
     split_url,
@@ -28,7 +28,7 @@ MEMORY = "trust"
 """Folder of the cache with what was seen of indexes."""
 
 
-def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[Store, KeySet]:
+def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[ObjectStore, KeySet]:
     """The store at an address, and the keys of a folder, else those that `environment` names.
 
     Raises PublishError, TrustError.
@@ -68,7 +68,7 @@ def open_index(
 
 
 @publish_errors()
-def open_for_publishing(url: str) -> Store:
+def open_for_publishing(url: str) -> ObjectStore:
     """A place to publish to, without contacting it. Raises PublishError for an address that cannot be
     published to."""
     if url.startswith("s3://"):
@@ -101,7 +101,7 @@ def _folder(url: str) -> Path:
     return Path(url).absolute()
 
 
-def _s3(url: str, *, anonymous: bool) -> Store:
+def _s3(url: str, *, anonymous: bool) -> ObjectStore:
     try:
         from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes 0.3 s
     except ModuleNotFoundError as error:  # the wheel does not require it

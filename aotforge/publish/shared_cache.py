@@ -30,7 +30,7 @@ from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, metadata_errors, read_root, verify
 from aotforge.publish.session import open_for_publishing, open_reader
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import Clock, ErrorKind, Reader, Store, StoreError, redact_urls
+from aotforge.publish.stores.store import Clock, ErrorKind, ObjectStore, Reader, StoreError, redact_urls
 from aotforge.publish.trust import trusted_root
 from aotforge.publish.upload import publish_errors
 
@@ -71,7 +71,7 @@ def load_list(reader: Reader, root: Root) -> KeyList:
     return _verified(data, root, reader.url, expired=False)[0]
 
 
-def change_list(store: Store, keys: KeySet, change: Callable[[KeyList], KeyList]) -> KeyList:
+def change_list(store: ObjectStore, keys: KeySet, change: Callable[[KeyList], KeyList]) -> KeyList:
     """Replaces the list by `change(list)`, retrying after concurrent changes; an expired one is renewed.
 
     Raises PublishError without the key of the list, TrustError, StoreError.
@@ -91,7 +91,7 @@ def change_list(store: Store, keys: KeySet, change: Callable[[KeyList], KeyList]
                 raise
         else:
             return after
-    what = f"{store.url}: other commands changed the list of the shared cache {_TRIES} times meanwhile"
+    what = f"{store.url}: other commands changed the list of the shared cache {_TRIES} times at the same time"
     raise PublishError(what, hint="run the same command again")
 
 
@@ -198,7 +198,7 @@ class SharedCache(SharedObjects):
         self._received: list[int] = []
         self._refused: set[Name] = set()
         self._used: set[Name] = set()
-        self._target: tuple[Store, KeySet, int] | None = None
+        self._target: tuple[ObjectStore, KeySet, int] | None = None
         self._there: KeyList = {}
         self._sent: dict[Name, tuple[int, Future[SharedObject]]] = {}
 
@@ -206,7 +206,7 @@ class SharedCache(SharedObjects):
         """Objects of this list are read."""
         self._reader, self._source, self._listed = reader, reader.url, listed
 
-    def write_to(self, store: Store, keys: KeySet, limit: int, there: KeyList) -> None:
+    def write_to(self, store: ObjectStore, keys: KeySet, limit: int, there: KeyList) -> None:
         """Objects that `there` lacks are written; all together have at most `limit` bytes."""
         self._target, self._there = (store, keys, limit), there
 
@@ -289,7 +289,7 @@ class SharedCache(SharedObjects):
         if parts:
             self._note(f"shared cache: {'; '.join(parts)}")
 
-    def _write_list(self, store: Store, keys: KeySet, limit: int) -> tuple[int, int]:
+    def _write_list(self, store: ObjectStore, keys: KeySet, limit: int) -> tuple[int, int]:
         """Number and bytes of the objects that were added."""
         end = time.monotonic() + FINISH_SECONDS + sum(size for size, _ in self._sent.values()) / LEAST_RATE
         added, failure = {}, None
@@ -327,7 +327,7 @@ def fetch_object(reader: Reader, entry: SharedObject) -> bytes:
     return bytes(data)
 
 
-def put_object(store: Store, data: bytes, *, replace: bool = False) -> SharedObject:
+def put_object(store: ObjectStore, data: bytes, *, replace: bool = False) -> SharedObject:
     """Creates an object; one of another size in its place, or any with `replace`, is removed first."""
     made = SharedObject(sha256=hashlib.sha256(data).hexdigest(), size=len(data), used=_today())
     there = store.size(made.name)
@@ -343,7 +343,7 @@ def put_object(store: Store, data: bytes, *, replace: bool = False) -> SharedObj
     return made
 
 
-def _change(store: Store, keys: KeySet, limit: int, added: KeyList, used: Iterable[Name]) -> KeyList:
+def _change(store: ObjectStore, keys: KeySet, limit: int, added: KeyList, used: Iterable[Name]) -> KeyList:
     """Adds stored objects to the list, records uses, and removes what was used least recently."""
     before: set[str] = set()
 
@@ -375,7 +375,7 @@ def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
 
 
 def prune_shared(places: CachePlaces) -> Collection:
-    """Reduces the target to its limit and removes unlisted objects, and no files of others. Raises
+    """Reduces the target to its limit and removes unlisted objects, and no other files. Raises
     PublishError, TrustError."""
     store, keys = open_for_publishing(places.target or ""), load_keys(places.keys, {})
     with publish_errors():

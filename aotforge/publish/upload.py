@@ -22,7 +22,7 @@ from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Publication, Yank
 from aotforge.publish.keys import KeySet, metadata_errors
 from aotforge.publish.repository import LIMIT, TIMESTAMP, StoreRepository, change_index, put_or_compare
-from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Reader, Store, StoreError
+from aotforge.publish.stores.store import Content, ErrorKind, ObjectStore, OnBytes, Reader, StoreError
 from aotforge.publish.trust import TrustedIndex
 from aotforge.release.model import MANIFEST
 from aotforge.release.release import Release
@@ -42,7 +42,7 @@ def publish_errors() -> Iterator[None]:
 
 def publish_release(
     folder: Path,
-    store: Store,
+    store: ObjectStore,
     keys: KeySet,
     *,
     now: datetime,
@@ -88,7 +88,7 @@ def publish_release(
 
 
 def upload_object(
-    store: Store,
+    store: ObjectStore,
     name: str,
     content: Content | None,
     file: IndexedFile,
@@ -104,7 +104,7 @@ def upload_object(
         if sent := store.size(name) is None:
             if content is None:
                 raise StoreError(
-                    ErrorKind.UNAVAILABLE, f"{store.url}/{name} was removed meanwhile", hint=_AGAIN
+                    ErrorKind.UNAVAILABLE, f"{store.url}/{name} was removed during the upload", hint=_AGAIN
                 )
             store.put_if_absent(name, content)
             on_bytes(file.size)
@@ -129,12 +129,12 @@ def upload_object(
         raise _other_bytes(store, name)
     raise PublishError(
         f"{store.url}/{name} was read back with other bytes than were sent",
-        cause="the file changed meanwhile, or the server or the way to it is faulty",
+        cause="the file changed during the upload, or the server or the way to it is faulty",
         hint="the release is not in the index; remove this object, then run the same command again",
     )
 
 
-def _other_bytes(store: Store, name: str) -> PublishError:
+def _other_bytes(store: ObjectStore, name: str) -> PublishError:
     return PublishError(
         f"{store.url}/{name} exists with other bytes",
         cause="another release was published, or begun, under this name; objects are never replaced",
@@ -168,7 +168,7 @@ def _add_release(index: Index, release: IndexedRelease, now: datetime) -> Index:
     return replace(index, releases=tuple(sorted((*index.releases, new), key=lambda release: release.name)))
 
 
-def _plan_upload(store: Store, release: IndexedRelease, stats: Publication) -> None:
+def _plan_upload(store: ObjectStore, release: IndexedRelease, stats: Publication) -> None:
     """Adds the objects that publishing would send or find. Raises PublishError when one has another size."""
     existing = store.names(f"{release.name}/")
     for file in release.files:
@@ -227,7 +227,7 @@ def _file(path: Path, release: Release, tars: dict[str, str], on_bytes: OnBytes)
 
 @publish_errors()
 def yank_release(
-    store: Store, keys: KeySet, name: str, *, reason: str, now: datetime, undo: bool = False
+    store: ObjectStore, keys: KeySet, name: str, *, reason: str, now: datetime, undo: bool = False
 ) -> Index:
     """Marks a release in the index as one that must not be installed, or removes the mark; its files stay.
 
@@ -253,7 +253,7 @@ def yank_release(
 
 
 @publish_errors()
-def renew_index(store: Store, keys: KeySet, *, now: datetime) -> Index:
+def renew_index(store: ObjectStore, keys: KeySet, *, now: datetime) -> Index:
     """Signs the index again with the newest keys: before it expires, after a rotation.
 
     Raises PublishError, TrustError.
@@ -265,7 +265,7 @@ def renew_index(store: Store, keys: KeySet, *, now: datetime) -> Index:
 def mirror(
     reader: Reader,
     trusted: TrustedIndex,
-    store: Store,
+    store: ObjectStore,
     *,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
@@ -292,7 +292,7 @@ def mirror(
     return done
 
 
-def _check_not_newer(store: Store, trusted: TrustedIndex) -> str | None:
+def _check_not_newer(store: ObjectStore, trusted: TrustedIndex) -> str | None:
     """The token of the mirror's timestamp. Raises PublishError for a newer index: it is never rolled back."""
     found, ours = store.load(TIMESTAMP, limit=LIMIT), trusted.metadata[TIMESTAMP]
     if found is None:
@@ -310,7 +310,7 @@ def _check_not_newer(store: Store, trusted: TrustedIndex) -> str | None:
     return found[1]
 
 
-def _copy_index(trusted: TrustedIndex, store: Store) -> None:
+def _copy_index(trusted: TrustedIndex, store: ObjectStore) -> None:
     """Roots from the trusted one on, then the rest, timestamp last."""
     names = [name for name in trusted.metadata if name != TIMESTAMP]
     for name in sorted(names, key=lambda name: (".root." not in name, len(name), name)):

@@ -132,7 +132,7 @@ class Backend:
 
     `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage
     that gives the assembly text (the last one gives the image), `options` those that a Setting may have.
-    `framework`: the name of frameworks' builds for it. `cuts_sums_off`: its matrix units cut sums of
+    `framework`: the name of frameworks' builds for it. `truncates_sums`: its matrix units cut sums of
     half-precision products off where others round them.
     """
 
@@ -143,7 +143,7 @@ class Backend:
     text_stage: ClassVar[str]
     options: ClassVar[BackendOptions]
     framework: ClassVar[str]
-    cuts_sums_off: ClassVar[bool] = False
+    truncates_sums: ClassVar[bool] = False
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
@@ -164,7 +164,7 @@ class Backend:
         """
         return nullcontext()
 
-    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+    def without_hazards(self, assembly: str, hazards: Collection[str]) -> str:
         """The assembly text without code that has one of the hazards (`CompileJob.cures`)."""
         return assembly
 

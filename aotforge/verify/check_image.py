@@ -189,14 +189,14 @@ def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Res
                 if runner.device:  # after a fault a device executes nothing more for this process
                     return
                 continue
-            _compare(invocation, name, results, cuts_sums_off=runner.cuts_sums_off)
+            _compare(invocation, name, results, truncates_sums=runner.truncates_sums)
 
 
-def _compare(invocation: Invocation, name: str, results: Results, *, cuts_sums_off: bool) -> None:
+def _compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool) -> None:
     every = invocation.expected()
     for output, tensor in invocation.outputs.items():
         expected = every[output]
-        if cuts_sums_off and isinstance(expected, Expected):
+        if truncates_sums and isinstance(expected, Expected):
             expected = expected.with_cut_off_sums
         found = expected.compare(tensor.values())
         results.add(output, found, name)

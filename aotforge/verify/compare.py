@@ -117,7 +117,7 @@ class Comparison:
 class Expected:
     """Expectation of an output: reference with bounds, and the same computation in the same precision.
 
-    `cut_off`: more of the latter with sums cut off (`Backend.cuts_sums_off`); None without a matrix product.
+    `cut_off`: more of the latter with sums cut off (`Backend.truncates_sums`); None without a matrix product.
     """
 
     bounded: Bounded

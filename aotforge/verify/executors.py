@@ -81,7 +81,7 @@ class DeviceImage(ImageRunner):
         if found is None:
             raise ExecutionError(f"no device of {task.arch}: {reason}")
         backend = backend_of_arch(task.arch)
-        self.device, self.cuts_sums_off = str(found), backend.cuts_sums_off
+        self.device, self.truncates_sums = str(found), backend.truncates_sums
         self._resources = task.resources
         self._context = DeviceContext(device) if device else _context(found)
         self._function = self._context.function(task.binary, backend.read(task.binary).symbol)

@@ -14,9 +14,6 @@ It may offer calls of any shape for measuring, `SHAPE` being the names with a ty
     def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case
 """
 
-import hashlib
-import importlib
-import sys
 import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -27,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 
 from aotforge.errors import AotforgeError, RulesError
+from aotforge.plan.families import family_module
 from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.tensors import Guarded
@@ -79,12 +77,12 @@ class LaunchCall:
 class ImageRunner(ABC):
     """One image, loaded. `runs` names the launches of a case, the first one ''.
 
-    `device` is '' for the virtual GPU; `cuts_sums_off`: as in the arch's back end.
+    `device` is '' for the virtual GPU; `truncates_sums`: as in the arch's back end.
     """
 
     runs: tuple[str, ...]
     device: str = ""
-    cuts_sums_off: bool = False
+    truncates_sums: bool = False
 
     def findings(self) -> list[str]:
         """Failures that reading the image shows."""
@@ -147,17 +145,6 @@ def family_errors(folder: Path) -> Iterator[None]:
             cause="the cases do not run" + (f": {frames[-1].line}" if frames and frames[-1].line else ""),
             hint="correct this line; aotforge/verify/invocation.py describes cases.py",
         ) from error
-
-
-def family_module(folder: Path, name: str) -> ModuleType:
-    """A module in `folder`, in a package of its own for relative imports. Raises whatever it raises."""
-    package = f"aotforge_family_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
-    if package not in sys.modules:
-        module = ModuleType(package)
-        module.__path__ = [str(folder)]
-        sys.modules[package] = module
-        importlib.invalidate_caches()
-    return importlib.import_module(f"{package}.{name}")
 
 
 def _module(root: Path, folder: str) -> ModuleType | None:

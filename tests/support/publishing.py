@@ -13,7 +13,7 @@ from aotforge.deliver.install.install_release import Installation, install
 from aotforge.formats.archive import Link, Member, Members, write_tar_gz
 from aotforge.publish.index import Publication
 from aotforge.publish.keys import KeySet, create_keys, load_keys
-from aotforge.publish.stores.store import Reader, Store
+from aotforge.publish.stores.store import ObjectStore, Reader
 from aotforge.publish.trust import trusted_index
 from aotforge.publish.upload import publish_release
 from aotforge.release.contents import ReleaseContents
@@ -85,7 +85,7 @@ def write_sums(folder: Path, sums: dict[str, str], tars: dict[str, str]) -> None
     (folder / "SHA256SUMS").write_text("".join(f"{d}  {n}\n" for n, d in sorted(sums.items())))
 
 
-def publish(folder: Path, store: Store, keys: KeySet, now: datetime = NOW) -> Publication:
+def publish(folder: Path, store: ObjectStore, keys: KeySet, now: datetime = NOW) -> Publication:
     """As `release.publish` does."""
     return publish_release(folder, store, keys, now=now)
 

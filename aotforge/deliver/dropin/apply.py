@@ -21,11 +21,11 @@ from pydantic import AfterValidator
 
 from aotforge.base.files import (
     errors_as,
-    exchange,
     link_or_copy,
     make_folders,
     output_errors,
     output_lock,
+    swap,
     write_atomic,
 )
 from aotforge.base.manifest_reader import Manifest
@@ -215,7 +215,7 @@ def _removed(store: Path, names: Iterable[str]) -> set[str]:
 
 
 def _put_back(store: Path, names: Iterable[str]) -> None:
-    """Entries that a killed run could not exchange in one step, as on NFS, go back to their place."""
+    """Entries that a killed run could not swap in one step, as on NFS, go back to their place."""
     for name in names:
         old = store / f"{name}.new.old"
         if lexists(old) and not lexists(store.parent / name):
@@ -378,7 +378,7 @@ def _replace(new: Path, path: Path) -> None:
     swapped, or moved one after the other (`_put_back`)."""
     if not lexists(path) or not (_is_folder(path) or _is_folder(new)):
         new.replace(path)
-    elif exchange(new, path):
+    elif swap(new, path):
         _remove(new)
     else:
         old = new.with_name(f"{new.name}.old")

@@ -58,7 +58,7 @@ class Reader(Protocol):
         """The bytes from `start` on, in pieces. Raises StoreError, MISSING when there is no such object."""
 
 
-class Store(Reader, Protocol):
+class ObjectStore(Reader, Protocol):
     """A place to publish releases to. Every method raises StoreError."""
 
     def size(self, name: str) -> int | None:

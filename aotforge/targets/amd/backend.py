@@ -46,7 +46,7 @@ class AmdBackend(Backend):
 
         return conversion_aliases(aliases)
 
-    def cured(self, assembly: str, hazards: Collection[str]) -> str:
+    def without_hazards(self, assembly: str, hazards: Collection[str]) -> str:
         """Hazards are those of dual-issue pairs."""
         return split_pairs(assembly, hazards)
 

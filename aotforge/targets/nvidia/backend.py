@@ -59,7 +59,7 @@ class NvidiaBackend(Backend):
     text_stage = "ptx"
     options = OPTIONS
     framework = "cuda"
-    cuts_sums_off = True  # measured on an H200: docs/nvidia.md
+    truncates_sums = True  # measured on an H200: docs/nvidia.md
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""

@@ -26,7 +26,7 @@ class ComparedImage(ImageRunner):
 
     def __init__(self, image: DeviceImage, virtual: EmulatedImage | None, connection: Connection) -> None:
         self._image, self._virtual, self._connection = image, virtual, connection
-        self.cuts_sums_off, self.device = image.cuts_sums_off, image.device
+        self.truncates_sums, self.device = image.truncates_sums, image.device
         self.bits, self.virtual_failure = Bits(), ""
 
     def findings(self) -> list[str]:

@@ -63,7 +63,7 @@ class LibraryImage(DeviceImage):
         """Raises ExecutionError for a library that does not load."""
         os.environ["AOTRITON_IMAGES_DIR"] = str(images)
         self.device, self._operator = str(device), operator
-        self.cuts_sums_off = backend_of_arch(device.arch).cuts_sums_off
+        self.truncates_sums = backend_of_arch(device.arch).truncates_sums
         self._context: _LibraryContext = _LibraryContext(device)
         self._kind = _DEVICES[device.vendor]
         try:

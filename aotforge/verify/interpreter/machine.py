@@ -22,11 +22,11 @@ from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
 from aotforge.errors import RulesError, UnsupportedError
+from aotforge.plan.families import family_module
 from aotforge.rules import Scalar
 from aotforge.verify.interpreter.dispatch import SourceLaunch
 from aotforge.verify.interpreter.memory import AccessCheck
 from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values
-from aotforge.verify.invocation import family_module
 from vgpu.memory import Memory
 
 Opaque = Any

@@ -9,11 +9,11 @@ import pytest
 
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Store
+from aotforge.publish.stores.store import ObjectStore
 from tests.support.publishing import make_keys
 from tests.support.s3 import Server, have_ministack, running_server
 
-MakeStore = Callable[[], Store]
+MakeStore = Callable[[], ObjectStore]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 from aotforge.errors import OutputError, PublishError, TrustError
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, Store, StoreError
+from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish, released_names
 from tests.support.s3 import FAULTS, Server, Trouble, strike
@@ -45,7 +45,7 @@ def _is_below(folder: str, event: str, arguments: tuple[object, ...]) -> bool:
     return any(folder in os.path.realpath(Path(path).parent) for path in paths)
 
 
-def _kill_at(store: Store, number: int, *, after: bool) -> None:
+def _kill_at(store: ObjectStore, number: int, *, after: bool) -> None:
     """The process is killed at request `number` of S3, before or after the server has it; at system call
     `number` of a folder."""
 
@@ -73,7 +73,7 @@ def _kill_at(store: Store, number: int, *, after: bool) -> None:
 
 
 def _survives_kills(
-    make_store: Callable[[], Store],
+    make_store: Callable[[], ObjectStore],
     keys: KeySet,
     scratch: Path,
     release: Path,
@@ -99,7 +99,7 @@ def _survives_kills(
     return killed
 
 
-def _places(kind: str, server: Server | None, scratch: Path) -> Callable[[], Store]:
+def _places(kind: str, server: Server | None, scratch: Path) -> Callable[[], ObjectStore]:
     if kind == "directory" or server is None:
         return lambda: DirectoryStore(scratch / "store")
     bucket = server.bucket()

@@ -31,7 +31,7 @@ from aotforge.publish.shared_cache import (
 )
 from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, Store, StoreError
+from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
 from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, ROOT
 from tests.support.web import running_web
@@ -101,13 +101,13 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def listed(store: Store, keys: KeySet) -> set[int]:
+def listed(store: ObjectStore, keys: KeySet) -> set[int]:
     """Numbers of the objects in the list."""
     objects = load_list(store, read_root(keys.roots[-1], "it").signed)
     return {number for number in range(20) if (KIND, key(number)) in objects}
 
 
-def writer(store: Store, keys: KeySet) -> SharedCache:
+def writer(store: ObjectStore, keys: KeySet) -> SharedCache:
     shared = SharedCache(lambda text: None)
     shared.write_to(store, keys, 10**9, {})
     return shared

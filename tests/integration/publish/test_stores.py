@@ -10,14 +10,14 @@ import pytest
 
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, Store, StoreError
+from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
 from tests.integration.publish.conftest import MakeStore
 
 MIB = 1 << 20
 
 
 @pytest.fixture
-def store(make_store: MakeStore) -> Store:
+def store(make_store: MakeStore) -> ObjectStore:
     return make_store()
 
 
@@ -29,7 +29,7 @@ def kind(act: Callable[[], object]) -> ErrorKind:
 
 @pytest.mark.parametrize("size", [0, 1, 5 * MIB, 11 * MIB + 3])
 @pytest.mark.parametrize("as_file", [True, False])
-def test_what_is_put_is_read(store: Store, tmp_path: Path, size: int, as_file: bool) -> None:
+def test_what_is_put_is_read(store: ObjectStore, tmp_path: Path, size: int, as_file: bool) -> None:
     data = bytes(range(251)) * (size // 251 + 1)
     data = data[:size]
     (tmp_path / "file").write_bytes(data)
@@ -44,7 +44,7 @@ def test_what_is_put_is_read(store: Store, tmp_path: Path, size: int, as_file: b
 
 
 @pytest.mark.parametrize("size", [10, 6 * MIB])
-def test_an_object_is_never_replaced(store: Store, size: int) -> None:
+def test_an_object_is_never_replaced(store: ObjectStore, size: int) -> None:
     store.put_if_absent("a/b", b"1" * size)
     assert kind(lambda: store.put_if_absent("a/b", b"2" * size)) is ErrorKind.EXISTS
     assert b"".join(store.read("a/b")) == b"1" * size
@@ -85,7 +85,7 @@ def test_swap_is_for_who_read_last(make_store: MakeStore) -> None:
     assert read_small(one, "tuf/x", limit=9) == b"3"
 
 
-def test_what_is_missing_or_too_large(store: Store) -> None:
+def test_what_is_missing_or_too_large(store: ObjectStore) -> None:
     assert store.size("a") is None
     assert kind(lambda: list(store.read("a"))) is ErrorKind.MISSING
     store.put_if_absent("a", b"12345")

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from aotforge.base.cache_folder import collect, usage
+from aotforge.base.cache_folder import evict, usage
 
 DAY = 86_400
 
@@ -36,19 +36,19 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     old = make_object(tmp_path, "verdicts-3", 3, days=4)
     oldest = make_object(tmp_path, "runtime", 4, days=5)
     program = make_object(tmp_path, "check-2", 5, days=6)
-    done = collect(tmp_path, 250)
+    done = evict(tmp_path, 250)
     assert (done.removed, done.freed, done.left) == (3, 300, 200)
     assert recent.exists()
     assert library.exists()
     assert not old.exists()
     assert not oldest.exists()
     assert not program.exists()
-    assert collect(tmp_path, 250).removed == 0
+    assert evict(tmp_path, 250).removed == 0
 
 
 def test_what_was_used_today_stays_even_above_the_limit(tmp_path: Path) -> None:
     kept = make_object(tmp_path, "images-1", 1, days=0.5)
-    assert collect(tmp_path, 0).left == 100
+    assert evict(tmp_path, 0).left == 100
     assert kept.exists()
 
 
@@ -61,7 +61,7 @@ def test_nothing_else_is_removed(tmp_path: Path) -> None:
     (tmp_path / "emulator-1" / "ab" / ("c" * 64)).write_text("text")
     (tmp_path / "runtime" / ".lock").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    assert collect(tmp_path, 0).removed == 1
+    assert evict(tmp_path, 0).removed == 1
     gone = set(before) - set(tmp_path.rglob("*"))
     assert [len(path.name) for path in gone] == [64]
     assert "emulator-1" not in str(gone)

@@ -159,7 +159,7 @@ def test_replacement_without_an_atomic_exchange(
     target = tmp_path / "out"
     write_atomic(target / "old", b"0")
     if not exchange:
-        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+        monkeypatch.setattr(files, "swap", lambda one, other: False)
     with staged_folder(target) as staged:
         (staged / "new").write_bytes(b"1")
     assert tree(tmp_path) == {"out/new": b"1"}
@@ -168,7 +168,7 @@ def test_replacement_without_an_atomic_exchange(
 def test_failed_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "out"
     write_atomic(target / "old", b"0")
-    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    monkeypatch.setattr(files, "swap", lambda one, other: False)
     rename = Path.rename
 
     def fail_second(self: Path, to: Path) -> Path:
@@ -234,7 +234,7 @@ def test_a_link_in_the_place_of_a_folder(
 ) -> None:
     """It is replaced, nothing is left beside, and what it led to is untouched."""
     if not swaps:
-        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+        monkeypatch.setattr(files, "swap", lambda one, other: False)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "f").write_bytes(b"kept")
     (tmp_path / "out").symlink_to("elsewhere")

@@ -14,7 +14,7 @@ import pytest
 from aotforge.errors import PublishError
 from aotforge.publish import upload
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Publication
-from aotforge.publish.stores.store import ErrorKind, Store, StoreError
+from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
 from aotforge.publish.upload import upload_object
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
@@ -59,7 +59,7 @@ def publication() -> Publication:
 
 def sent(store: Memory, data: bytes = b"bytes") -> tuple[Publication, list[int]]:
     stats, counted = publication(), list[int]()
-    upload_object(cast(Store, store), "r/a", data, file(data), stats, on_bytes=counted.append)
+    upload_object(cast(ObjectStore, store), "r/a", data, file(data), stats, on_bytes=counted.append)
     return stats, counted
 
 
@@ -82,11 +82,13 @@ RELEASE = IndexedRelease(
 
 def test_a_dry_run_plans_what_is_not_there() -> None:
     stats = publication()
-    upload._plan_upload(cast(Store, Memory(**{"r/b": b"two", "ra": b"of another release"})), RELEASE, stats)
+    upload._plan_upload(
+        cast(ObjectStore, Memory(**{"r/b": b"two", "ra": b"of another release"})), RELEASE, stats
+    )
     assert (stats.sent, stats.found, stats.bytes_sent) == (["r/a"], ["r/b"], 5)
     with pytest.raises(PublishError, match="memory://it/r/b exists with other bytes"):
         upload._plan_upload(
-            cast(Store, Memory(**{"r/b": b"more"})),
+            cast(ObjectStore, Memory(**{"r/b": b"more"})),
             RELEASE,
             publication(),
         )

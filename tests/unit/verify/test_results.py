@@ -145,7 +145,7 @@ def test_cut_off_sums_are_expected_of_hardware_that_cuts_them_off(
 
     class Device(ImageRunner):
         runs = ("",)
-        cuts_sums_off = cuts
+        truncates_sums = cuts
 
         def run(self, *_: object, **__: object) -> Counter[str]:
             out.bits()[...] = (value - 1.5e-5).astype(np.float32).view(np.uint32)

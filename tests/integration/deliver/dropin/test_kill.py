@@ -122,7 +122,7 @@ def test_links_among_the_originals_are_valid_at_every_moment(tmp_path: Path) -> 
 def can_exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether two entries can be exchanged in one step; on NFS they cannot."""
     if not request.param:
-        monkeypatch.setattr(apply, "exchange", lambda *_: False)
+        monkeypatch.setattr(apply, "swap", lambda *_: False)
     return bool(request.param)
 
 

@@ -200,7 +200,7 @@ def test_anything_is_replaced_by_anything(
     tmp_path: Path, old: str, new: str, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link to a folder is not followed, and nothing is left beside it."""
-    monkeypatch.setattr(apply, "exchange", lambda *paths: can_exchange and files.exchange(*paths))
+    monkeypatch.setattr(apply, "swap", lambda *paths: can_exchange and files.swap(*paths))
     _make(tmp_path / "victim", "folder", "kept")
     _make(tmp_path / "it", old, "victim")
     _make(tmp_path / "it.new", new, "new")

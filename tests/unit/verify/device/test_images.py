@@ -75,7 +75,7 @@ def checked(
 
 class _AnyImage:
     symbol = "k"
-    cuts_sums_off = False
+    truncates_sums = False
 
     def read(self, binary: bytes) -> _AnyImage:
         return self
