@@ -78,7 +78,9 @@ def script(page: str, *, after: Callable[[Block], str] = lambda block: "") -> st
 def tutorial_checkout(folder: Path) -> Path:
     """A copy of the checkout whose `dev` uses the environment that runs the tests."""
     checkout = copy_checkout(folder / "checkout")
-    (checkout / "dev").write_text(f'#!/bin/sh\nexec {sys.executable} tasks.py "$@"\n')
+    python = f'[ "$1" = python ] && shift && exec {sys.executable} "$@"'
+    text = f'#!/bin/sh\n{python}\nexec {sys.executable} tasks.py "$@"\n'
+    (checkout / "dev").write_text(text)
     return checkout
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,9 @@ import pytest
 from aotforge.base.architectures import Profile
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.errors import ExecutorError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
-from aotforge.pipeline.verify_release import verify_release
-from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.targets.backends import unexecutable
 from tests.e2e import cpu_calls
@@ -152,18 +148,6 @@ def test_calls_on_this_processor(prefix: Path) -> None:
     assert run(sys.executable, "-m", "tests.e2e.cpu_calls", prefix).split() == [
         group.__name__ for group in cpu_calls.GROUPS
     ]
-
-
-@needs_the_level
-def test_processor_images_of_others_need_consent(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are loaded by a process of the verifier, which has no sandbox."""
-    (release,) = (path.parent for path in (prefix.parent / "dist").rglob("SHA256SUMS"))
-    check = partial(verify_release, release, checkout=Checkout(ROOT), cache=HOME / "cache")
-    with pytest.raises(ExecutorError, match=r"the images for processors of .* are not executed"):
-        check()
-    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "planted")
-    check().require_passed()
-    check(archs=["cpu-x86-64-v3"]).require_passed()
 
 
 @needs_the_level

@@ -48,7 +48,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> _Kernel:
 
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_environment_threads", lambda: (4, 4))
+    monkeypatch.setattr(launch, "thread_count", lambda: 4)
 
 
 @pytest.mark.parametrize("grid", [(1, 1, 1), (3, 1, 1), (PROGRAMS, 1, 1), (5, 4, 3), (1, 1, 200)])

@@ -1,4 +1,4 @@
-"""`./dev run`: a script whose kernels run on PyTorch's CPU tensors, as Triton's tutorials are written."""
+"""`python -m ttcpu`: a script like Triton's tutorials, whose kernels run on PyTorch's CPU tensors."""
 
 from __future__ import annotations
 
@@ -101,8 +101,9 @@ print(sys.argv[1:])
 def _run(arguments: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     return subprocess.run(
-        [sys.executable, str(ROOT / "tasks.py"), "run", *arguments], capture_output=True, text=True,
-        check=False, cwd=folder, env={**clean, "TRITON_CACHE_DIR": str(folder / "cache"), **environment},
+        [sys.executable, "-m", "ttcpu", *arguments], capture_output=True, text=True,
+        check=False, cwd=folder,
+        env={**clean, "TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT), **environment},
     )  # fmt: skip
 
 

@@ -248,9 +248,9 @@ _EDITS = [
         "            allowed=lambda functional: functional['x'],\n            grid=",
         "allowed raises KeyError",
     ),
-    ("DTYPES = {", "DTYPES = {,", "rules.py:18: SyntaxError"),
-    ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:18: ZeroDivisionError"),
-    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:18: ImportError: rules must not import triton"),
+    ("DTYPES = {", "DTYPES = {,", "rules.py:19: SyntaxError"),
+    ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:19: ZeroDivisionError"),
+    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:19: ImportError: rules must not import triton"),
 ]
 
 

@@ -181,7 +181,6 @@ def test_every_link_is_valid(chromium: Browser, address: str, site: Path) -> Non
         (("packs", 0, "name"), "../x"),
         (("packs",), []),
         (("packs",), [1]),
-        (("origin",), {}),
         (("toolchain", "triton_version"), None),
     ],
 )
