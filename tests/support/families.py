@@ -142,3 +142,18 @@ FAKE_TOOLCHAIN = Toolchain(
     triton_version="0", triton_digest="0" * 64, llvm_revision="0", environment=(("A", "1"),)
 )
 """For tests of plans that never compile."""
+
+
+SPILLING = """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    b = tl.load(x + i + n)
+    c = tl.load(x + i + 2 * n)
+    d = tl.load(x + i + 3 * n)
+    tl.debug_barrier()
+    tl.store(x + i, a * b + c * d)
+    tl.store(x + i + n, a + b * c - d)
+"""
+"""A kernel that needs more registers than `waves` of 10 leave."""

@@ -16,7 +16,7 @@ from aotforge.errors import CompileError, ResourceError, UnknownNameError
 from aotforge.targets.amd.occupancy import register_waves
 from aotforge.targets.backend import CodeObjectStats
 from tests.integration.compile.builds import build, entries, kinds
-from tests.support.families import KERNEL, TINY, architectures, plan_of, write_family
+from tests.support.families import KERNEL, SPILLING, TINY, architectures, plan_of, write_family
 from vgpu.code_object import metadata
 
 pytestmark = pytest.mark.compiler
@@ -140,26 +140,12 @@ def _stats(r: Resources) -> CodeObjectStats:
     )
 
 
-_SPILLING = """
-@triton.jit
-def kernel(x, n, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    a = tl.load(x + i)
-    b = tl.load(x + i + n)
-    c = tl.load(x + i + 2 * n)
-    d = tl.load(x + i + 3 * n)
-    tl.debug_barrier()
-    tl.store(x + i, a * b + c * d)
-    tl.store(x + i + n, a + b * c - d)
-"""
-
-
 def test_spills_to_memory_are_rejected_or_reported_as_the_rules_state(tmp_path: Path) -> None:
-    write_family(tmp_path / "a", "reject", _SPILLING, blocks=(1024,), waves=10, spills="reject")
+    write_family(tmp_path / "a", "reject", SPILLING, blocks=(1024,), waves=10, spills="reject")
     with pytest.raises(ResourceError, match=r"reject\.reject.*spills [1-9]\d* registers") as caught:
         build(tmp_path / "a", tmp_path / "cache")
     assert caught.value.exit_code == 1
-    write_family(tmp_path / "b", "report", _SPILLING, blocks=(1024,), waves=10, spills="report")
+    write_family(tmp_path / "b", "report", SPILLING, blocks=(1024,), waves=10, spills="report")
     images, events = build(tmp_path / "b", tmp_path / "cache")
     assert kinds(events)["spills"] == 1
     assert next(iter(images.values())).resources.spilled_registers > 0

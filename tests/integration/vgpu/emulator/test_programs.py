@@ -15,7 +15,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError, UnsupportedError
 from tests.integration.compile.builds import build
 from tests.integration.vgpu.emulator.handwritten import assembly_text, caught, kernel, run
-from tests.support.families import plan_of, write_family
+from tests.support.families import SPILLING, plan_of, write_family
 from tests.support.runtime import CACHE
 from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.cli import main
@@ -32,18 +32,7 @@ Make = Callable[..., KernelImage]
 
 KERNELS = {
     "spill": (
-        """
-@triton.jit
-def kernel(x, n, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    a = tl.load(x + i)
-    b = tl.load(x + i + n)
-    c = tl.load(x + i + 2 * n)
-    d = tl.load(x + i + 3 * n)
-    tl.debug_barrier()
-    tl.store(x + i, a * b + c * d)
-    tl.store(x + i + n, a + b * c - d)
-""",
+        SPILLING,
         {"blocks": (1024,), "waves": 10, "spills": "report"},
     ),
     "count": (
