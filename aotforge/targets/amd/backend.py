@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.rules import Target, ValueType
+from aotforge.targets.amd.barriers import wait_at_barriers
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.amd.occupancy import occupancy
@@ -47,8 +48,8 @@ class AmdBackend(Backend):
         return conversion_aliases(aliases)
 
     def without_hazards(self, assembly: str, hazards: Collection[str]) -> str:
-        """Hazards are those of dual-issue pairs."""
-        return split_pairs(assembly, hazards)
+        """Hazards are those of dual-issue pairs and of barriers."""
+        return wait_at_barriers(split_pairs(assembly, hazards), hazards)
 
     def read(self, binary: bytes) -> CodeObject:
         """What the code object's metadata states."""
