@@ -1,6 +1,6 @@
 """Store of passed verdicts by content: one file per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-5/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only
+Layout: `verdicts-6/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only
 passed verdicts are kept, so a failure is reproduced every time.
 """
 
@@ -16,7 +16,7 @@ from aotforge.base.files import write_atomic
 from aotforge.errors import CacheError, OutputError
 from aotforge.verify.verdict import ImageTask, Verdict
 
-VERSION = 5
+VERSION = 6
 _VERDICT = TypeAdapter(Verdict)
 
 
