@@ -22,7 +22,7 @@ from tests.support.triton_kernels import compile_text, launch
 from ttcpu.launch import run
 
 pytestmark = pytest.mark.compiler
-FP8 = ("fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16")
+FP8: tuple[DType, ...] = ("fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16")
 TYPES = tuple(one for one in DTYPES if one != "i1")
 BLOCK = 1024
 ARCHS = ("gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201")
@@ -115,20 +115,20 @@ def wrong(stored: Array, source: DType, result: Array, target: DType) -> npt.NDA
             limits = np.iinfo(STORAGE[target])
             whole = np.trunc(numbers)
             known = (whole >= limits.min) & (whole < 2.0 ** (limits.bits - (limits.min < 0)))
-            return known & (found != np.where(known, whole, 0).astype(STORAGE[target]))
+            return np.asarray(known & (found != np.where(known, whole, 0).astype(STORAGE[target])))
         if is_exact(target):
             return np.asarray(found != numbers.astype(STORAGE[target]))
         precise = numbers.astype(np.longdouble) if is_exact(source) and target == "fp64" else numbers
         right = decode(encode(precise, target), target)
     same = (found == right) & ((found != 0) | (np.signbit(found) == np.signbit(right)))
-    return ~(same | (np.isnan(found) & np.isnan(right)))
+    return np.asarray(~(same | (np.isnan(found) & np.isnan(right))))
 
 
 def deviating(
     folder: Path, arch: str, sources: Sequence[DType], cures: tuple[str, ...]
 ) -> dict[tuple[str, str], npt.NDArray[Any]]:
     """Pairs that deviate, with the wrong sources' numbers."""
-    result = {}
+    result: dict[tuple[str, str], npt.NDArray[Any]] = {}
     for source, target_group in ((one, group) for one in sources for group in groups(one)):
         stored = inputs(source)
         (place := folder / f"{source}-{target_group[0]}").mkdir(parents=True)
