@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TextIO
 
-from aotforge.base.printable import printable
+from aotforge.errors import printable
 
 Unit = Literal["jobs", "bytes"]
 
