@@ -39,7 +39,7 @@ class Observer(Protocol):
         """A fact that must stay visible, one line."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LineObserver:
     """Passes stages and notes to one function."""
 

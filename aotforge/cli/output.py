@@ -38,7 +38,7 @@ _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A report of values for `--json` and of `text`; `require_passed` raises what a check found."""
 
@@ -55,7 +55,7 @@ class Result:
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Output:
     """Flags of tasks that take long. Raises UsageError for events without progress."""
 
