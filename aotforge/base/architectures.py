@@ -171,7 +171,6 @@ class Architectures(Manifest):
     compile_aliases: CompileAliases | None = None
     nvidia: dict[ArchName, NvidiaArchitecture]
     cpu: dict[ArchName, CpuArchitecture]
-    lacks: dict[Name, tuple[ArchName, ...]] = Field(default_factory=dict)
     other_archs: dict[ArchName, tuple[str, ...]]
 
     @field_validator("amd", "nvidia", "cpu", mode="before")
@@ -195,13 +194,6 @@ class Architectures(Manifest):
             return ()
         others = [table.archs[name] for name in self.lineage(arch) if name in table.archs]
         return tuple((name, others[0]) for name in table.passes) if others else ()
-
-    def why_not_served(self, arch: str) -> str:
-        """Why an arch of `other_archs` has no kernels."""
-        for instruction, archs in self.lacks.items():
-            if arch in archs:
-                return f"it lacks {instruction}, which the kernels need for products of fp16"
-        return "it is another arch than those with kernels, and cannot load their images"
 
     @property
     def emulated(self) -> tuple[str, ...]:
@@ -255,7 +247,7 @@ def find_arch(text: str, architectures: Architectures, *, also: Collection[str] 
     if product or arch in architectures.other_archs:
         raise UnsupportedError(
             f"no kernels for {arch}{f' ({given})' if product else ''} yet",
-            cause=architectures.why_not_served(arch),
+            cause="it is another arch than those with kernels, and cannot load their images",
             hint=known,
         )
     # the nearest name to one of the form of an arch or product is another GPU's

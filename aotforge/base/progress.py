@@ -8,8 +8,7 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TextIO
@@ -92,6 +91,11 @@ class Progress:
         if self._work is not None and self._work.moved(done, total, self._clock()):
             self._show(self._work)
 
+    def bytes(self, stage: str, done: int, total: int) -> None:
+        """Progress in bytes, which a terminal shows in MiB, one line per stage."""
+        self.begin(stage, "bytes")
+        self.update(done, total)
+
     def job(self, outcome: str, label: str, detail: str = "") -> None:
         """A job of the work failed, is repeated, or is otherwise worth a line that stays."""
         self.note(": ".join(part for part in (outcome, label, detail) if part))
@@ -135,18 +139,6 @@ def byte_counter(on_progress: OnProgress, stage: str, total: int) -> Callable[[i
         on_progress(stage, done, total)
 
     return count
-
-
-@contextmanager
-def byte_progress(*, quiet: bool, events: bool = False) -> Iterator[OnProgress]:
-    """Progress in bytes, which a terminal shows in MiB, one line per stage."""
-    with progress(quiet=quiet, events=events) as shown:
-
-        def report(stage: str, done: int, total: int) -> None:
-            shown.begin(stage, "bytes")
-            shown.update(done, total)
-
-        yield report
 
 
 class _Terminal(Progress):

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from aotforge.base.architectures import MANIFESTS, ArchName, Name, load_architectures
 from aotforge.base.manifest_reader import Manifest, load
@@ -69,12 +69,6 @@ class Tuning(Manifest):
         dict[Name, Annotated[tuple[dict[str, Cell], ...], Field(min_length=1)]], Field(min_length=1)
     ]
     found: tuple[Found, ...] = ()
-
-    @model_validator(mode="after")
-    def _is_for_some_archs(self) -> Tuning:
-        if bool(self.archs) == self.every_arch:
-            raise ValueError("a file has `archs`, or `every_arch: true` and none")
-        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,6 @@ from aotforge.cli.values import (
 )
 from aotforge.pipeline.requests import (
     BuildRequest,
-    CachedRequest,
-    PacksRequest,
     PartRequest,
     ReleaseRequest,
     ReproduceRequest,
@@ -100,9 +98,7 @@ def build_windows(
 def compile_(
     request: PartRequest,
     console: Output,
-    job: Annotated[str | None, "instead one job without the cache, by label or key (./dev plan)"] = None,
     output: Annotated[str | None, "instead unpacked packs for CMake: a folder that gets only them"] = None,
-    minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0,
 ) -> Report:
     """Compile and verify images into the caches: all, or a part, which a later build finds there.
 
@@ -113,16 +109,12 @@ def compile_(
     from aotforge.pipeline.images import build_packs
     from aotforge.pipeline.parts import compile_part
 
-    if job:
-        return _compile_job(request, job)
+    if request.job:
+        return _compile_job(request, request.job)
     report: Report
     with observed(request, console) as observer:
         if output:
-            shared = {field.name: getattr(request, field.name) for field in fields(CachedRequest)}
-            packs = PacksRequest(
-                **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
-            )
-            made = build_packs(packs, observer=observer)
+            made = build_packs(request, Path(output).absolute(), observer=observer)
             report = Result({"output": str(made.output)}, made.lines())
         else:
             report = compile_part(request, observer=observer)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from aotforge.base.progress import Report, progress
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command, make_request
 from aotforge.cli.output import Output, Result, print_status
 from aotforge.cli.settings import ROOT
@@ -153,7 +153,7 @@ def tune(
     with (
         shared_objects(caches, print_status) as shared,
         cluster_of(caches, print_status) as cluster,
-        progress("tuning", quiet=output.silent, events=output.events) as line,
+        output.progress_of("tuning") as line,
     ):
         elsewhere = ClusterEstimates(cluster=cluster) if cluster else Estimates()
         request = replace(request, shared=shared, elsewhere=elsewhere)

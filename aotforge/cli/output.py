@@ -6,12 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from aotforge.base.progress import OnProgress, Report, byte_progress, write_event
+from aotforge.base.progress import OnProgress, Progress, Report, progress, write_event
 from aotforge.cli.settings import INSTALLED
 from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError, printable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aotforge.pipeline.display import BuildDisplay
 
 Json = Annotated[bool, "print JSON for programs"]
-Progress = Annotated[
+ShownProgress = Annotated[
     str,
     "auto: a line on a terminal, only notes elsewhere; json: events on stderr (docs/errors.md)",
     "auto",
@@ -61,7 +61,7 @@ class Output:
 
     json: Json = False
     quiet: Annotated[bool, "no progress and no notes"] = False
-    progress: Progress = "auto"
+    progress: ShownProgress = "auto"
 
     def __post_init__(self) -> None:
         if self.events and self.quiet:
@@ -81,9 +81,15 @@ class Output:
         """True where no lines of progress are printed."""
         return self.quiet or self.json
 
-    def bytes(self) -> AbstractContextManager[OnProgress]:
+    def progress_of(self, work: str = "") -> Progress:
+        """Progress of work."""
+        return progress(work, quiet=self.silent, events=self.events)
+
+    @contextmanager
+    def bytes(self) -> Iterator[OnProgress]:
         """Progress in bytes."""
-        return byte_progress(quiet=self.silent, events=self.events)
+        with self.progress_of() as shown:
+            yield shown.bytes
 
     def build(self) -> "BuildDisplay":
         """Progress of a build."""

@@ -25,7 +25,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.requests import CachedRequest, ImagesRequest, PacksRequest
+from aotforge.pipeline.requests import CachedRequest, ImagesRequest, PartRequest
 from aotforge.pipeline.shared_cache import SharedVerdicts, cluster_of, shared_objects
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import JobKey, Plan
@@ -247,26 +247,26 @@ class PacksReport:
         return [f"{count} images of {', '.join(plan.pack for plan in self.plans)} {state} {self.output}"]
 
 
-def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksReport:
-    """The packs of a build's image tarballs, byte for byte, put in place when all are complete."""
+def build_packs(request: PartRequest, output: Path, *, observer: BuildObserver) -> PacksReport:
+    """The packs of a build's image tarballs, byte for byte, as `output`/<pack>, put in place together."""
     plans = make_plans(request)
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
-    with output_lock(request.output), shared_objects(request, observer.note) as shared:
+    with output_lock(output), shared_objects(request, observer.note) as shared:
         files: dict[str, bytes] = {}
         with open_builder(request, shared, observer, limits=limits) as builder:
             for plan in plans:
                 images, verdicts = builder.build(plan, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack
                 files |= {f"{pack.name}/{name}": data for name, data in pack.files.items()}
-        changed = _files(request.output) != files
+        changed = _files(output) != files
         if changed:
-            with staged_folder(request.output, known=f"*/{SIGNATURE_FILE}") as staged:
+            with staged_folder(output, known=f"*/{SIGNATURE_FILE}") as staged:
                 for name, data in files.items():
                     (staged / name).parent.mkdir(exist_ok=True)
                     (staged / name).write_bytes(data)
-    return PacksReport(plans=plans, output=request.output, changed=changed)
+    return PacksReport(plans=plans, output=output, changed=changed)
 
 
 def _files(output: Path) -> dict[str, bytes] | None:

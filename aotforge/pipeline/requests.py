@@ -96,12 +96,14 @@ class ToolsRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PartRequest(CachedRequest, ToolsRequest):
-    """A part of a build's images, compiled and verified into the caches."""
+    """A part of a build's images, compiled and verified into the caches, or packs for the source route."""
 
     part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
     cache_to: Annotated[str | None, CACHE_TO] = None
     only: Annotated[tuple[str, ...], ONLY] = ()
     verify: Annotated[bool, "execute every image on the virtual GPU"] = True
+    job: Annotated[str | None, "instead one job without the cache, by label or key (./dev plan)"] = None
+    minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -130,16 +132,6 @@ class WindowsRequest(ToolsRequest):
     images: Annotated[
         tuple[Path, ...], "image tarballs, pack folders or release folders, separated by commas"
     ] = ()
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PacksRequest(CachedRequest):
-    """Unpacked image packs for the source route: `output`/<pack> per pack, and nothing else in `output`."""
-
-    archs: Archs = field()
-    output: Annotated[Path, "folder that gets <pack>/ for every pack; everything else in it is removed"]
-    minutes: Annotated[float, "minutes that the compilation of one kernel may take; 0: no limit"] = 10.0
-    verify: Annotated[bool, "execute every image on the virtual GPU before it is packed"] = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
