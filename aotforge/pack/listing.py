@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from aotforge.errors import UnknownNameError
+from aotforge.pack.container import read_images
 from aotforge.pack.model import PackedImage
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.plan.conditions import when_text
@@ -53,9 +54,9 @@ def cat_image(path: Path, digest: str) -> bytes:
     opened = open_pack(path)
     wanted = digest.lower()
     found = {
-        entry.digest.hex(): (container, number)
+        entry.digest.hex(): (container, entry)
         for container, index in opened.indexes.items()
-        for number, entry in enumerate(index.images)
+        for entry in index.images
         if wanted and entry.digest.hex().startswith(wanted)
     }
     if len(found) != 1:
@@ -65,7 +66,8 @@ def cat_image(path: Path, digest: str) -> bytes:
             + (f": {several}" if found else ""),
             hint="`./dev images` lists the SHA-256 of every image; an unambiguous beginning will do",
         )
-    return opened.image(*next(iter(found.values())))
+    container, entry = next(iter(found.values()))
+    return read_images(opened.sources[container], opened.indexes[container], [entry])[entry.digest]
 
 
 def listing_fields(rows: Sequence[PackedImage]) -> list[dict[str, object]]:
