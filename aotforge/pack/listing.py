@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from aotforge.errors import UnknownNameError
 from aotforge.pack.container import read_images
 from aotforge.pack.model import PackedImage
-from aotforge.pack.reader import OpenPack, open_pack
+from aotforge.pack.reader import OpenPack
 from aotforge.plan.conditions import when_text
 from aotforge.plan.model import GridTerm
 
@@ -16,13 +15,8 @@ _HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "SHARED", "BYTES", "ST
 _RIGHT = frozenset({"TRY", "THREADS", "SHARED", "BYTES", "STORED"})
 
 
-def list_images(path: Path) -> tuple[PackedImage, ...]:
-    """The rows of the pack in a directory, in dispatch order. Decodes no image. Raises PackError."""
-    return listing(open_pack(path))
-
-
-def listing(opened: OpenPack) -> tuple[PackedImage, ...]:
-    """The rows of an open pack."""
+def list_images(opened: OpenPack) -> tuple[PackedImage, ...]:
+    """The rows of a pack, in dispatch order."""
     rows = []
     for kernel in opened.dispatch.kernels:
         images = opened.indexes[kernel.container].images
@@ -46,12 +40,11 @@ def listing(opened: OpenPack) -> tuple[PackedImage, ...]:
     return tuple(rows)
 
 
-def cat_image(path: Path, digest: str) -> bytes:
+def cat_image(opened: OpenPack, digest: str) -> bytes:
     """The image whose SHA-256 starts with `digest` (hexadecimal), verified; other images are not read.
 
-    Raises PackError for a damaged pack, UnknownNameError when no image or more than one image matches.
+    Raises PackError for a damaged image, UnknownNameError when no image or more than one image matches.
     """
-    opened = open_pack(path)
     wanted = digest.lower()
     found = {
         entry.digest.hex(): (container, entry)
@@ -62,7 +55,7 @@ def cat_image(path: Path, digest: str) -> bytes:
     if len(found) != 1:
         several = ", ".join(sorted(found)[:3])
         raise UnknownNameError(
-            f"{path} has {len(found)} images whose SHA-256 starts with {digest!r}"
+            f"{opened.name} has {len(found)} images whose SHA-256 starts with {digest!r}"
             + (f": {several}" if found else ""),
             hint="`./dev images` lists the SHA-256 of every image; an unambiguous beginning will do",
         )

@@ -41,7 +41,7 @@ from aotforge.release.model import (
 )
 
 FETCH = "fetch the release again, or build it again"
-_IMAGES = "lib/aotriton.images"
+IMAGES = "lib/aotriton.images"
 DOCUMENTS: Mapping[str, str] = {
     COVERAGE: "size, calls served and bytes of a first call, as tables",
     SUMS: "SHA-256 of every file",
@@ -165,7 +165,8 @@ class Release:
 
     def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
         """Unpacks tarballs into a new prefix below `folder`; returns the prefix. Raises ReleaseError."""
-        writer = new_prefix(folder)
+        writer = FolderWriter(root=folder / TOP)
+        writer.root.mkdir(parents=True)
         for archive in archives:
             self.read(archive, writer)
         return writer.root
@@ -184,7 +185,7 @@ class Release:
         return tuple(self._pack(pack) for pack in held if names is None or pack in names)
 
     def _pack(self, pack: str) -> ReleasedPack:
-        files = self.members(self.archive("images", pack), f"{_IMAGES}/{pack}/")
+        files = self.members(self.archive("images", pack), f"{IMAGES}/{pack}/")
         texts = self.members(self.archive("asm", pack), f"share/aotriton/asm/{pack}/")
         resources = _resources(self.folder / str(self.archive("asm", pack)), texts.pop("resources.json", b""))
         images = [image for one in self.contents.packs if one.name == pack for image in one.images]
@@ -269,13 +270,6 @@ def read_windows(path: Path) -> dict[str, bytes]:
     """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
     with _reading(path):
         return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
-
-
-def new_prefix(folder: Path) -> FolderWriter:
-    """A new prefix below `folder`, which must not exist. Raises OSError."""
-    root = folder / TOP
-    root.mkdir(parents=True)
-    return FolderWriter(root=root)
 
 
 def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:

@@ -166,7 +166,7 @@ def test_pack_on_disk_is_the_pack_that_was_written(tmp_path: Path) -> None:
 
 
 def test_listing_shows_each_call_once(tmp_path: Path) -> None:
-    rows = list_images(put(tmp_path / "amd-test", PACK.files))
+    rows = list_images(open_pack(put(tmp_path / "amd-test", PACK.files)))
     assert len(rows) == len(IMAGES)
     assert {row.digest for row in rows} == {one.digest for one in IMAGES}
     row = next(
@@ -190,10 +190,10 @@ def test_cat_touches_no_other_image(tmp_path: Path) -> None:
         if entry != wanted:
             data[entry.offset : entry.offset + entry.stored] = bytes(entry.stored)
     (folder / CONTAINER).write_bytes(data)
-    assert cat_image(folder, wanted.digest.hex()[:12]) == EXPECTED[wanted.digest]
-    assert cat_image(folder, wanted.digest.hex().upper()) == EXPECTED[wanted.digest]
+    assert cat_image(open_pack(folder), wanted.digest.hex()[:12]) == EXPECTED[wanted.digest]
+    assert cat_image(open_pack(folder), wanted.digest.hex().upper()) == EXPECTED[wanted.digest]
     with pytest.raises(PackError, match=victim.digest.hex()):
-        cat_image(folder, victim.digest.hex())
+        cat_image(open_pack(folder), victim.digest.hex())
     with pytest.raises(PackError):
         read_pack(folder)
 
@@ -202,11 +202,11 @@ def test_cat_of_an_unknown_or_ambiguous_digest(tmp_path: Path) -> None:
     folder = put(tmp_path / "amd-test", PACK.files)
     for digest in ("", "zz", "0" * 64):
         with pytest.raises(UnknownNameError, match="has 0 images"):
-            cat_image(folder, digest)
+            cat_image(open_pack(folder), digest)
     first = [digest.hex()[0] for digest in EXPECTED]
     ambiguous = next(c for c in first if first.count(c) > 1)
     with pytest.raises(UnknownNameError, match=r"has \d+ images whose"):
-        cat_image(folder, ambiguous)
+        cat_image(open_pack(folder), ambiguous)
 
 
 def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
