@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -145,16 +145,16 @@ def _compile(
     return scheduler.failures
 
 
-def find_job(plan: Plan, name: str) -> CompileJob:
+def find_job(plans: Sequence[Plan], name: str) -> CompileJob:
     """A job by label, key, or at least eight digits of the key. Raises UnknownNameError."""
-    for job in plan.jobs:
+    for job in (job for plan in plans for job in plan.jobs):
         if name == job.label or (len(name) >= 8 and job.key.startswith(name)):
             return job
-    flags = f"--arch {','.join(plan.archs)} --profile {plan.profile}"
+    archs = ",".join(arch for plan in plans for arch in plan.archs)
     raise UnknownNameError(
         f"unknown job {name}",
-        cause=suggest(name, (job.label for job in plan.jobs)),
-        hint=f"`./dev plan {flags}` lists all {len(plan.jobs)} jobs",
+        cause=suggest(name, (job.label for plan in plans for job in plan.jobs)),
+        hint=f"`./dev plan --arch {archs} --profile {plans[0].profile}` lists all jobs",
     )
 
 

@@ -16,11 +16,10 @@ from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case, integers, require_known
 from aotforge.errors import UnsupportedError
-from aotforge.targets.amd.code_object import read_stats
+from aotforge.targets.amd.backend import AMD
 from aotforge.targets.amd.occupancy import resident_workgroups
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
-from vgpu.code_object import kernel_metadata
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import Emulator, LaunchRequest, Program
 
@@ -70,7 +69,7 @@ class ProgramCost:
         assert measured is not None
         lanes, groups = program.target.lanes, math.prod(grid)
         waves = -(-program.threads // lanes)
-        stats = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
+        stats = AMD.stats(self._hsaco, {"shared": lds_bytes, "num_warps": waves})
         architecture = load_architectures().amd[model.arch]
         steps = steps_of(measured.lines, program.effects(), model, lanes)
         times = timeline(
