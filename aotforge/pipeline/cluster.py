@@ -14,9 +14,7 @@ from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from aotforge.base.object_cache import DamagedObjectError
-from aotforge.compile.pool import Attempt
-from aotforge.compile.scheduler import POLL_SECONDS, CompileSettings, Outcome, longest_first
+from aotforge.compile.scheduler import BatchScheduler, CompileSettings
 from aotforge.errors import ClusterError, ToolchainError, listed
 from aotforge.pipeline.cluster_worker import PREFIX, compile_job, resource_name, verify_image
 from aotforge.pipeline.requests import CachedRequest
@@ -191,44 +189,15 @@ def _short(task: ImageTask) -> ImageTask:
     )
 
 
-@dataclass(kw_only=True)
-class ClusterScheduler:
-    """Compiles `jobs` on a cluster; the counterpart of `compile.scheduler.Scheduler`."""
+@dataclass
+class ClusterScheduler(BatchScheduler):
+    """On a cluster. Raises ClusterError, too."""
 
-    jobs: list[CompileJob]
-    settings: CompileSettings
-    cluster: Cluster
-    failures: list[Outcome] = field(default_factory=list)
+    cluster: Cluster = field(kw_only=True)
 
-    def run(self) -> None:
-        """Works until every job is done or failed, by other builds too. Raises CacheError, ClusterError."""
-        waiting = longest_first(self.jobs)
-        while waiting:
-            states = [(job, self.settings.claim(job)) for job in waiting]
-            waiting = [job for job, state in states if state == "locked"]
-            claimed = {job.key: job for job, state in states if state == "claimed"}
-            if not claimed and waiting:
-                time.sleep(POLL_SECONDS)
-            arguments = {key: (job, self.settings.limits) for key, job in claimed.items()}
-            try:
-                for key, attempt in self.cluster.map(compile_job, arguments, self.jobs[0].toolchain):
-                    self._finish(claimed[key], attempt)
-                    del claimed[key]
-            finally:
-                for key in claimed:
-                    self.settings.store.release(key)
-
-    def _finish(self, job: CompileJob, attempt: Attempt) -> None:
-        reason = attempt.failure
-        if not reason:
-            try:
-                self.settings.finish(
-                    job, attempt.data, seconds=attempt.seconds, peak_bytes=attempt.peak_bytes
-                )
-            except DamagedObjectError as error:
-                reason = f"the worker's result is damaged: {error}"
-            else:
-                return
-        self.settings.store.release(job.key)
-        self.failures.append(Outcome(kind="failed", job=job, detail=reason, output=attempt.output))
-        self.settings.report(self.failures[-1])
+    def _compile(self) -> None:
+        arguments = {key: (job, self.settings.limits) for key, job in self._claimed.items()}
+        for key, attempt in self.cluster.map(compile_job, arguments, self.jobs[0].toolchain):
+            job = self._claimed.pop(key)
+            if reason := self.settings.finish(job, attempt):
+                self._fail(job, reason, attempt.output)
