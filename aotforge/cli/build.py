@@ -122,8 +122,8 @@ def compile_(
             packs = PacksRequest(
                 **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
             )
-            made = build_packs(packs, observer=observer)
-            report = Result({"output": str(made.output)}, made.lines())
+            line = build_packs(packs, observer=observer)
+            report = Result({"output": str(packs.output)}, [line])
         else:
             report = compile_part(request, observer=observer)
         observer.end("finished")
@@ -214,7 +214,7 @@ def demo(
 
     ./dev demo --arch gfx908
     """
-    from aotforge.devtools.demo.run_demo import DemoRequest, demo
+    from aotforge.devtools.demo.run_demo import demo
 
     request = BuildRequest(
         root=ROOT,
@@ -225,7 +225,7 @@ def demo(
         environment=dict(os.environ),
     )
     with output.build() as display:
-        return demo(DemoRequest(build=request, release=absolute(release)), observer=display)
+        return demo(request, absolute(release), observer=display)
 
 
 @command("release")

@@ -226,23 +226,8 @@ def pack_images(
     return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PacksReport:
-    """The plans whose packs the output has; `changed` is False when it had exactly these before."""
-
-    plans: tuple[Plan, ...]
-    output: Path
-    changed: bool
-
-    def lines(self) -> list[str]:
-        """Lines of text."""
-        count = sum(len(plan.jobs) for plan in self.plans)
-        state = "are in" if self.changed else "were in already:"
-        return [f"{count} images of {', '.join(plan.pack for plan in self.plans)} {state} {self.output}"]
-
-
-def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksReport:
-    """The packs of a build's image tarballs, byte for byte, put in place when all are complete."""
+def build_packs(request: PacksRequest, *, observer: BuildObserver) -> str:
+    """Puts the packs of a build's image tarballs in place when all are complete; a line on them."""
     plans = make_plans(request)
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
@@ -260,7 +245,9 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
                 for name, data in files.items():
                     (staged / name).parent.mkdir(exist_ok=True)
                     (staged / name).write_bytes(data)
-    return PacksReport(plans=plans, output=request.output, changed=changed)
+    count = sum(len(plan.jobs) for plan in plans)
+    state = "are in" if changed else "were in already:"
+    return f"{count} images of {', '.join(plan.pack for plan in plans)} {state} {request.output}"
 
 
 def _files(output: Path) -> dict[str, bytes] | None:

@@ -1,11 +1,9 @@
 """Verification of a plan's images: cached, in parallel, and complete even when some of them fail."""
 
-import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Required, TypedDict, Unpack
@@ -20,7 +18,7 @@ from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
 from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
 from aotforge.targets.installed import find_device
 from aotforge.verify.interpreter.dispatch import uses_of
-from aotforge.verify.pool import Pool
+from aotforge.verify.pool import Pool, each
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import VerdictStore
@@ -183,7 +181,6 @@ def _checked(
 ) -> Iterator[Verdict]:
     """Verdicts in the order in which they are ready, from as many processes as the machine has CPUs."""
     explained = threading.Semaphore(_EXPLAINED)
-    threads = ThreadPoolExecutor(min(options.get("jobs") or len(os.sched_getaffinity(0)), len(tasks)))
     timeout = options.get("timeout", TIMEOUT)
     pool = Pool(
         kernels_root=options["kernels_root"], cache=options["cache"], timeout=timeout, libraries=libraries
@@ -195,12 +192,7 @@ def _checked(
             return _explained(task, verdict, pool, sources)
         return verdict
 
-    try:
-        for future in as_completed([threads.submit(one, task) for task in tasks]):
-            yield future.result()
-    finally:
-        pool.close()
-        threads.shutdown(cancel_futures=True)
+    return each(pool, one, tasks, options.get("jobs"))
 
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:

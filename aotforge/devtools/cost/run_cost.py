@@ -18,7 +18,7 @@ from aotforge.devtools.selection import find_case, integers, require_known
 from aotforge.errors import UnsupportedError
 from aotforge.targets.amd.backend import AMD
 from aotforge.targets.amd.occupancy import resident_workgroups
-from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
+from aotforge.verify.interpreter.dispatch import Launch, launch_of, launches_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import Emulator, LaunchRequest, Program
@@ -118,13 +118,11 @@ def dispatched(request: CostRequest, one: Candidate) -> Candidate:
     UnsupportedError."""
     if not one.dispatched:
         return one
-    uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})
-    kernel, key = next((use.kernel, use.key) for found in uses.values() for use in found)
-    for case in _cases(request, one, kernel.name, dict(zip(kernel.keys, key, strict=True))):
-        values = _made(case, request.shape).values
-        for job in one.plan.jobs:
-            launches = [launch_of(use, values) for use in uses[job.key]]
-            if any(launch is not None and 0 not in launch.grid for launch in launches):
+    kernel = one.plan.kernels[0]
+    keys = dict(zip(kernel.keys, kernel.functionals[0].key, strict=True))
+    for case in _cases(request, one, kernel.name, keys):
+        for job, launch in launches_of(one.plan, _made(case, request.shape).values):
+            if 0 not in launch.grid:
                 return replace(one, job=job, name=f"{one.name} ({job.label})")
     raise UnsupportedError(
         f"no image of {one.name} serves the call",
