@@ -21,9 +21,9 @@ def make_runner(name: str, *, cache: Path) -> StepRunner:
         raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
     folder = cache.absolute() / "executors" / name
     if name in {"docker", "podman"}:
-        from aotforge.run.engine import DockerRunner, PodmanRunner  # noqa: PLC0415 - the docker SDK
+        from aotforge.run.engine import EngineRunner  # noqa: PLC0415 - the docker SDK
 
-        return DockerRunner(folder) if name == "docker" else PodmanRunner(folder)
+        return EngineRunner(name, folder)
     return BubblewrapRunner(folder) if name == "bubblewrap" else LocalRunner(folder)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.errors import LimitError
@@ -85,7 +85,7 @@ class Step:
 class StepRunner(ABC):
     """Runs steps in a rootfs under limits."""
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, folder: Path) -> None:
         """`folder` has the work folders of steps."""

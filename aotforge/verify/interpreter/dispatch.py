@@ -119,6 +119,7 @@ class KernelCall:
         return self.values[name]
 
     def first_match(self, offered: Iterable[Sequence[Predicate]]) -> int | None:
+        """Number of the first whose predicates all hold."""
         return next((i for i, every in enumerate(offered) if all(map(self._holds, every))), None)
 
     def _holds(self, predicate: Predicate) -> bool:
@@ -128,6 +129,7 @@ class KernelCall:
         return predicate.low <= product <= predicate.high
 
     def grid(self, axes: Sequence[Sequence[GridTerm]]) -> tuple[int, int, int]:
+        """Programs by axis."""
         sizes = [math.prod(-(-int(self[t.value]) // t.divisor) for t in axis) for axis in axes]
         x, y, z = (*sizes, 1, 1, 1)[:3]
         return x, y, z

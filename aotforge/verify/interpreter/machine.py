@@ -47,7 +47,7 @@ _POINTEES: dict[str, Opaque] = {
 
 
 def run_launch(job: CompileJob, launch: Launch, folder: Path, memory: Memory) -> None:
-    """Runs the source of a job of the family in `folder`. Raises RulesError without the function, as `execute`."""
+    """Runs the source of a job, of the family in `folder`. Raises RulesError, and as `execute`."""
     module = ".".join(Path(job.source).with_suffix("").parts[1:])
     function = getattr(family_module(folder, module), job.function, None)
     if function is None:

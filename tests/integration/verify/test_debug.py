@@ -20,7 +20,7 @@ from tests.support.families import PROJECT
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in ("kernels", "manifests"):
+    for name in ("kernels", "manifests", "requirements"):
         shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
