@@ -114,8 +114,9 @@ def compile_(
     report: Report
     with observed(request, console) as observer:
         if output:
-            made = build_packs(request, Path(output).absolute(), observer=observer)
-            report = Result({"output": str(made.output)}, made.lines())
+            folder = Path(output).absolute()
+            line = build_packs(request, folder, observer=observer)
+            report = Result({"output": str(folder)}, [line])
         else:
             report = compile_part(request, observer=observer)
         observer.end("finished")
@@ -126,31 +127,20 @@ def _compile_job(request: PartRequest, name: str) -> Result:
     """Compiles one job: its resources, or every error."""
     from tempfile import TemporaryDirectory
 
-    from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import LineObserver
-    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
-    from aotforge.plan.planner import plan_project
-    from aotforge.run.choose import choose_execution_targets
+    from aotforge.compile.compile_plan import compile_one, find_job
+    from aotforge.pipeline.build_release import resolve_targets
     from aotforge.run.step import KERNELS
 
-    execution = choose_execution_targets(
-        request.executor,
-        ROOT,
-        cache=request.cache,
-        roots=(KERNELS,),
-        environment=request.environment,
-        observer=LineObserver(print_status),
-    ).kernels
-    toolchain = toolchain_of(execution, cache=request.cache)
-    plan = plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain)
-    job = find_job(plan, name)
+    executions, plans = resolve_targets(request, (KERNELS,), observer=LineObserver(print_status))
+    job = find_job(plans, name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
-            kernels_root=ROOT / "kernels",
-            architectures=load_architectures(ROOT / "manifests"),
+            kernels_root=request.kernels,
+            architectures=request.checkout.architectures,
             scratch=Path(scratch),
-            execution=execution,
+            execution=executions[KERNELS],
         )
     values: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
     values |= {"bytes": len(image.binary), **asdict(image.resources)}
@@ -217,7 +207,7 @@ def demo(
 
     ./dev demo --arch gfx908
     """
-    from aotforge.devtools.demo.run_demo import DemoRequest, demo
+    from aotforge.devtools.demo.run_demo import demo
 
     request = BuildRequest(
         root=ROOT,
@@ -228,7 +218,7 @@ def demo(
         environment=dict(os.environ),
     )
     with output.build() as display:
-        return demo(DemoRequest(build=request, release=absolute(release)), observer=display)
+        return demo(request, absolute(release), observer=display)
 
 
 @command("release")
