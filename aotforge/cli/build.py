@@ -49,6 +49,7 @@ def observed(request: "ImagesRequest", output: Output) -> "Iterator[RecordingObs
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
         yield observer
+        observer.end("finished")
 
 
 @command("build")
@@ -62,7 +63,7 @@ def build(request: BuildRequest, output: Output) -> Report:
 
     with observed(request, output) as observer:
         report = build(request, observer=observer)
-        observer.end("finished", release=str(report.release.folder))
+        observer.release = str(report.release.folder)
     return report
 
 
@@ -111,16 +112,11 @@ def compile_(
 
     if request.job:
         return _compile_job(request, request.job)
-    report: Report
     with observed(request, console) as observer:
-        if output:
-            folder = Path(output).absolute()
-            line = build_packs(request, folder, observer=observer)
-            report = Result({"output": str(folder)}, [line])
-        else:
-            report = compile_part(request, observer=observer)
-        observer.end("finished")
-    return report
+        if not output:
+            return compile_part(request, observer=observer)
+        folder = Path(output).absolute()
+        return Result({"output": str(folder)}, [build_packs(request, folder, observer=observer)])
 
 
 def _compile_job(request: PartRequest, name: str) -> Result:
@@ -187,7 +183,6 @@ def verify(
 
     with observed(request, output) as observer:
         report = verify(request, observer=observer)
-        observer.end("finished")
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
     passed = partial(report.require_passed, described=not output.json)
@@ -238,7 +233,6 @@ def make(request: ReleaseRequest, output: Output) -> Report:
         place = open_publisher(request.to, absolute(request.keys), request.environment)
     with observed(request, output) as observer:
         report = release(request, observer=observer)
-        observer.end("finished")
     if not place:
         return report
     if not output.json:
