@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from io import BufferedReader, BufferedWriter
+from io import BufferedWriter
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
@@ -93,16 +93,6 @@ def private_file_fault(path: Path) -> str:
     if status.st_uid not in {0, os.geteuid()}:
         return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
     return ""
-
-
-@contextmanager
-def open_regular(path: Path) -> Iterator[BufferedReader]:
-    """A regular file for reading: neither a link nor a pipe. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        yield file
 
 
 def link_or_copy(path: str | Path, place: str | Path) -> None:
