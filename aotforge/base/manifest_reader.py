@@ -137,11 +137,6 @@ def _validated(document: Document, model: type[M]) -> M:
         ) from None
 
 
-def line_of(path: Path, location: Location) -> int:
-    """Line (from 1) of a key in a YAML file, for errors that are found only after loading."""
-    return read_yaml(path).line(location)
-
-
 _REASONS = {"extra_forbidden": "unknown key", "missing": "required key is missing"}
 
 
