@@ -111,7 +111,7 @@ def output_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise OutputError(
             f"cannot write {error.filename2 or error.filename or path}: {error.strerror or error}",
-            cause=_CAUSES.get(error.errno or 0, ""),
+            cause=CAUSES.get(error.errno or 0, ""),
             hint="earlier results are untouched; free space or choose another folder, then build again",
         ) from error
 
@@ -126,10 +126,11 @@ def errors_as(kind: type[AotforgeError], path: Path, *, hint: str) -> Iterator[N
         raise kind(error.what, cause=error.cause, hint=hint) from error
 
 
-_CAUSES = {
+CAUSES = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "the file system is mounted read-only",
+    errno.ENAMETOOLONG: "a path on the command line or in the environment is too long",
     errno.EACCES: "the folder is not writable for this user",
     errno.EPERM: "the folder is not writable for this user",
     errno.ENOTDIR: "a part of the path is a file, not a folder",

@@ -28,12 +28,7 @@ ShownProgress = Annotated[
 
 _COMMAND = re.compile(r"\./dev (?=TASK|-|[a-z])")
 _STYLE = re.compile(r"(\x1b\[(?:[012]|3[1-6])m)")
-_MACHINE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the file system is mounted read-only",
-    errno.ENAMETOOLONG: "a path on the command line or in the environment is too long",
-}
+_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG}
 _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
@@ -123,9 +118,11 @@ def _machine_error(error: OSError) -> AotforgeError:
     """A full disk, which temporary files meet anywhere, or a too long name. Raises other errors again."""
     if error.errno not in _MACHINE:
         raise error
+    from aotforge.base.files import CAUSES
+
     return OutputError(
         f"cannot use {error.filename or 'a file'}: {error.strerror}",
-        cause=_MACHINE[error.errno],
+        cause=CAUSES[error.errno],
         hint="TMPDIR names another folder for temporary files; then run the same command again",
     )
 
