@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,9 @@ from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
 from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
+from aotforge.library.build_tools import Tools
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
-from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import RuntimeManifest, load_runtime_manifest, unpack_zstd
 from aotforge.run.step import ExecutionTarget, RootFS
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
@@ -76,7 +78,6 @@ class LibraryRequest:
     level: str = ""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     jobs: int | None = None
-    download: Download | None = None
     shared: SharedObjects = NOT_SHARED
     execution: ExecutionTarget | None = None
 
@@ -105,21 +106,13 @@ class LibraryRequest:
         """The rootfs whose tools build the library; None for this machine's."""
         return self.execution.rootfs if self.execution is not None else None
 
-    def identity(self, tools: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """Identity of the rootfs, which covers its tools, or of this machine's `tools`."""
-        return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
-
-    def build(self, staged: Path, build: CMakeBuild) -> str:
-        """Completes `build` and installs it to `staged`/prefix; returns the compiler's description."""
-        zstd = unpack_zstd(
-            self.manifest.zstd,
-            cache=self.cache,
-            folder=staged / "work" / "zstd",
-            environment=self.environment,
-            download=self.download,
-        )
+    def _build(self, build: CMakeBuild, tools: Tools | None, work: Path) -> str:
+        """Completes `build` and installs it beside `work`, to prefix; returns the compiler's description."""
+        zstd = work / "zstd"
+        unpack_zstd(self.manifest.zstd, cache=self.cache, folder=zstd, environment=self.environment)
         complete = replace(
             build,
+            tools=tools,
             sources=shipped_files(self.root / "runtime"),
             folders={"AOTFORGE_ZSTD_DIR": zstd, **build.folders},
             settings={
@@ -130,7 +123,39 @@ class LibraryRequest:
             environment=self.environment,
             jobs=self.jobs,
         )
-        return build_in_executor(self.execution or local_execution(self.cache), complete, staged / "prefix")
+        execution = self.execution or local_execution(self.cache)
+        return build_in_executor(execution, complete, work.with_name("prefix"))
+
+    def make(
+        self,
+        library: str,
+        find: Callable[[Mapping[str, str]], Tools],
+        build: Callable[[Path], CMakeBuild],
+        check: Callable[[Path], Mapping[str, str]],
+        **facts: object,
+    ) -> LibraryBuild:
+        """The verified library in the cache, made if missing.
+
+        `find`: tools of this machine, for builds without a rootfs; `build` may use a folder for its files;
+        `check` raises for a prefix that cannot be used, and returns notes; `facts`: further inputs.
+        """
+        tools = find(self.environment) if self.rootfs is None else None
+        identity = tools.identity if tools else (("root", self.rootfs.identity),) if self.rootfs else ()
+
+        def fill(staged: Path) -> dict[str, str]:
+            compiler = self._build(build(staged / "work"), tools, staged / "work")
+            notes = check(staged / "prefix")
+            shutil.rmtree(staged / "work")
+            return {"compiler": compiler, **notes}
+
+        inputs = inputs_key(
+            manifest=self.manifest.model_dump(mode="json"),
+            level=self.api_level,
+            sources=self.sources,
+            tools=identity,
+            **facts,
+        )
+        return self.cached(library, inputs, fill)
 
     def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
         """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's
@@ -173,8 +198,8 @@ class LibraryRequest:
                     return done
                 self.shared.reject(_KIND, inputs, "is not an intact library")
             with staged_folder(folder) as staged:
-                notes = build(staged)
-                stamp = {"files": file_digests(staged / "prefix"), "notes": dict(notes)}
+                notes = dict(build(staged))
+                stamp = {"files": file_digests(staged / "prefix"), "notes": notes}
                 (staged / STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
             done = found(fresh=True)
         if done is None:

@@ -19,10 +19,10 @@ from aotforge.errors import OutputError, ReleaseError, VerifyError, listed
 from aotforge.formats.archive import Members, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, parse_model, read_regular
 from aotforge.pack.reader import open_files
 from aotforge.plan.model import Plan
-from aotforge.release.contents import ReleaseContents, json_document, list_contents, parse_document
+from aotforge.release.contents import ReleaseContents, json_document, list_contents
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import (
     MANIFEST,
@@ -284,7 +284,7 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = parse_document(read_regular(folder / MANIFEST), ReleaseContents).verified
+        verified = parse_model(read_regular(folder / MANIFEST), ReleaseContents).verified
     except (OSError, ValueError):
         return  # no release there, or one that cannot pass for verified
     if verified:
