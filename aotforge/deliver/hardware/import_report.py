@@ -79,10 +79,7 @@ def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> Hardwar
         document = parse_json(data)
         enveloped = isinstance(document, dict) and "payload" in document
         if key or enveloped:
-            if key:
-                data = open_statement(data, key)
-            else:
-                data = base64.b64decode(document["payload"], validate=True)
+            data = open_statement(data, key) if key else base64.b64decode(document["payload"], validate=True)
             document = parse_json(data)
         if (document["_type"], document["predicateType"]) != (STATEMENT, PREDICATE):
             raise ValueError(f"its type is {str(document['predicateType'])[:80]!r}")
