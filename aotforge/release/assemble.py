@@ -88,16 +88,9 @@ def release_contents(
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
     from aotforge.library.build_linux import OPERATOR_LIBRARY  # noqa: PLC0415 - as the next one
-    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms
+    from aotforge.release.platform_tag import measure_platform_tag  # noqa: PLC0415 - 20 ms
 
     library = runtime / "lib" / manifest.soname
-    found = read_soname(library)
-    if found != manifest.soname:
-        raise ReleaseError(
-            f"{library} has SONAME {found}, manifests/release.yaml promises {manifest.soname}",
-            cause="the runtime was built for another API level",
-            hint="build the runtime again: ./dev build",
-        )
     libraries = [library, *runtime.glob(f"lib/{OPERATOR_LIBRARY}")]
     platform = measure_platform_tag(*libraries, promised=manifest.manylinux)
     tree = runtime_tree(runtime, soname=manifest.soname, other_names=manifest.other_names, licence=licence)
