@@ -28,20 +28,17 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
         folders = {"AOTFORGE_OPS_DIR": write_sources(functions, work / "functions")} if functions else {}
         return CMakeBuild(name="runtime library", folders=folders)
 
-    def check(prefix: Path) -> dict[str, str]:
+    def check(prefix: Path) -> None:
         if functions:
             check_library(prefix / "lib" / OPERATOR_LIBRARY, OPERATOR_LIBRARY)
-        return {"glibc": check_library(prefix / "lib" / soname, soname)}
+        check_library(prefix / "lib" / soname, soname)
 
     return request.make(f"lib/{soname}", find_tools, build, check, functions=functions)
 
 
-def check_library(path: Path, soname: str) -> str:
-    """The newest glibc symbol version that the library needs, e.g. "2.35".
-
-    Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable stack
-    or a writable relocation table.
-    """
+def check_library(path: Path, soname: str) -> None:
+    """Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable
+    stack or a writable relocation table."""
     from aotforge.formats.shared_library import read_shared_library  # noqa: PLC0415 - pyelftools: 18 ms
 
     try:
@@ -64,5 +61,3 @@ def check_library(path: Path, soname: str) -> str:
             cause="a compiler or linker that ignores runtime/CMakeLists.txt",
             hint="build with GCC or clang and GNU ld",
         )
-    versions = [name.removeprefix("GLIBC_") for name in library.versions if name.startswith("GLIBC_2")]
-    return max(["2.0", *versions], key=lambda text: tuple(int(part) for part in text.split(".")))

@@ -34,9 +34,8 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
         compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
     )
 
-    def check(prefix: Path) -> dict[str, str]:
+    def check(prefix: Path) -> None:
         check_dll(prefix / LIBRARY, exported_names(request.root, request.api_level))
-        return {}
 
     return request.make(LIBRARY, find_windows_tools, lambda work: build, check, platform="win_amd64")
 

@@ -35,33 +35,18 @@ _BOUNDS = TarFacts(sha256="", size=2**30, members=10_000)
 @dataclass(frozen=True, kw_only=True)
 class LibraryBuild:
     """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the
-    shared library in it,
-    `digests` are the SHA-256 of all files by path there.
+    shared library in it, `digests` are the SHA-256 of all files by path there.
 
-    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything
-    that can change a file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol
-    version that a library for Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same
-    inputs.
+    `inputs` is the digest of everything that can change a file's bytes, `compiler` describes the C++
+    compiler. `fresh` is False when an earlier build had the same inputs.
     """
 
     prefix: Path
     library: Path
     digests: Mapping[str, str]
-    source_digest: str
     inputs: str
     fresh: bool
     compiler: str
-    glibc: str = ""
-
-    @property
-    def soname(self) -> str:
-        """File name of the library."""
-        return self.library.name
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the library."""
-        return self.digests[self.library.relative_to(self.prefix).as_posix()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,22 +116,22 @@ class LibraryRequest:
         library: str,
         find: Callable[[Mapping[str, str]], Tools],
         build: Callable[[Path], CMakeBuild],
-        check: Callable[[Path], Mapping[str, str]],
+        check: Callable[[Path], None],
         **facts: object,
     ) -> LibraryBuild:
         """The verified library in the cache, made if missing.
 
         `find`: tools of this machine, for builds without a rootfs; `build` may use a folder for its files;
-        `check` raises for a prefix that cannot be used, and returns notes; `facts`: further inputs.
+        `check` raises for a prefix that cannot be used; `facts`: further inputs.
         """
         tools = find(self.environment) if self.rootfs is None else None
         identity = tools.identity if tools else (("root", self.rootfs.identity),) if self.rootfs else ()
 
-        def fill(staged: Path) -> dict[str, str]:
+        def fill(staged: Path) -> str:
             compiler = self._build(build(staged / "work"), tools, staged / "work")
-            notes = check(staged / "prefix")
+            check(staged / "prefix")
             shutil.rmtree(staged / "work")
-            return {"compiler": compiler, **notes}
+            return compiler
 
         inputs = inputs_key(
             manifest=self.manifest.model_dump(mode="json"),
@@ -157,9 +142,9 @@ class LibraryRequest:
         )
         return self.cached(library, inputs, fill)
 
-    def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
+    def cached(self, library: str, inputs: str, build: Callable[[Path], str]) -> LibraryBuild:
         """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's
-        prefix/ and returns the notes. Processes may share the cache."""
+        prefix/ and returns the compiler's description. Processes may share the cache."""
         folder = self.cache / LIBRARIES / inputs
 
         def found(*, fresh: bool) -> LibraryBuild | None:
@@ -173,10 +158,9 @@ class LibraryRequest:
                     prefix=prefix,
                     library=prefix / library,
                     digests=stamp["files"],
-                    source_digest=self.sources,
                     inputs=inputs,
                     fresh=fresh,
-                    **stamp["notes"],
+                    compiler=stamp["notes"]["compiler"],
                 )
             except (OSError, ValueError, KeyError, TypeError):
                 return None
@@ -198,8 +182,8 @@ class LibraryRequest:
                     return done
                 self.shared.reject(_KIND, inputs, "is not an intact library")
             with staged_folder(folder) as staged:
-                notes = dict(build(staged))
-                stamp = {"files": file_digests(staged / "prefix"), "notes": notes}
+                compiler = build(staged)
+                stamp = {"files": file_digests(staged / "prefix"), "notes": {"compiler": compiler}}
                 (staged / STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
             done = found(fresh=True)
         if done is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,13 +145,13 @@ def test_a_build_is_made_once_and_again_after_any_damage(
 ) -> None:
     request, made = LibraryRequest(root=ROOT, cache=tmp_path / "cache"), []
 
-    def build(staged: Path) -> Mapping[str, str]:
+    def build(staged: Path) -> str:
         for name in ("lib/lib.so", "include/flash.h"):
             path = staged / "prefix" / name
             path.parent.mkdir(parents=True)
             path.write_text(name)
         made.append(staged)
-        return {"compiler": "g++"}
+        return "g++"
 
     first, second = (request.cached("lib/lib.so", "inputs", build) for _ in range(2))
     assert (first.fresh, second.fresh, len(made)) == (True, False, 1)
