@@ -48,28 +48,17 @@ class Digests:
     size: int
 
 
-class HashingFile(io.RawIOBase):
+class HashingFile:
     """A file that is hashed while it is written."""
 
     def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
-        self._file = file
-        self.hash = hashlib.sha256()
-        self.size = 0
+        self._file, self.hash, self.size = file, hashlib.sha256(), 0
 
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def tell(self) -> int:
-        """Bytes written."""
-        return self.size
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         """Appends `data`."""
         self.hash.update(data)
         self._file.write(data)
         self.size += len(data)
-        return len(data)
 
 
 def entry(name: str, member: Member | Link | None, *, epoch: int = 0) -> Entry:
@@ -91,7 +80,7 @@ def write_tar(
 ) -> tuple[str, int]:
     """Writes a tar of `entries`; returns its SHA-256 and size. Raises ValueError for names it cannot have."""
     sink = HashingFile(file)
-    with tarfile.open(fileobj=sink, mode="w", format=layout, encoding="utf-8") as tar:
+    with tarfile.open(fileobj=sink, mode="w|", format=layout, encoding="utf-8") as tar:  # type: ignore[call-overload]
         for info, content in entries:
             try:
                 tar.addfile(info, content)

@@ -5,6 +5,7 @@ conditional replacement makes a change visible atomically, and of two concurrent
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import FOLDER, Index, index_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, Reader, StoreError
+from aotforge.publish.stores.store import ExistsError, MissingError, ObjectStore, Reader, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
@@ -81,7 +82,7 @@ class StoreRepository(Repository):
             )
 
     def write(self, index: Index) -> None:
-        """Replaces the index. Raises PublishError, StoreError: EXISTS after a concurrent change."""
+        """Replaces the index. Raises PublishError, ExistsError after a concurrent change."""
         if self.is_new:
             self._put_roots()
         with self.edit_targets() as targets:
@@ -115,10 +116,8 @@ class StoreRepository(Repository):
             name, data = f"{FOLDER}/{md.signed.version}.{role}.json", self._sign(md)
             try:
                 self._store.put_if_absent(name, data)
-            except StoreError as error:
-                if error.kind is ErrorKind.EXISTS:
-                    continue
-                raise
+            except ExistsError:
+                continue
             if read_small(self._store, name, limit=LIMIT) != data:
                 raise PublishError(
                     f"{self._store.url}/{name} was read back with other bytes than were sent",
@@ -127,7 +126,7 @@ class StoreRepository(Repository):
                 )
             self._infos[role] = MetaFile.from_data(md.signed.version, data, ["sha256"])
             return
-        raise StoreError(ErrorKind.REFUSED, f"{self._store.url}/{FOLDER} holds a thousand unused versions")
+        raise StoreError(f"{self._store.url}/{FOLDER} holds a thousand unused versions")
 
     @property
     def targets_infos(self) -> dict[str, MetaFile]:
@@ -153,7 +152,7 @@ class StoreRepository(Repository):
         for data in self._missing:
             name = root_name(Metadata[Root].from_bytes(data).signed.version)
             if not put_or_compare(self._store, name, data):
-                raise StoreError(ErrorKind.EXISTS, f"{self._store.url}/{name} exists with other bytes")
+                raise ExistsError(f"{self._store.url}/{name} exists with other bytes")
 
     def _load(self, kind: type[S], meta: MetaFile) -> S:
         name = f"{FOLDER}/{meta.version}.{kind.type}.json"
@@ -189,9 +188,7 @@ def change_index(
         read_index(Targets(targets=index_targets(index)))  # clients must be able to read it
         try:
             repository.write(index)
-        except StoreError as error:
-            if error.kind is not ErrorKind.EXISTS:
-                raise
+        except ExistsError:
             continue
         # a store without conditional writes may have let another publisher overwrite ours
         written = StoreRepository(store, keys, now).index
@@ -210,11 +207,8 @@ def root_name(version: int) -> str:
 
 def put_or_compare(store: ObjectStore, name: str, data: bytes) -> bool:
     """Creates an object unless it exists; False when it then has other bytes. Raises StoreError."""
-    try:
+    with suppress(ExistsError):
         store.put_if_absent(name, data)
-    except StoreError as error:
-        if error.kind is not ErrorKind.EXISTS:
-            raise
     return read_small(store, name, limit=LIMIT) == data
 
 
@@ -230,9 +224,7 @@ def _load_roots(
         name = root_name(version)
         try:
             data = read_small(reader, name, limit=LIMIT)
-        except StoreError as error:
-            if error.kind is not ErrorKind.MISSING:
-                raise
+        except MissingError:
             return tuple(roots), known[version - first :]
         if version - first >= len(known):
             roots.append(next_root(roots[-1], data, f"{reader.url}/{name}"))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,9 +30,16 @@ from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, metadata_errors, read_root, verify
 from aotforge.publish.session import open_for_publishing, open_reader
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import Clock, ErrorKind, ObjectStore, Reader, StoreError, redact_urls
+from aotforge.publish.stores.store import (
+    Clock,
+    ExistsError,
+    MissingError,
+    ObjectStore,
+    Reader,
+    StoreError,
+    redact_urls,
+)
 from aotforge.publish.trust import trusted_root
-from aotforge.publish.upload import publish_errors
 
 T = TypeVar("T")
 LIST = "cache/index.json"
@@ -86,11 +93,9 @@ def change_list(store: ObjectStore, keys: KeySet, change: Callable[[KeyList], Ke
             return before
         try:
             store.compare_and_swap(LIST, _signed(after, version + 1, keys, root), token=token)
-        except StoreError as error:
-            if error.kind is not ErrorKind.EXISTS:
-                raise
-        else:
-            return after
+        except ExistsError:
+            continue
+        return after
     what = f"{store.url}: other commands changed the list of the shared cache {_TRIES} times at the same time"
     raise PublishError(what, hint="run the same command again")
 
@@ -239,11 +244,10 @@ class SharedCache(SharedObjects):
             self.reject(kind, key, str(error))
         except TimeoutError:
             self._give_up(f"it is too slow: {sum(self._received)} bytes in {self._waited + left:.0f} s")
+        except MissingError:
+            self.reject(kind, key, "is missing")
         except StoreError as error:
-            if error.kind is ErrorKind.MISSING:
-                self.reject(kind, key, "is missing")
-            else:
-                self._give_up(error.what)
+            self._give_up(error.what)
         finally:
             self._waited += self._clock() - began
         return None
@@ -284,7 +288,7 @@ class SharedCache(SharedObjects):
             try:
                 count, written = self._write_list(*self._target)
                 parts.append(f"{count} objects, {written / 1e6:.1f} MB written to {url}")
-            except (AotforgeError, StoreError, TimeoutError) as error:
+            except (AotforgeError, TimeoutError) as error:
                 self.note_unused(url, error, "not everything was written there; the local cache has it")
         if parts:
             self._note(f"shared cache: {'; '.join(parts)}")
@@ -307,7 +311,7 @@ class SharedCache(SharedObjects):
 
     def note_unused(self, place: str, error: Exception, effect: str) -> None:
         """Reports that a place cannot be used."""
-        what = error.what if isinstance(error, AotforgeError | StoreError) else "it did not answer in time"
+        what = error.what if isinstance(error, AotforgeError) else "it did not answer in time"
         self._note(f"shared cache {redact_urls(place)}: {what}; {effect}")
 
 
@@ -331,15 +335,12 @@ def put_object(store: ObjectStore, data: bytes, *, replace: bool = False) -> Sha
     """Creates an object; one of another size in its place, or any with `replace`, is removed first."""
     made = SharedObject(sha256=hashlib.sha256(data).hexdigest(), size=len(data), used=_today())
     there = store.size(made.name)
-    if there is not None and (replace or there != made.size):
+    if there == made.size and not replace:
+        return made
+    if there is not None:
         store.remove(made.name)
-        there = None
-    try:
-        if there is None:
-            store.put_if_absent(made.name, data)
-    except StoreError as error:
-        if error.kind is not ErrorKind.EXISTS:  # another command was quicker
-            raise
+    with suppress(ExistsError):
+        store.put_if_absent(made.name, data)
     return made
 
 
@@ -366,8 +367,7 @@ def _change(store: ObjectStore, keys: KeySet, limit: int, added: KeyList, used: 
 
 def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
     """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
-    with publish_errors():
-        listed = load_list(open_reader(places.source or ""), places.trusted_root())
+    listed = load_list(open_reader(places.source or ""), places.trusted_root())
     sizes: dict[str, list[int]] = {}
     for (kind, _), one in sorted(listed.items()):
         sizes.setdefault(kind, []).append(one.size)
@@ -378,12 +378,11 @@ def prune_shared(places: CachePlaces) -> Collection:
     """Reduces the target to its limit and removes unlisted objects, and no other files. Raises
     PublishError, TrustError."""
     store, keys = open_for_publishing(places.target or ""), load_keys(places.keys, {})
-    with publish_errors():
-        before = store.names(f"{OBJECTS}/")
-        kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
-        gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
-        for name in gone:
-            store.remove(name)
+    before = store.names(f"{OBJECTS}/")
+    kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
+    gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
+    for name in gone:
+        store.remove(name)
     freed = sum(before[name] for name in gone)
     return Collection(removed=len(gone), freed=freed, left=sum(before.values()) - freed)
 

@@ -12,7 +12,6 @@ from typing import cast
 
 import pytest
 
-from aotforge.conformance.checks.abi import dynamic_symbols
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces, check_elf
 from aotforge.conformance.checks.windows import _hardening, check_windows
@@ -20,7 +19,7 @@ from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import Module, read_module
-from aotforge.formats.shared_library import LibraryFileError
+from aotforge.formats.shared_library import LibraryFileError, dynamic_symbols
 from aotforge.formats.zip_archive import write_zip
 from tests.support.runtime import ROOT
 

@@ -31,7 +31,7 @@ from aotforge.publish.shared_cache import (
 )
 from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
+from aotforge.publish.stores.store import ObjectStore, StoreError
 from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, ROOT
 from tests.support.web import running_web
@@ -284,7 +284,7 @@ class Failing:
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         self.requests += 1
-        raise StoreError(ErrorKind.UNAVAILABLE, "failing/x: the server answered 503")
+        raise StoreError("failing/x: the server answered 503")
         yield b""
 
 
@@ -327,7 +327,7 @@ def test_a_place_that_cannot_be_written_does_not_stop_the_command(place: Place) 
 
     class Full(DirectoryStore):
         def put_if_absent(self, name: str, *_: object, **__: object) -> None:
-            raise StoreError(ErrorKind.FULL, f"{name}: the disk is full")
+            raise StoreError(f"{name}: the disk is full")
 
     shared = SharedCache(place.notes.append)
     shared.write_to(Full(place.scratch / "store"), load_keys(place.scratch / "keys", {}), 10**9, {})
