@@ -143,27 +143,16 @@ _USED_DAYS = 7
 """A use is recorded when the last recorded one is at least as old: not every build changes the list."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachePlaces:
-    """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root
-    of trust; `keys`: folder with the key of the target's list. `limit`: bytes of all objects there."""
-
-    source: str | None = None
-    target: str | None = None
-    root: str | None = None
-    keys: Path | None = None
-    limit: int
-
-    def trusted_root(self) -> Root:
-        """The root of trust of the source. Raises TrustError."""
-        if not self.root:
-            raise TrustError(
-                f"there is no root of trust for the shared cache {redact_urls(self.source or '')}",
-                cause="cache-root is not set",
-                hint="get root.json from the cache's owner by a way that you trust, then set "
-                "cache-root = 'FILE' in aotforge.toml",
-            )
-        return read_root(trusted_root(self.root, Path(), {}), self.root).signed
+def cache_root(address: str, file: str | None) -> Root:
+    """The root of trust of a place to read from. Raises TrustError."""
+    if not file:
+        raise TrustError(
+            f"there is no root of trust for the shared cache {redact_urls(address)}",
+            cause="cache-root is not set",
+            hint="get root.json from the cache's owner by a way that you trust, then set "
+            "cache-root = 'FILE' in aotforge.toml",
+        )
+    return read_root(trusted_root(file, Path(), {}), file).signed
 
 
 class _Threads:
@@ -365,21 +354,21 @@ def _change(store: ObjectStore, keys: KeySet, limit: int, added: KeyList, used: 
     return kept
 
 
-def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
-    """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
-    listed = load_list(open_reader(places.source or ""), places.trusted_root())
+def shared_usage(address: str, root: str | None) -> dict[str, tuple[int, int]]:
+    """Objects and bytes in a place, by kind. Raises PublishError, TrustError."""
+    listed = load_list(open_reader(address), cache_root(address, root))
     sizes: dict[str, list[int]] = {}
     for (kind, _), one in sorted(listed.items()):
         sizes.setdefault(kind, []).append(one.size)
     return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
 
 
-def prune_shared(places: CachePlaces) -> Collection:
-    """Reduces the target to its limit and removes unlisted objects, and no other files. Raises
+def prune_shared(address: str, keys_folder: Path | None, limit: int) -> Collection:
+    """Reduces a place to `limit` bytes and removes unlisted objects, and no other files. Raises
     PublishError, TrustError."""
-    store, keys = open_for_publishing(places.target or ""), load_keys(places.keys, {})
+    store, keys = open_for_publishing(address), load_keys(keys_folder, {})
     before = store.names(f"{OBJECTS}/")
-    kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
+    kept = {one.name for one in _change(store, keys, limit, {}, ()).values()}
     gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
     for name in gone:
         store.remove(name)
@@ -388,31 +377,39 @@ def prune_shared(places: CachePlaces) -> Collection:
 
 
 @contextmanager
-def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Iterator[SharedCache]:
-    """The shared places of a command. What was offered is listed when the block has ended, also by an error,
-    but not when the user has interrupted it.
+def open_shared_cache(
+    note: Callable[[str], None],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    root: str | None = None,
+    keys: Path | None = None,
+    limit: int = 0,
+) -> Iterator[SharedCache]:
+    """The shared places of a command: `source`, whose root of trust is the file `root`, is read; `target`,
+    whose list is signed with `keys` and has at most `limit` bytes, is also written to. What was offered is
+    listed when the block has ended, also by an error, but not when the user has interrupted it.
 
     A place that cannot be read or written, or whose list cannot be trusted, is reported to `note` and not
-    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow
-    begins.
+    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything is slow.
     """
     shared, unusable = SharedCache(note), (TrustError, StoreError)
-    root = places.trusted_root() if places.source else None
-    if places.target:
-        store, keys = open_for_publishing(places.target), load_keys(places.keys, {})
+    trusted = cache_root(source, root) if source else None
+    if target:
+        store, signing = open_for_publishing(target), load_keys(keys, {})
         try:
-            listed = change_list(store, keys, lambda found: found)
-            shared.write_to(store, keys, places.limit, listed)
-            if not places.source:
+            listed = change_list(store, signing, lambda found: found)
+            shared.write_to(store, signing, limit, listed)
+            if not source:
                 shared.read_from(store, listed)
         except unusable as error:
             shared.note_unused(store.url, error, "nothing is read or written there")
-    if places.source and root:
+    if source and trusted:
         try:
-            reader = open_reader(places.source)
-            shared.read_from(reader, load_list(reader, root))
+            reader = open_reader(source)
+            shared.read_from(reader, load_list(reader, trusted))
         except unusable as error:
-            shared.note_unused(places.source, error, "it is not used")
+            shared.note_unused(source, error, "it is not used")
     try:
         yield shared
     finally:

@@ -180,7 +180,7 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     members = {"aotriton/lib/aotriton_v2.dll": dll(tmp_path), "readme.txt": b"built in /home/me/src"}
     write_zip(path, members, epoch=0)
-    candidate = SimpleNamespace(name="0.11.2b-r1", windows=(path,), packs=dict)
+    candidate = SimpleNamespace(release=SimpleNamespace(name="0.11.2b-r1"), windows=(path,), packs=dict)
     context = SimpleNamespace(candidate=candidate, compat=load_matrix(ROOT), checkout=ROOT)
     findings = check_windows(cast(CheckContext, context))
     reported = "\n".join(f.evidence for f in findings if f.status == "failed")
