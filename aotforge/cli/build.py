@@ -122,8 +122,8 @@ def compile_(
             packs = PacksRequest(
                 **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
             )
-            made = build_packs(packs, observer=observer)
-            report = Result({"output": str(made.output)}, made.lines())
+            line = build_packs(packs, observer=observer)
+            report = Result({"output": str(packs.output)}, [line])
         else:
             report = compile_part(request, observer=observer)
         observer.end("finished")
@@ -134,31 +134,20 @@ def _compile_job(request: PartRequest, name: str) -> Result:
     """Compiles one job: its resources, or every error."""
     from tempfile import TemporaryDirectory
 
-    from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import LineObserver
-    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
-    from aotforge.plan.planner import plan_project
-    from aotforge.run.choose import choose_execution_targets
+    from aotforge.compile.compile_plan import compile_one, find_job
+    from aotforge.pipeline.build_release import resolve_targets
     from aotforge.run.step import KERNELS
 
-    execution = choose_execution_targets(
-        request.executor,
-        ROOT,
-        cache=request.cache,
-        roots=(KERNELS,),
-        environment=request.environment,
-        observer=LineObserver(print_status),
-    ).kernels
-    toolchain = toolchain_of(execution, cache=request.cache)
-    plan = plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain)
-    job = find_job(plan, name)
+    executions, plans = resolve_targets(request, (KERNELS,), observer=LineObserver(print_status))
+    job = find_job(plans, name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
-            kernels_root=ROOT / "kernels",
-            architectures=load_architectures(ROOT / "manifests"),
+            kernels_root=request.kernels,
+            architectures=request.checkout.architectures,
             scratch=Path(scratch),
-            execution=execution,
+            execution=executions[KERNELS],
         )
     values: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
     values |= {"bytes": len(image.binary), **asdict(image.resources)}
@@ -225,7 +214,7 @@ def demo(
 
     ./dev demo --arch gfx908
     """
-    from aotforge.devtools.demo.run_demo import DemoRequest, demo
+    from aotforge.devtools.demo.run_demo import demo
 
     request = BuildRequest(
         root=ROOT,
@@ -236,7 +225,7 @@ def demo(
         environment=dict(os.environ),
     )
     with output.build() as display:
-        return demo(DemoRequest(build=request, release=absolute(release)), observer=display)
+        return demo(request, absolute(release), observer=display)
 
 
 @command("release")

@@ -41,17 +41,16 @@ def debug(
     if list_:
         cases = list(tool.list_cases(ROOT, kernel, pairs(key)))
         return Result(cases, cases)
-    request = tool.DebugRequest(
-        root=ROOT,
-        kernel=kernel,
+    return tool.debug(
+        ROOT,
+        kernel,
         arch=one_arch(arch),
         case=case,
         keys=pairs(key),
         constants=pairs(set),
-        breaks=tuple(break_ or ()),
+        breaks=break_ or (),
         program=parse_axes(program, "--program") if program else None,
     )
-    return tool.debug(request)
 
 
 @command("cost")
@@ -93,7 +92,7 @@ def cost(
     return CostReport(run(request))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TimedFlags:
     """Flags of times on a GPU."""
 
