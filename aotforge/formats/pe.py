@@ -103,16 +103,13 @@ class _Image:
         return self.data[offset:end].decode("ascii", "backslashreplace")
 
 
+@_damage()
 def exports(data: bytes) -> tuple[Export, ...]:
     """Everything that a module exports, by ordinal. Raises RuntimeBuildError."""
-    with _damage():
-        return tuple(_exports(_Image(data)))
-
-
-def _exports(image: _Image) -> Iterator[Export]:
+    image, made = _Image(data), list[Export]()
     table, size = image.table(0)
     if table == 0:
-        return
+        return ()
     base, functions, names, addresses, texts, indices = (image.at("<I", table + 16 + 4 * i) for i in range(6))
     named: dict[int, list[str]] = {}
     for i in range(names):
@@ -125,9 +122,10 @@ def _exports(image: _Image) -> Iterator[Export]:
         if address == 0:
             continue
         forward = image.text(address) if table <= address < table + size else None
-        data = forward is None and not image.is_executable(address)
+        is_data = forward is None and not image.is_executable(address)
         for name in named.get(i, [None]):
-            yield Export(name=name, ordinal=base + i, data=data, forward=forward)
+            made.append(Export(name=name, ordinal=base + i, data=is_data, forward=forward))
+    return tuple(made)
 
 
 @_damage()

@@ -68,17 +68,14 @@ def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     return found | {name.replace("C1E", "C2E") for name in found}
 
 
-def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flags: str) -> Path:
+def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *more: str) -> Path:
     """A program compiled against the generated header and hip/hip_runtime.h. Raises ToolchainError."""
     text = header(context.compat.interface, context.compat.level).replace(
         "#include <hip/hip_runtime.h>", '#include "hip_runtime.h"'
     )
-    done = context.compilations.compile(
-        compiler,
-        source,
-        flags=["-std=c++17", "-Wno-invalid-offsetof", *flags],
-        files=[("interface.h", text), ("hip_runtime.h", HIP)],
-    )
+    flags = ["-std=c++17", "-Wno-invalid-offsetof", *more]
+    files = {"interface.h": text, "hip_runtime.h": HIP}
+    done = context.compile(compiler, source, flags=flags, files=files)
     if done.program is None:
         raise ToolchainError(f"{compiler.name} does not compile the interface", cause=done.output[-300:])
     return done.program

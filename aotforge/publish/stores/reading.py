@@ -20,7 +20,7 @@ class TransientError(StoreError, exit_code=UNAVAILABLE, kind="publish"):
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(
             f"{place} cannot be read: {reason}",
-            cause="the server or the network fails repeatedly",
+            cause="the server or the network failed",
             hint=AGAIN,
         )
 
@@ -38,9 +38,10 @@ def retry(
                 failures = 0
                 yield chunk
             return
-        except TransientError:
+        except TransientError as error:
             failures += 1
             if failures == ATTEMPTS:
+                error.cause += f" {ATTEMPTS} times"
                 raise
             sleep(0.5 * 2**failures)
 
