@@ -31,11 +31,11 @@ _TRIES = 20
 
 class StoreRepository(Repository):
     """The index in a store, verified when it is opened: signatures, hashes and versions, not expiry, so that
-    an expired index can be renewed. `is_new`: the store has no index yet. Raises TrustError, StoreError."""
+    an expired index can be renewed. `missing_roots`: roots among our keys that the store lacks."""
 
     def __init__(self, store: ObjectStore, keys: KeySet, now: datetime) -> None:
         self._store, self._keys, self._now = store, keys, now.replace(microsecond=0)
-        self._roots, self._missing = _load_roots(store, keys.roots)
+        self._roots, self.missing_roots = _load_roots(store, keys.roots)
         self._metadata: dict[str, Metadata[Any]] = {Root.type: self._roots[-1]}
         self._infos: dict[str, MetaFile] = {}
         self._token: str | None = None
@@ -55,11 +55,6 @@ class StoreRepository(Repository):
         return self._token is None
 
     @property
-    def has_all_roots(self) -> bool:
-        """Whether readers can follow our newest root."""
-        return not self._missing
-
-    @property
     def index(self) -> Index:
         """The index."""
         return Index(version=0, releases=()) if self.is_new else read_index(self.targets())
@@ -67,7 +62,7 @@ class StoreRepository(Repository):
     @property
     def _signing_root(self) -> Root:
         """The newest root in the store: readers use it, and its keys signed the index."""
-        return self._roots[max(0, len(self._roots) - len(self._missing) - 1)].signed
+        return self._roots[max(0, len(self._roots) - len(self.missing_roots) - 1)].signed
 
     def check_not_revoked(self) -> None:
         """Raises TrustError for an index that a replaced key has signed: a thief may have added entries."""
@@ -140,7 +135,7 @@ class StoreRepository(Repository):
 
     def _sign(self, metadata: Metadata[Any]) -> bytes:
         """Signs with the keys of the newest root, and of every root that readers may still use."""
-        roots = self._roots[-1:] if self.is_new else self._roots[-1 - len(self._missing) :]
+        roots = self._roots[-1:] if self.is_new else self._roots[-1 - len(self.missing_roots) :]
         role = metadata.signed.type
         signers = {s.public_key.keyid: s for root in roots for s in self._keys.allowed(role, root.signed)}
         metadata.signatures.clear()
@@ -149,7 +144,7 @@ class StoreRepository(Repository):
         return metadata.to_bytes()
 
     def _put_roots(self) -> None:
-        for data in self._missing:
+        for data in self.missing_roots:
             name = root_name(Metadata[Root].from_bytes(data).signed.version)
             if not put_or_compare(self._store, name, data):
                 raise ExistsError(f"{self._store.url}/{name} exists with other bytes")
@@ -183,7 +178,7 @@ def change_index(
             repository.check_not_revoked()
         before = repository.index
         index = change(before)
-        if index == before and repository.has_all_roots and not repository.is_new and not renew:
+        if index == before and not repository.missing_roots and not repository.is_new and not renew:
             return index
         read_index(Targets(targets=index_targets(index)))  # clients must be able to read it
         try:
