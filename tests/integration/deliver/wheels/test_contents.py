@@ -308,6 +308,7 @@ def test_a_missing_wheel_and_a_damaged_one_are_found(
     (path,) = folder.glob("aotforge_images_gfx908-*.whl")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    assert "can be read" in violations(context, folder)
+    with pytest.raises(ReleaseError, match=f"{path.name} is not a valid wheel"):
+        violations(context, folder)
     path.unlink()
     assert f"{path.name} is missing" in violations(context, folder)
