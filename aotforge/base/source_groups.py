@@ -65,8 +65,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "native verifier": (
         "aotforge/verify/native/*.py",
         "aotforge/targets/cpu/*.py",
-        "ttcpu/image.py",
-        "ttcpu/levels.py",
+        *(f"ttcpu/{name}.py" for name in ("image", "launch", "levels")),
     ),
     # the lowering of Triton's IR to machine code for x86-64: part of the job keys
     "CPU compiler": (

@@ -116,9 +116,18 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     observer.stage("attestations and signature")
     checks: list[CheckReport] = []
     with tempfile.TemporaryDirectory(prefix="aotforge-wheels-") as scratch:
-        wheels = []
+        wheels: list[Path] = []
         if request.wheels:
-            wheels = _make_wheels(request, built, windows, origin, Path(scratch))
+            packs = {plan.pack: plan.archs for plan in built.plans}
+            wheels = make_wheels(
+                built.release.folder,
+                manifest,
+                origin,
+                packs,
+                Path(scratch),
+                windows=windows.file if windows else None,
+            )
+            wheels += [build_package(root, Path(scratch))]
         finished = finalize_release(
             built.release.folder,
             extra=[*extra, *wheels],
@@ -133,20 +142,6 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     return ReleaseReport(
         build=built, windows=windows, finished=finished, origin=origin, checks=checks[0], record=saved
     )
-
-
-def _make_wheels(
-    request: ReleaseRequest,
-    built: BuildReport,
-    windows: WindowsReport | None,
-    origin: Origin,
-    folder: Path,
-) -> list[Path]:
-    manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
-    packs = {plan.pack: plan.archs for plan in built.plans}
-    archive = windows.file if windows else None
-    wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
-    return [*wheels, build_package(request.root, folder)]
 
 
 def _development(built: BuildReport) -> ReleaseError:

@@ -190,10 +190,11 @@ def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Res
                 if runner.device:  # after a fault a device executes nothing more for this process
                     return
                 continue
-            _compare(invocation, name, results, truncates_sums=runner.truncates_sums)
+            compare(invocation, name, results, truncates_sums=runner.truncates_sums)
 
 
-def _compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool) -> None:
+def compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool = False) -> None:
+    """Adds errors and failures of a launch's outputs."""
     every = invocation.expected()
     for output, tensor in invocation.outputs.items():
         expected = every[output]
