@@ -54,7 +54,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "aotforge/devtools/cost/*.py",
         "aotforge/compile/image_set.py",
         "aotforge/targets/amd/backend.py",
-        "aotforge/targets/amd/occupancy.py",
     ),
     # how `./dev tune all --device` checks and times an image
     "device timing": (
