@@ -1,4 +1,4 @@
-"""Store of passed verdicts by content: one object per image, cases and emulator, verified on every read.
+"""Store of passed verdicts: one object per image, cases and emulator, verified on every read.
 
 An object is the SHA-256 of the rest in its first line, then JSON. Only passed verdicts are kept, so a failure
 is reproduced every time.
