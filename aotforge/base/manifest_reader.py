@@ -168,4 +168,4 @@ def _fields(model: type[BaseModel], location: Location) -> tuple[str, ...]:
             # dict[K, V] leads to V, tuple[T, ...] and list[T] to T
             inner = [kind for kind in typing.get_args(current) if kind is not Ellipsis]
             current = inner[-1] if inner else None
-    return tuple(getattr(current, "model_fields", ()))
+    return tuple(field.alias or name for name, field in getattr(current, "model_fields", {}).items())

@@ -35,16 +35,15 @@ def images(
     ./dev images releases/dist/0.11.2b-r1 --image 0a1b2c3d --output image
     """
     from aotforge.base.files import write_atomic
-    from aotforge.deliver.extract import image_packs
+    from aotforge.deliver.extract import open_packs
     from aotforge.pack.listing import cat_image, list_images, listing_fields, listing_lines
 
-    with image_packs(Path(pack).absolute()) as packs:
-        listed = {one: list_images(one) for one in packs}
-        if not image:
-            rows = [row for found in listed.values() for row in found]
-            return Result(listing_fields(rows), listing_lines(rows))
-        holders = [one for one in packs if any(row.digest.startswith(image.lower()) for row in listed[one])]
-        data = cat_image((holders or packs)[0], image)
+    listed = [(one, list_images(one)) for one in open_packs(Path(pack).absolute())]
+    if not image:
+        every = [row for _, rows in listed for row in rows]
+        return Result(listing_fields(every), listing_lines(every))
+    holders = [one for one, rows in listed if any(row.digest.startswith(image.lower()) for row in rows)]
+    data = cat_image((holders or [listed[0][0]])[0], image)
     if output:
         write_atomic(Path(output).absolute(), data)
     elif sys.stdout.isatty():
@@ -63,16 +62,14 @@ def coverage(
 
     ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
     """
-    from aotforge.deliver.extract import image_packs
+    from aotforge.deliver.extract import open_packs
     from aotforge.devtools import coverage as tool
     from aotforge.pack.coverage import pack_coverage
-    from aotforge.pack.reader import open_pack
 
     made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
-    with image_packs(Path(pack).absolute()) as folders:
-        packs = [open_pack(folder) for folder in folders]
-        tables = [pack_coverage(one) for one in packs]
-        served = tool.coverage(made, packs)
+    packs = open_packs(Path(pack).absolute())
+    tables = [pack_coverage(one) for one in packs]
+    served = tool.coverage(made, packs)
     fields = {
         "packs": [asdict(table) for table in tables],
         "calls": [asdict(one) for one in served],

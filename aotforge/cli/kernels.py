@@ -92,7 +92,7 @@ def cost(
     return CostReport(run(request))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TimedFlags:
     """Flags of times on a GPU."""
 

@@ -11,10 +11,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from aotforge.base.printable import printable
 from aotforge.base.progress import OnProgress, Report, byte_progress, write_event
 from aotforge.cli.settings import INSTALLED
-from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError
+from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError, printable
 
 if TYPE_CHECKING:
     from aotforge.pipeline.display import BuildDisplay
@@ -28,6 +27,7 @@ Progress = Annotated[
 ]
 
 _COMMAND = re.compile(r"\./dev (?=TASK|-|[a-z])")
+_STYLE = re.compile(r"(\x1b\[(?:[012]|3[1-6])m)")
 _MACHINE = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -38,7 +38,7 @@ _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A report of values for `--json` and of `text`; `require_passed` raises what a check found."""
 
@@ -55,7 +55,7 @@ class Result:
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Output:
     """Flags of tasks that take long. Raises UsageError for events without progress."""
 
@@ -152,8 +152,9 @@ def _text(report: Report) -> str:
 
 
 def print_result(text: str) -> None:
-    """A result, on standard output."""
-    sys.stdout.write(f"{printable(with_program_name(text), styled=True)}\n")
+    """A result, on standard output; of escapes only this program's colours pass."""
+    parts = enumerate(_STYLE.split(with_program_name(text)))
+    sys.stdout.write("".join(part if number % 2 else printable(part) for number, part in parts) + "\n")
     sys.stdout.flush()
 
 

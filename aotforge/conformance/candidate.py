@@ -1,6 +1,6 @@
 """A candidate release: a release folder with its tarballs unpacked, and the form of each archive."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,34 +133,25 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     return tar, tuple(dict.fromkeys(violations))
 
 
-def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
+def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> Iterator[Finding]:
     """Sums, names and completeness for the promised ROCm releases, and the form of each archive."""
+    release, archives = candidate.release, candidate.archives
+    what = f"every file as {SUMS} and {RELEASE_JSON} list it"
+    yield finding_from("folder", what, _file_violations(release), f"{len(release.sums)} files")
+    what = "a runtime per promised ROCm, texts for every image pack"
+    promised = f"ROCm {' '.join(rocms)}; {', '.join(sorted(candidate.packs()))}"
+    yield finding_from("folder", what, _completeness_violations(candidate, rocms), promised)
+    what = "the same library under every ROCm's name"
+    differing = len({one.tar for one in candidate.runtimes}) > 1
+    yield finding_from("folder", what, ["the tarballs differ"] if differing else [])
+    what = f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them"
+    tars = {str(one).removesuffix(".gz"): one.tar for one in archives}
+    yield finding_from("folder", what, _tar_violations(release, tars))
     # those of the same bytes have the same faults
-    distinct = {archive.root: archive for archive in candidate.archives}.values()
-    one_library = "the same library under every ROCm's name"
-    tars = f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them"
-    form = "one top folder, files and neighbour links only, canonical order and owners"
-    complete = f"ROCm {' '.join(rocms)}; {', '.join(sorted(candidate.packs()))}"
-    violations = {
-        f"every file as {SUMS} and {RELEASE_JSON} list it": _file_violations(candidate.release),
-        "a runtime per promised ROCm, texts for every image pack": _completeness_violations(candidate, rocms),
-        one_library: ["the tarballs differ"] if len({one.tar for one in candidate.runtimes}) > 1 else [],
-        tars: _tar_violations(
-            candidate.release, {str(one).removesuffix(".gz"): one.tar for one in candidate.archives}
-        ),
-        form: [f"{archive} {text}" for archive in distinct for text in archive.violations],
-    }
-    evidence = (
-        f"{len(candidate.release.sums)} files",
-        complete,
-        "",
-        "",
-        f"{len(candidate.archives)} archives",
-    )
-    return [
-        finding_from("archives" if what == form else "folder", what, faults, seen)
-        for (what, faults), seen in zip(violations.items(), evidence, strict=True)
-    ]
+    distinct = {archive.root: archive for archive in archives}.values()
+    faults = [f"{archive} {text}" for archive in distinct for text in archive.violations]
+    what = "one top folder, files and neighbour links only, canonical order and owners"
+    yield finding_from("archives", what, faults, f"{len(archives)} archives")
 
 
 def _file_violations(release: Release) -> list[str]:

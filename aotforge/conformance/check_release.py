@@ -3,7 +3,8 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from itertools import chain
@@ -26,7 +27,7 @@ from aotforge.formats.api_level import level_of
 from aotforge.run.release_programs import available_programs
 from vgpu.cache import check_cache
 
-CHECKS: Mapping[str, Callable[[CheckContext], list[Finding]]] = {
+CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "folder": lambda context: check_folder(context.candidate, context.compat.release.rocm),
     "calls": check_calls,
     "refused": check_refused,
@@ -123,7 +124,10 @@ def _findings(
 
 
 def _checked(name: str, context: CheckContext) -> list[Finding]:
+    """What a check yields, and the error that ended it."""
+    findings: list[Finding] = []
     try:
-        return CHECKS[name](context)
-    except AotforgeError as error:
-        return [failed(name, "the check could be run", str(error))]
+        findings.extend(CHECKS[name](context))
+    except (AotforgeError, OSError, ValueError, zipfile.BadZipFile) as error:
+        findings.append(failed(name, "the check could be run", str(error)))
+    return findings

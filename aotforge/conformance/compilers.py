@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
@@ -86,11 +87,11 @@ def _identify(family: str, path: str | None) -> Compiler | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Hip:
-    """HIP's headers: an include folder, its digest, and macros."""
+    """HIP's headers: their folder `tree`, the include folder to name, and macros."""
 
     name: str
+    tree: Path
     include: Path | None
-    digest: str
     flags: tuple[str, ...] = ()
 
 
@@ -105,7 +106,7 @@ def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
     return Hip(
         name=f"HIP {'.'.join(numbers)} headers",
         include=None if installed == Path("/usr/include") else installed,
-        digest=tree_digest(installed / "hip"),
+        tree=installed / "hip",
         flags=("-D__HIP_PLATFORM_AMD__",),
     )
 
@@ -113,9 +114,10 @@ def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
 def standin_hip(checkout: Path) -> Hip:
     """The checkout's declarations, for machines without ROCm."""
     folder = checkout / "runtime" / "src" / "standin"
-    return Hip(name="stand-in HIP declarations", include=folder, digest=tree_digest(folder))
+    return Hip(name="stand-in HIP declarations", tree=folder, include=folder)
 
 
+@cache
 def tree_digest(folder: Path) -> str:
     """SHA-256 over names and contents of the files below `folder`."""
     total = hashlib.sha256()
@@ -138,13 +140,13 @@ class CompilationCache:
         source: str,
         *,
         includes: Sequence[Path] = (),
-        inputs: Sequence[str] = (),
+        inputs: Sequence[Path] = (),
         flags: Sequence[str] = (),
         objects: Sequence[Path] = (),
         files: Sequence[tuple[str, str]] = (),
     ) -> Compilation:
-        """Compiles `source` as program.cpp, next to `files` (name, text). `inputs`: includes' digests."""
-        facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
+        """Compiles `source` as program.cpp, next to `files` (name, text). `inputs`: folders of headers."""
+        facts = [compiler.identity, source, list(map(tree_digest, inputs)), list(flags), list(files)]
         try:
             facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
         except OSError as error:

@@ -52,6 +52,15 @@ def finding_from(
     return failed(check, what, "; ".join(found[:_LISTED]) + more, row=row)
 
 
+def set_violations(
+    found: Iterable[str], wanted: Iterable[str], extra: str, missing: str = "is missing"
+) -> list[str]:
+    """Violations of two sets of names that must be equal, worded by `extra` and `missing`."""
+    there, needed = set(found), set(wanted)
+    lacking = [f"{name} {missing}" for name in sorted(needed - there)]
+    return lacking + [f"{name} {extra}" for name in sorted(there - needed)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
     """All findings about a release folder, in the checks' order, and the time that they took in seconds."""

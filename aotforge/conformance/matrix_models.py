@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aotforge.base.architectures import AmdPackName, ArchName
+from aotforge.base.architectures import ArchName, PackName
 from aotforge.base.manifest_reader import Manifest
 from aotforge.formats.api_level import LIBRARY_PATTERN, RELEASE_PATTERN, library_name
 
@@ -69,7 +69,7 @@ class Delivery(Manifest):
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")] | None = None
     rocm: tuple[RocmVersion, ...] = ()
     rocm_choice: Literal["clamp", "last-not-above", "exact"] | None = None
-    images: tuple[AmdPackName, ...] | None = None
+    images: tuple[PackName, ...] | None = None
     evidence: Evidence = "pin"
 
     @property

@@ -52,7 +52,7 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
         try:
             yield ELFFile(file)
         except _DAMAGED as error:
-            raise LibraryFileError(str(error)) from error
+            raise LibraryFileError(f"{path.name} is not a readable library: {error}") from error
 
 
 def read_shared_library(path: Path) -> SharedLibrary:

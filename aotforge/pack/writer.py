@@ -8,7 +8,7 @@ import zstandard
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.binary import FILE_NAME, bytes_source
+from aotforge.pack.binary import FILE_NAME, Source
 from aotforge.pack.container import encode_container, read_index
 from aotforge.pack.contract import check_arguments, check_plan
 from aotforge.pack.dispatch import encode_dispatch
@@ -25,7 +25,7 @@ from aotforge.pack.model import (
     DispatchTable,
     ImagePack,
 )
-from aotforge.pack.reader import check_pack
+from aotforge.pack.reader import open_files
 from aotforge.pack.signature import ContainerRecord, Signature, TritonBuild, encode_signature
 from aotforge.plan.model import JobKey, Plan, PlannedChoice, PlannedKernel
 
@@ -50,7 +50,7 @@ def write_pack(
         file = container_file(kernel)
         images_of = (by_key[choice.job].binary for f in kernel.functionals for choice in f.choices)
         files[file] = encode_container(images_of, compressor, file=file)
-        indexes[file] = read_index(bytes_source(file, files[file]))
+        indexes[file] = read_index(Source(file, files[file]))
     table = DispatchTable(
         archs=tuple(sorted(plan.archs)),
         containers=tuple(
@@ -65,7 +65,7 @@ def write_pack(
         _signature(plan, table, indexes, files[DISPATCH_FILE], release=release, compressor=compressor)
     )
     pack = ImagePack(name=plan.pack, files=MappingProxyType(dict(sorted(files.items()))))
-    check_pack(pack)
+    open_files(pack).check_images()
     return pack
 
 

@@ -41,7 +41,8 @@ from aotforge.release.assemble import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import AssembledRelease, PackInput, load_release_manifest, member_time
+from aotforge.release.model import PackInput, load_release_manifest, member_time
+from aotforge.release.release import Release
 from aotforge.run.choose import choose_executions
 from aotforge.run.step import KERNELS, RUNTIME, Executions, ExecutionTarget, rootfs_digests
 from aotforge.verify.verdict import VerifyEvent
@@ -74,7 +75,7 @@ class BuildReport(ImageCounts):
     """
 
     plans: tuple[Plan, ...]
-    release: AssembledRelease
+    release: Release
     shared_cache: tuple[str, ...] = ()
     executor: str
     roots: tuple[tuple[str, str], ...]
@@ -101,9 +102,9 @@ class BuildReport(ImageCounts):
             "packs": self.packs,
             "profile": self.plans[0].profile,
             "images": self.images,
-            "verified": release.verified,
-            "platform": release.platform.tag,
-            "development": release.development,
+            "verified": release.contents.verified,
+            "platform": release.contents.platform,
+            "development": release.contents.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
             **{name: getattr(self, name) for name in same},
@@ -116,11 +117,12 @@ class BuildReport(ImageCounts):
         if not release.fresh:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
-            size = sum(file.size for file in release.files) / 1e6
-            lines = [*self._made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
-        reasons = [f"development build: {reason}" for reason in release.development]
+            sizes = [file.size for file in release.files]
+            made = f"release in {release.folder}: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"
+            lines = [*self._made(), made]
+        reasons = [f"development build: {reason}" for reason in release.contents.development]
         if reasons:
-            platform = parse_manylinux(release.platform.tag)
+            platform = parse_manylinux(release.contents.platform)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
         if less := {one.kernel for plan in self.plans for one in plan.left_out}:
@@ -136,7 +138,7 @@ class BuildReport(ImageCounts):
             f"{self.images} images of {', '.join(self.packs)}: "
             f"{self.compiled} compiled, {self.cached} from the cache{shared}"
         ]
-        if self.release.verified:
+        if self.release.contents.verified:
             lines.append(f"all verified: {self.executed} executed, {self.known} known before")
         lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
         lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
@@ -234,7 +236,7 @@ class ReleaseDraft:
             verifier=plans_verifier_digest(self.request.checkout, self.plans) if verified else "",
         )
 
-    def find(self, prefix: Path) -> AssembledRelease | None:
+    def find(self, prefix: Path) -> Release | None:
         """The release that was made from the same inputs before."""
         if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
@@ -245,7 +247,7 @@ class ReleaseDraft:
         )
         return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
 
-    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> AssembledRelease:
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
         return assemble_release(
             self.manifest,

@@ -18,7 +18,7 @@ from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
 from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
-from aotforge.pack.reader import check_pack, open_files, read_pack
+from aotforge.pack.reader import open_files, read_pack
 from aotforge.pipeline.build_release import executions_of, library_request
 from aotforge.pipeline.requests import WindowsRequest
 from aotforge.plan.checkout import Checkout
@@ -164,7 +164,7 @@ def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
                 raise ReleaseError(
                     f"there are two image packs named {pack.name}", hint="pass one of them with --images"
                 )
-            check_pack(pack)
+            open_files(pack).check_images()
             _check_interface(request.root, pack)
             found[pack.name] = pack
     return tuple(found[name] for name in sorted(found))

@@ -25,8 +25,8 @@ class BuildDisplay(ExitStack):
 
     def __init__(self, *, quiet: bool, events: bool = False) -> None:
         super().__init__()
-        self._line = self.enter_context(progress(quiet=quiet, events=events))
-        self.stage, self.note = self._line.stage, self._line.note
+        self._line = line = self.enter_context(progress(quiet=quiet, events=events))
+        self.stage, self.note = line.stage, line.note
 
     def event(self, event: CompileEvent) -> None:
         """A compile job changed its state; success only moves the bar."""

@@ -16,7 +16,7 @@ from aotforge.pipeline.build_release import BuildReport, build, file_fields
 from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import BuildRequest, ReleaseRequest, ToolsRequest, WindowsRequest
-from aotforge.release.finalize import FinalizedRelease, finalize_release
+from aotforge.release.finalize import finalize_release
 from aotforge.release.model import BuildTools, Origin, load_release_manifest, member_time
 from aotforge.release.record import check_record, make_record, save_record, source_commit
 from aotforge.release.release import Release
@@ -33,7 +33,7 @@ class ReleaseReport:
 
     build: BuildReport
     windows: WindowsReport | None
-    finished: FinalizedRelease
+    finished: Release
     origin: Origin
     checks: CheckReport
     record: Path | None
@@ -86,8 +86,8 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     same: dict[str, Any] = {field.name: getattr(request, field.name) for field in fields(ToolsRequest)}
     same["version"] = request.version
     built = build(BuildRequest(archs=archs, profile=request.profile, **same), observer=observer)
-    if built.release.development and not request.development:
-        reasons = "\n".join(f"  {reason}" for reason in built.release.development)
+    if built.release.contents.development and not request.development:
+        reasons = "\n".join(f"  {reason}" for reason in built.release.contents.development)
         raise ReleaseError(
             f"{built.release.name} is a development build:\n{reasons}",
             cause="a release must have what its file names promise",
@@ -118,7 +118,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     if not request.development:  # before anything is written: a recorded release is never replaced by another
         folder = built.release.folder
         tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
-        record = make_record(origin, contents=Release.open(folder).contents, tars=tars)
+        record = make_record(origin, contents=built.release.contents, tars=tars)
         record = check_record(root / "releases", record)
         origin = replace(origin, commit=record.commit)
     observer.stage("attestations and signature")

@@ -15,7 +15,7 @@ from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.selection import Only
 from aotforge.release.release import Release
-from aotforge.release.release_tasks import check_dispatch, check_listed, operator_kernels, release_tasks
+from aotforge.release.release_tasks import check_dispatch, operator_kernels, release_tasks
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verify_plan import verify_tasks
 
@@ -80,7 +80,6 @@ def verify_release(
     for released, opened in packs:
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if chosen:
-            check_listed(released, opened)
             name, profile = released.pack.name, opened.signature.profile
             if on_stage := options.get("on_stage"):
                 on_stage(f"comparing images of {name} with their assembly texts")

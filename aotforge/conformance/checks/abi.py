@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from elftools.elf.sections import SymbolTableSection
@@ -10,10 +11,10 @@ from aotforge.base.html import render
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.compilers import Compiler
-from aotforge.conformance.findings import Finding, failed, finding_from, not_run
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run, set_violations
 from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
-from aotforge.formats.shared_library import LibraryFileError, open_elf
+from aotforge.formats.shared_library import open_elf
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 
 OURS = "<aotriton/flash.h>"
@@ -100,54 +101,38 @@ def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flag
     return done.program
 
 
-def check_symbols(context: CheckContext) -> list[Finding]:
+def check_symbols(context: CheckContext) -> Iterator[Finding]:
     """The libraries export exactly the API level's symbols, and the functions of the operator header."""
-    operators = [_operator_symbols(path) for path in [context.libraries.get(OPERATOR_LIBRARY)] if path]
-    what = f"exactly the symbols of API level {context.compat.level}"
-    if not context.compilers:
-        return [not_run("symbols", what, NO_COMPILER), *operators]
-    wanted = _wanted_symbols(context, context.compilers[-1])
-    try:
-        found = dynamic_symbols(context.library)
-    except (OSError, LibraryFileError) as error:
-        return [failed("symbols", what, str(error)), *operators]
-    violations = [
-        *(f"{name} is missing" for name in _demangled(context, sorted(wanted - found))),
-        *(
-            f"{name} is exported and not part of it"
-            for name in _demangled(context, sorted(found - wanted - EXTRA))
-        ),
-    ]
-    return [
-        finding_from("symbols", what, violations, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}"),
-        *operators,
-    ]
+    what, extra = f"exactly the symbols of API level {context.compat.level}", "is exported and not part of it"
+    if context.compilers:
+        wanted = _wanted_symbols(context, context.compilers[-1])
+        violations = set_violations(dynamic_symbols(context.library) - EXTRA, wanted, extra)
+        evidence = f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}"
+        yield finding_from("symbols", what, _demangled(context, violations), evidence)
+    else:
+        yield not_run("symbols", what, NO_COMPILER)
+    if library := context.libraries.get(OPERATOR_LIBRARY):
+        what = "exactly the functions of the operator library's header, and of TVM FFI for each"
+        header = library.parent.parent / "include" / "aotforge" / "ops.h"
+        declared = _FUNCTION.findall(header.read_text())
+        wanted = {f"{prefix}{name}" for prefix in ("aotforge_", "__tvm_ffi_") for name in declared} | {_ERROR}
+        violations = set_violations(dynamic_symbols(library), wanted, extra)
+        yield finding_from("symbols", what, violations, f"{len(declared)} functions")
 
 
-def _operator_symbols(library: Path) -> Finding:
-    what = "exactly the functions of the operator library's header, and of TVM FFI for each"
-    try:
-        declared = _FUNCTION.findall((library.parent.parent / "include" / "aotforge" / "ops.h").read_text())
-        found = dynamic_symbols(library)
-    except (OSError, ValueError) as error:
-        return failed("symbols", what, str(error))
-    wanted = {*(f"aotforge_{name}" for name in declared), *(f"__tvm_ffi_{name}" for name in declared), _ERROR}
-    violations = [f"{name} is missing" for name in sorted(wanted - found)]
-    violations += [f"{name} is exported and not part of it" for name in sorted(found - wanted)]
-    return finding_from("symbols", what, violations, f"{len(declared)} functions")
-
-
-def check_layout(context: CheckContext) -> list[Finding]:
+def check_layout(context: CheckContext) -> Iterator[Finding]:
     """Sizes, offsets, enumerators and versions in the headers equal the API level's."""
     what = f"struct layout of API level {context.compat.level}"
     if not context.compilers:
-        return [not_run("layout", what, NO_COMPILER)]
+        yield not_run("layout", what, NO_COMPILER)
+        return
     compiler, data, level = context.compilers[-1], context.compat.interface, context.compat.level
     flags = ["-std=c++17", "-Wno-invalid-offsetof", "-O0"]
     ours = context.compile(compiler, layout(data, level, OURS), flags=flags)
     if ours.program is None:
         errors = re.findall(r"error: (.*)", ours.output)[:3]
-        return [failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")]
+        yield failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")
+        return
     source, link = layout(data, level, '"interface.h"'), "-Wl,--unresolved-symbols=ignore-all"
     found = _printed(context, ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
     wanted = _printed(context, _compile_facts(context, compiler, source, "-O0", link), {})
@@ -161,9 +146,9 @@ def check_layout(context: CheckContext) -> list[Finding]:
         for name, value in _measured(context).items()
         if found.get(name, "").split(" ")[0] != str(value)
     ]
-    return [
-        finding_from("layout", what, violations, f"{len(wanted)} sizes, offsets and values; {compiler.name}")
-    ]
+    yield finding_from(
+        "layout", what, violations, f"{len(wanted)} sizes, offsets and values; {compiler.name}"
+    )
 
 
 def _measured(context: CheckContext) -> dict[str, int]:
@@ -187,7 +172,7 @@ def _printed(context: CheckContext, program: Path, environment: dict[str, str]) 
 
 
 def _demangled(context: CheckContext, names: list[str]) -> list[str]:
-    """C++ names as in source code, where binutils are installed."""
+    """Texts with C++ names as in source code, where binutils are installed."""
     if not names or shutil.which("c++filt") is None:
         return names
     done = context.programs.compile(["c++filt"], readable=(), seconds=_SECONDS, text="\n".join(names))

@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from aotforge.conformance.candidate import Candidate
@@ -14,7 +13,6 @@ from aotforge.conformance.compilers import (
     Compiler,
     Hip,
     standin_hip,
-    tree_digest,
 )
 from aotforge.conformance.matrix import Compatibility
 from aotforge.library.build_linux import OPERATOR_LIBRARY
@@ -62,16 +60,6 @@ class CheckContext:
         """Compiler runs of these checks, with results of earlier ones."""
         return CompilationCache(work=self.work, cache=self.cache or self.work, programs=self.programs)
 
-    @cached_property
-    def headers_digest(self) -> str:
-        """Digest of the release's headers."""
-        return tree_digest(self.prefix / "include")
-
-    @cached_property
-    def standin(self) -> Hip:
-        """The checkout's declarations of HIP."""
-        return standin_hip(self.checkout)
-
     def compile(
         self,
         compiler: Compiler,
@@ -82,12 +70,12 @@ class CheckContext:
         link: bool = True,
     ) -> Compilation:
         """`source` with the headers of the release and of `hip` (default: the stand-in), and the library."""
-        hip = hip or self.standin
+        hip, headers = hip or standin_hip(self.checkout), self.prefix / "include"
         return self.compilations.compile(
             compiler,
             source,
-            includes=[self.prefix / "include", *([hip.include] if hip.include else [])],
-            inputs=[self.headers_digest, hip.digest],
+            includes=[headers, *([hip.include] if hip.include else [])],
+            inputs=[headers, hip.tree],
             flags=[*flags, *hip.flags],
             objects=[self.library] if link else [],
         )

@@ -29,19 +29,16 @@ _CHARACTERISTICS = {
 }
 
 
-def check_windows(context: CheckContext) -> list[Finding]:
+def check_windows(context: CheckContext) -> Iterator[Finding]:
     """Layout, imports, exports and images of each aotriton-<release>-win_amd64-shared*.zip."""
     if not context.candidate.windows:
-        return [not_run("windows", "the Windows archive", "the release has none")]
-    return [finding for path in context.candidate.windows for finding in _check_archive(context, path)]
+        yield not_run("windows", "the Windows archive", "the release has none")
+    for path in context.candidate.windows:
+        yield from _check_archive(context, path)
 
 
 def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
-    try:
-        found = list(zip_members(path))
-    except (OSError, zipfile.BadZipFile) as error:
-        yield failed("windows", f"{path.name} can be read", str(error))
-        return
+    found = list(zip_members(path))
     members, contents = [info for info, _ in found], {info.filename: data for info, data in found}
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(members), path.name)

@@ -11,7 +11,7 @@ import pytest
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.binary import bytes_source
+from aotforge.pack.binary import Source
 from aotforge.pack.container import encode_container, read_images, read_index
 from aotforge.pack.model import Compressor
 from aotforge.pack.reader import open_files
@@ -51,7 +51,8 @@ def test_every_choice_finds_the_bytes_of_its_compile_job() -> None:
             assert (here.arch, here.key) == (there.arch, there.key)
             for choice, planned_choice in zip(here.choices, there.choices, strict=True):
                 source = made[planned_choice.job]
-                assert opened.image(kernel.container, choice.image) == source.binary
+                digest = opened.indexes[kernel.container].images[choice.image].digest
+                assert opened.images(kernel.container)[digest] == source.binary
                 assert (choice.symbol, choice.threads, choice.dynamic_shared_bytes) == (
                     source.symbol,
                     256,
@@ -90,7 +91,7 @@ def test_equal_images_are_stored_once() -> None:
 
 
 def test_a_container_holds_images_of_one_byte_to_64_mib() -> None:
-    source = bytes_source("c", encode_container([b"x", b"y"], Compressor(), file="c"))
+    source = Source("c", encode_container([b"x", b"y"], Compressor(), file="c"))
     assert sorted(read_images(source, read_index(source)).values()) == [b"x", b"y"]
     for images, reason in (([], "0 images"), ([b""], "0 bytes"), ([bytes((64 << 20) + 1)], "67108865 bytes")):
         with pytest.raises(PackError, match=f"c: .*{reason}, the format holds 1 to "):

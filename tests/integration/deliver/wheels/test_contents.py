@@ -168,7 +168,7 @@ def in_folder(candidate: Candidate, folder: Path) -> Candidate:
 
 
 def violations(context: CheckContext, folder: Path) -> str:
-    found = check_wheels(replace(context, candidate=in_folder(context.candidate, folder)))
+    found = list(check_wheels(replace(context, candidate=in_folder(context.candidate, folder))))
     assert {one.status for one in found} <= {"passed", "failed"}
     return "; ".join(f"{one.what}: {one.evidence}" for one in found if one.status == "failed")
 
