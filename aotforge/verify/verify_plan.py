@@ -147,8 +147,8 @@ def verify_tasks(
         on_stage(f"executing {len(missing)} images of {pack}")
     if not elsewhere:
         began = time.monotonic()  # compiling is no part of the speed
-    pool = Pool(kernels_root=kernels_root, cache=cache, timeout=timeout, libraries=libraries)
-    for verdict in _checked(missing, pool, sources, jobs) if missing else ():
+    own: dict[str, Any] = {"kernels_root": kernels_root, "cache": cache, "timeout": timeout}
+    for verdict in _checked(missing, Pool(**own, libraries=libraries), sources, jobs) if missing else ():
         # another machine's device is another one
         if verdict.outcome == "passed" and executed_by[verdict.key] != "device":
             store.store(by_key[verdict.key], verdict)
