@@ -171,8 +171,7 @@ def build_site(root: Path, output: Path, *, home: Path) -> tuple[int, int]:
 
 
 def _python(root: Path, home: Path) -> str:
-    """The Python of the environment with the locked requirements, which is made once. Raises
-    ToolchainError."""
+    """The Python with the locked requirements, installed once. Raises ToolchainError."""
     requirements = root / _REQUIREMENTS
     digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = home / f"docs-{digest}"

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any
 
 from aotforge.base.files import make_folders
 from aotforge.compile.model import CompileEvent
@@ -234,16 +233,15 @@ def read_records(cache: Path) -> list[BuildRecord]:
 
 def _read(path: Path) -> BuildRecord | None:
     """None for a record that is removed, of another format, or written in part by a killed build."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - a build writes records only
+
     try:
         with path.open("rb") as file:
             running = _is_locked(file.fileno())
-            fields: dict[str, Any] = json.load(file)
+            fields = json.load(file)
         if fields.pop("format") != _FORMAT:
             return None
-        fields["stages"] = [Stage(**one) for one in fields["stages"]]
-        for name in ("compiled", "executed"):
-            fields[name] = [TimedJob(**one) for one in fields[name]]
-        record = BuildRecord(**fields)
+        record = TypeAdapter(BuildRecord).validate_python(fields)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     if record.state == "running" and not running:

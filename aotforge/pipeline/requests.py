@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 if TYPE_CHECKING:
     from aotforge.plan.checkout import Checkout
@@ -171,17 +171,6 @@ class ReleaseRequest(ImagesRequest):
     ] = False
     dry_run: Annotated[bool, "with --to: list what would be sent"] = False
     output: Annotated[Path | None, _OUTPUT.format("/finished")] = None
-
-    def build(self, archs: tuple[str, ...]) -> BuildRequest:
-        """The build of the Linux release for `archs`."""
-        return BuildRequest(archs=archs, profile=self.profile, version=self.version, **self._tools())
-
-    def windows_library(self) -> WindowsRequest:
-        """The build of the library for Windows."""
-        return WindowsRequest(version=self.version, **self._tools())
-
-    def _tools(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("root", "cache", "jobs", "executor", "environment")}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -25,7 +25,7 @@ from aotforge.verify.invocation import (
     ImageRunner,
     Invocation,
     LaunchCall,
-    family_errors,
+    case_errors,
     load_cases,
 )
 from aotforge.verify.native.executor import NativeImage
@@ -134,7 +134,7 @@ def check_uses(
     for use in task.uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         try:
-            with family_errors(kernels_root / task.folder):
+            with case_errors(kernels_root / task.folder):
                 check_use(use, runner, cases(use.called, keys), results)
         except RulesError as error:
             if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
@@ -190,10 +190,11 @@ def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Res
                 if runner.device:  # after a fault a device executes nothing more for this process
                     return
                 continue
-            _compare(invocation, name, results, truncates_sums=runner.truncates_sums)
+            compare(invocation, name, results, truncates_sums=runner.truncates_sums)
 
 
-def _compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool) -> None:
+def compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool = False) -> None:
+    """Adds errors and failures of a launch's outputs."""
     every = invocation.expected()
     for output, tensor in invocation.outputs.items():
         expected = every[output]

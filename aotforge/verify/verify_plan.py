@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Required, TypedDict, Unpack
+from typing import Any
 
 from aotforge.base.architectures import Architectures
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
@@ -30,43 +30,26 @@ from vgpu.emulator.listing import instruction_names
 from vgpu.emulator.targets import emulated_target
 
 TIMEOUT = 600.0
-"""Default of `VerifyOptions.timeout`."""
+"""Seconds per image by default."""
 Sources = Callable[[ImageTask], SourceMap]
 Elsewhere = Callable[[Sequence[ImageTask]], Iterator[Verdict]]
 _EXPLAINED = 4  # images compiled again for their source lines: a fault in one kernel is in all its images
-
-
-class VerifyOptions(TypedDict, total=False):
-    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `shared`: may have verdicts.
-
-    `device`: execute images of archs without a virtual GPU on a GPU here; else they get no verdict.
-    `elsewhere`: passed verdicts of other machines on emulated images; the other images are executed here.
-    """
-
-    kernels_root: Required[Path]
-    cache: Required[Path]
-    jobs: int | None
-    on_event: OnEvent | None
-    on_stage: Callable[[str], None] | None
-    timeout: float
-    device: bool
-    shared: SharedObjects
-    elsewhere: Elsewhere | None
 
 
 def verify_images(
     plan: Plan,
     images: Mapping[JobKey, KernelImage],
     *,
+    kernels_root: Path,
     architectures: Architectures | None = None,
-    **options: Unpack[VerifyOptions],
+    **options: Any,
 ) -> VerifyReport:
-    """A verdict for every image of the plan. Passed ones are kept in the cache and not executed again.
+    """A verdict for every image of the plan; `options` as of `verify_tasks`.
 
     With `architectures`, faulty images are compiled again to name source lines. Raises UnknownNameError,
     RulesError, ToolchainError, CacheError; failed images do not: see `VerifyReport.require_passed`.
     """
-    kernels_root, planned = options["kernels_root"], {job.key: job for job in plan.jobs}
+    planned = {job.key: job for job in plan.jobs}
 
     def lines(task: ImageTask) -> SourceMap:
         assert architectures is not None
@@ -78,7 +61,8 @@ def verify_images(
 
     tasks = image_tasks(plan, images, kernels_root)
     sources = lines if architectures else None
-    return verify_tasks(tasks, plan.pack, plan.archs, plan.profile, sources=sources, **options)
+    options |= {"kernels_root": kernels_root, "sources": sources}
+    return verify_tasks(tasks, plan.pack, plan.archs, plan.profile, **options)
 
 
 def source_map(
@@ -117,12 +101,24 @@ def verify_tasks(
     archs: tuple[str, ...],
     profile: str,
     *,
+    kernels_root: Path,
+    cache: Path,
+    jobs: int | None = None,
+    on_event: OnEvent | None = None,
+    on_stage: Callable[[str], None] | None = None,
+    timeout: float = TIMEOUT,
+    device: bool = False,
+    shared: SharedObjects = NOT_SHARED,
+    elsewhere: Elsewhere | None = None,
     sources: Sources | None = None,
-    **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """A verdict for every task, as `verify_images`; `sources` makes an image's source map."""
-    cache, on_event = options["cache"], options.get("on_event")
-    store, by_key = VerdictStore(cache, options.get("shared", NOT_SHARED)), {task.key: task for task in tasks}
+    """A verdict for every task. Passed ones are kept in the cache, and not executed again.
+
+    `timeout`: seconds per image; `shared`: may have verdicts; `device`: execute images of archs without a
+    virtual GPU on a GPU here, else they get no verdict; `elsewhere`: passed verdicts of other machines on
+    emulated images; `sources` makes an image's source map.
+    """
+    store, by_key = VerdictStore(cache, shared), {task.key: task for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
 
     def done(verdict: Verdict) -> None:
@@ -133,7 +129,7 @@ def verify_tasks(
     missing = []
     store.expect(tasks)
     for task in tasks:
-        if unavailable := _unavailable(task, device=options.get("device", False)):
+        if unavailable := _unavailable(task, device=device):
             done(unavailable)
         elif stored := store.load(task):
             done(stored)
@@ -141,7 +137,7 @@ def verify_tasks(
             missing.append(task)
     executed_by = {task.key: backend_of_arch(task.arch).executed_by for task in missing}
     emulated = [task for task in missing if executed_by[task.key] == "virtual GPU"]
-    on_stage, elsewhere, began = options.get("on_stage"), options.get("elsewhere"), time.monotonic()
+    began = time.monotonic()
     for verdict in elsewhere(emulated) if elsewhere and emulated else ():
         store.store(by_key[verdict.key], verdict)
         done(verdict)
@@ -151,7 +147,8 @@ def verify_tasks(
         on_stage(f"executing {len(missing)} images of {pack}")
     if not elsewhere:
         began = time.monotonic()  # compiling is no part of the speed
-    for verdict in _checked(missing, libraries, sources, options) if missing else ():
+    own: dict[str, Any] = {"kernels_root": kernels_root, "cache": cache, "timeout": timeout}
+    for verdict in _checked(missing, Pool(**own, libraries=libraries), sources, jobs) if missing else ():
         # another machine's device is another one
         if verdict.outcome == "passed" and executed_by[verdict.key] != "device":
             store.store(by_key[verdict.key], verdict)
@@ -174,17 +171,10 @@ def _unavailable(task: ImageTask, *, device: bool) -> Verdict | None:
 
 
 def _checked(
-    tasks: Sequence[ImageTask],
-    libraries: Mapping[int, Path],
-    sources: Sources | None,
-    options: VerifyOptions,
+    tasks: Sequence[ImageTask], pool: Pool, sources: Sources | None, jobs: int | None
 ) -> Iterator[Verdict]:
-    """Verdicts in the order in which they are ready, from as many processes as the machine has CPUs."""
+    """Verdicts in the order in which they are ready."""
     explained = threading.Semaphore(_EXPLAINED)
-    timeout = options.get("timeout", TIMEOUT)
-    pool = Pool(
-        kernels_root=options["kernels_root"], cache=options["cache"], timeout=timeout, libraries=libraries
-    )
 
     def one(task: ImageTask) -> Verdict:
         verdict = pool.check(task)
@@ -192,7 +182,7 @@ def _checked(
             return _explained(task, verdict, pool, sources)
         return verdict
 
-    return each(pool, one, tasks, options.get("jobs"))
+    return each(pool, one, tasks, jobs)
 
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:

@@ -123,8 +123,7 @@ def _find_image(request: CostRequest, name: str) -> Candidate:
 def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
-    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by
-    `setting`."""
+    """A kernel for one functional by the rules' settings, or the changed one with `setting`."""
     loaded, found = named
     functional = choose(found, request.keys)
     checkout, chosen = Checkout(request.root), offered_settings(request, found, functional)[1]

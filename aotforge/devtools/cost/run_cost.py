@@ -16,8 +16,7 @@ from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case, integers, require_known
 from aotforge.errors import UnsupportedError
-from aotforge.targets.amd.backend import AMD
-from aotforge.targets.amd.occupancy import resident_workgroups
+from aotforge.targets.amd.backend import AMD, resident_workgroups
 from aotforge.verify.interpreter.dispatch import Launch, launch_of, launches_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from vgpu.emulator.measure import Meter
@@ -124,11 +123,8 @@ def dispatched(request: CostRequest, one: Candidate) -> Candidate:
         for job, launch in launches_of(one.plan, _made(case, request.shape).values):
             if 0 not in launch.grid:
                 return replace(one, job=job, name=f"{one.name} ({job.label})")
-    raise UnsupportedError(
-        f"no image of {one.name} serves the call",
-        cause="nothing is launched for it, or no setting covers it",
-        hint="choose another --case or --shape",
-    )
+    cause = "nothing is launched for it, or no setting covers it"
+    raise _not_served(f"no image of {one.name} serves the call", cause)
 
 
 def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
@@ -144,11 +140,12 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch
             if launch is not None and 0 not in launch.grid:
                 return case.name, invocation, launch
     what = f"the case {tried[0]!r}" if len(tried) == 1 else f"each of {len(tried)} cases"
-    raise UnsupportedError(
-        f"{what} is not dispatched to {one.name}",
-        cause="other images serve other lengths or alignments, or nothing is launched",
-        hint="choose another --case or --shape",
-    )
+    cause = "other images serve other lengths or alignments, or nothing is launched"
+    raise _not_served(f"{what} is not dispatched to {one.name}", cause)
+
+
+def _not_served(what: str, cause: str) -> UnsupportedError:
+    return UnsupportedError(what, cause=cause, hint="choose another --case or --shape")
 
 
 def _made(case: Case, shape: Mapping[str, str]) -> Invocation:

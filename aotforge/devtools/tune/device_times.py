@@ -221,8 +221,7 @@ class DeviceTimes(Estimates):
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores the times of right candidates, and why the others have none. Returns those that start anew:
-        a fault of another one may have taken the device from them."""
+        """Stores times, and why some have none; those that a fault of another may have hit start anew."""
         left = {one.key: one for one in ready}
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
@@ -270,8 +269,7 @@ class DeviceTimes(Estimates):
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others, the reference
-        among them. Raises ExecutionError without the device."""
+        """Stores why a candidate has no times; True if it may have disturbed others. ExecutionError."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
         store.put(one.key, calls, replace(one.cost, refused=text[:1000]))

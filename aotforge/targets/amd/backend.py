@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from aotforge.errors import ToolchainError
 from aotforge.rules import Target, ValueType
 from aotforge.targets.amd.dual_issue import split_pairs
-from aotforge.targets.amd.occupancy import occupancy
 from aotforge.targets.backend import (
     NOT_CODE,
     Backend,
     CodeObject,
     CodeObjectStats,
     KernelArgument,
+    allocated,
     check_arguments,
     check_no_scratch,
 )
@@ -141,8 +141,10 @@ class AmdBackend(Backend):
         return arch
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
-        """Waves per SIMD."""
-        return occupancy(stats, cast("AmdArchitecture", architecture))
+        """Waves per SIMD: complete workgroups that fit a compute unit, spread over its SIMDs."""
+        own = cast("AmdArchitecture", architecture)
+        groups = resident_workgroups(stats, own)
+        return max(1, groups * stats.num_warps // own.simds_per_cu) if groups else 0
 
 
 def _given(function: Callable[..., Any], arch: str) -> Callable[..., Any]:
@@ -174,6 +176,40 @@ def check_code_object(
         )
     if kernel.get(".uses_dynamic_stack"):
         raise CodeObjectError("uses a dynamic stack")
+
+
+def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
+    """Waves per SIMD that the register files and wave slots allow.
+
+    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). With `split`
+    accumulators AGPRs have a file of their own as large as the VGPRs'; with `unified` ones `.vgpr_count`
+    already holds both.
+    """
+    vectors = (
+        max(stats.registers, stats.accumulation_registers)
+        if architecture.accumulators == "split"
+        else stats.registers
+    )
+    waves = [
+        architecture.max_waves_per_simd,
+        architecture.vgprs // allocated(vectors, architecture.vgpr_granule),
+    ]
+    if architecture.sgprs:
+        scalars = allocated(stats.scalar_registers + architecture.sgprs_reserved, architecture.sgpr_granule)
+        waves.append(architecture.sgprs // scalars)
+    return min(waves)
+
+
+def resident_workgroups(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
+    """Workgroups that a compute unit has at once when only this kernel runs; 0 where one does not fit."""
+    slots = register_waves(stats, architecture) * architecture.simds_per_cu
+    groups = slots // stats.num_warps
+    lds = stats.static_shared_bytes + stats.dynamic_shared_bytes
+    if lds:
+        groups = min(groups, architecture.lds_per_cu // allocated(lds, architecture.lds_granule))
+    if stats.num_warps > 1:
+        groups = min(groups, architecture.max_workgroups_per_cu)
+    return groups
 
 
 AMD = AmdBackend()

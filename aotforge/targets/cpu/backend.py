@@ -99,7 +99,11 @@ class CpuBackend(Backend):
             raise CodeObjectError(f"is for {PREFIX}{found.level}, the target is {target.arch}")
         if found.symbol != metadata["name"]:
             raise CodeObjectError(f"exports {found.symbol}, the compiler named {metadata['name']}")
-        unknown = [name for name in read_elf(binary).undefined if not _is_known(name)]
+        unknown = [
+            name
+            for name in read_elf(binary).undefined
+            if name not in _PRINTS and not _MATHEMATICS.fullmatch(name) and not _COMPILERS.fullmatch(name)
+        ]
         if unknown:
             raise CodeObjectError(f"needs the functions {', '.join(unknown)}, which images must not call")
 
@@ -147,10 +151,6 @@ def read_description(binary: bytes) -> ImageDescription:
     return ImageDescription(
         symbol=symbol, level=level, scratch=scratch, parameters=parameters, messages=tuple(messages)
     )
-
-
-def _is_known(name: str) -> bool:
-    return name in _PRINTS or any(names.fullmatch(name) for names in (_MATHEMATICS, _COMPILERS))
 
 
 CPU = CpuBackend()

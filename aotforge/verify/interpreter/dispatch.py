@@ -120,13 +120,9 @@ class KernelCall:
 
     def first_match(self, offered: Iterable[Sequence[Predicate]]) -> int | None:
         """Number of the first whose predicates all hold."""
-        return next((i for i, every in enumerate(offered) if all(map(self._holds, every))), None)
-
-    def _holds(self, predicate: Predicate) -> bool:
-        product = math.prod(int(self[value]) for value in predicate.values)
-        if predicate.kind == "multiple":
-            return product % predicate.low == 0
-        return predicate.low <= product <= predicate.high
+        return next(
+            (i for i, every in enumerate(offered) if all(one.holds(self.__getitem__) for one in every)), None
+        )
 
     def grid(self, axes: Sequence[Sequence[GridTerm]]) -> tuple[int, int, int]:
         """Programs by axis."""

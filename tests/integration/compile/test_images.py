@@ -13,7 +13,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_one, find_job
 from aotforge.compile.model import Resources
 from aotforge.errors import CompileError, ResourceError, UnknownNameError
-from aotforge.targets.amd.occupancy import register_waves
+from aotforge.targets.amd.backend import register_waves
 from aotforge.targets.backend import CodeObjectStats
 from tests.integration.compile.builds import build, entries, kinds
 from tests.support.families import KERNEL, SPILLING, TINY, architectures, plan_of, write_family
