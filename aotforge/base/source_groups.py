@@ -53,7 +53,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "cost model": (
         "aotforge/devtools/cost/*.py",
         "aotforge/compile/image_set.py",
-        "aotforge/targets/amd/code_object.py",
+        "aotforge/targets/amd/backend.py",
         "aotforge/targets/amd/occupancy.py",
     ),
     # how `./dev tune all --device` checks and times an image

@@ -4,38 +4,24 @@ The cases (kernels/<family>/cases.py) are those on which the kernel's images are
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aotforge.base.architectures import load_architectures
-from aotforge.devtools.selection import choose, find_case, find_kernel, integers, key_numbers, require_known
-from aotforge.errors import VerifyError
+from aotforge.devtools.cost.candidates import CostRequest, find_candidates
+from aotforge.devtools.selection import choose, find_case, find_kernel, key_numbers
+from aotforge.errors import UnsupportedError, VerifyError
 from aotforge.rules import Kernel, Scalar
 from aotforge.verify.compare import TILE_SCALE, Exact, Expected
 from aotforge.verify.interpreter.breakpoints import parse_location, run_with_debugger
-from aotforge.verify.interpreter.dispatch import select
+from aotforge.verify.interpreter.dispatch import launches_of
 from aotforge.verify.interpreter.machine import run_launch
 from aotforge.verify.invocation import Case, require_cases
 from aotforge.verify.tensors import Guarded
-
-
-@dataclass(frozen=True, kw_only=True)
-class DebugRequest:
-    """`keys` and `constants` as the user wrote them, name to text; `breaks` as FILE.py:LINE; `program` limits
-    stops."""
-
-    root: Path
-    kernel: str
-    arch: str = "gfx908"
-    case: str | None = None
-    keys: Mapping[str, str]
-    constants: Mapping[str, str]
-    breaks: tuple[str, ...] = ()
-    program: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,29 +98,46 @@ class DebugReport:
             )
 
 
-def debug(request: DebugRequest) -> DebugReport:
-    """Run and compare. Raises UnknownNameError, UnsupportedError, RulesError, ExecutionError and what the
-    kernel's source raises."""
-    folder, kernel, cases = _find(request.root, request.kernel, request.keys)
-    target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
-    case = find_case(cases, request.case)
-    locations = [parse_location(text, folder) for text in request.breaks]
-    invocation = case.make()
-    override = integers(request.constants, "constants")
-    launch = select(kernel, target, invocation.values, override=override)
-    require_known(override, launch.setting.constants, f"{kernel.name} has no constant")
+def debug(
+    root: Path,
+    name: str,
+    *,
+    arch: str = "gfx908",
+    case: str | None = None,
+    keys: Mapping[str, str],
+    constants: Mapping[str, str],
+    breaks: Sequence[str] = (),
+    program: tuple[int, int, int] | None = None,
+) -> DebugReport:
+    """Run and compare. `keys` and `constants` are the user's texts, `breaks` FILE.py:LINE, in `program` only.
+
+    Raises UnknownNameError, UnsupportedError, RulesError, ExecutionError and what the kernel's source raises.
+    """
+    folder, kernel, cases = _find(root, name, keys)
+    chosen = find_case(cases, case)
+    locations = [parse_location(text, folder) for text in breaks]
+    invocation = chosen.make()
+    settings = (constants,) if constants else ()
+    request = CostRequest(root=root, cache=root, images=(name,), arch=arch, keys=keys, settings=settings)
+    (candidate,) = find_candidates(request)
+    served = next(launches_of(candidate.plan, invocation.values), None)
+    if served is None:
+        raise UnsupportedError(
+            f"no setting of {name} on {arch} serves {chosen.name!r}", hint="another --case"
+        )
+    job, launch = served
     memory = invocation.memory()
     began = time.perf_counter()
     finished = 0 in launch.grid or run_with_debugger(
-        lambda: run_launch(launch, folder, memory), locations, request.program
+        partial(run_launch, job, launch, folder, memory), locations, program
     )
     seconds = time.perf_counter() - began
     expected = invocation.expected() if finished else {}
     return DebugReport(
         kernel=kernel.name,
-        case=case.name,
-        functional=dict(launch.functional),
-        constants=dict(launch.constants),
+        case=chosen.name,
+        functional=dict(choose(kernel, keys)),
+        constants=dict(job.constants),
         grid=launch.grid,
         outputs=tuple(_output(name, invocation.outputs[name], known) for name, known in expected.items()),
         changed_inputs=tuple(name for name, tensor in invocation.inputs.items() if not tensor.unchanged()),

@@ -50,7 +50,7 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
         try:
             yield ELFFile(file)
         except _DAMAGED as error:
-            raise LibraryFileError(str(error)) from error
+            raise LibraryFileError(f"{path.name} is not a readable library: {error}") from error
 
 
 def read_shared_library(path: Path) -> SharedLibrary:
@@ -69,13 +69,18 @@ def read_shared_library(path: Path) -> SharedLibrary:
         )
 
 
-def undefined_symbols(path: Path) -> frozenset[str]:
-    """Symbols that a file needs from others, without weak ones. Raises OSError, LibraryFileError."""
+def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsym") -> frozenset[str]:
+    """Symbols that an ELF file has for others, or needs from others (`undefined`, without weak ones).
+
+    Raises OSError, LibraryFileError.
+    """
     with open_elf(path) as elf:
-        tables = [one for one in elf.iter_sections() if isinstance(one, SymbolTableSection)]
+        section = elf.get_section_by_name(table)
+        entries = section.iter_symbols() if isinstance(section, SymbolTableSection) else ()
         return frozenset(
-            one.name
-            for table in tables
-            for one in table.iter_symbols()
-            if one["st_shndx"] == "SHN_UNDEF" and one["st_info"]["bind"] != "STB_WEAK"
+            symbol.name
+            for symbol in entries
+            if symbol.name
+            and symbol["st_info"]["bind"] != ("STB_WEAK" if undefined else "STB_LOCAL")
+            and (symbol["st_shndx"] == "SHN_UNDEF") == undefined
         )

@@ -102,6 +102,8 @@ class BuildRecord:
 class RecordingObserver:
     """Passes a build's events on and keeps them in its record, if its folder can be written."""
 
+    release = ""
+
     def __init__(self, observer: BuildObserver, record: BuildRecord, file: Path) -> None:
         self._observer, self._record, self._file = observer, record, file
         self._began = self._stage_began = self._written = time.monotonic()
@@ -154,12 +156,12 @@ class RecordingObserver:
         self._write_sometimes()
         self._observer.verdict(event)
 
-    def end(self, state: str, error: str = "", release: str = "") -> None:
+    def end(self, state: str, error: str = "") -> None:
         """The build has ended."""
         self._end_stage()
         times = os.times()
         self._record.cpu_seconds = times.user + times.system + times.children_user + times.children_system
-        self._record.state, self._record.error, self._record.release = state, error, release
+        self._record.state, self._record.error, self._record.release = state, error, self.release
         self._record.ended = time.time()
         self._write()
 

@@ -43,8 +43,8 @@ from aotforge.release.assemble import (
 )
 from aotforge.release.model import PackInput, load_release_manifest, member_time
 from aotforge.release.release import Release
-from aotforge.run.choose import choose_execution_targets
-from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
+from aotforge.run.choose import choose_executions
+from aotforge.run.step import KERNELS, RUNTIME, Executions, ExecutionTarget, rootfs_digests
 from aotforge.verify.verdict import VerifyEvent
 
 _TO_LANES = "to lanes of registers"
@@ -284,7 +284,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     request = draft.request
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
-    runtime = build_runtime(library_request(request, draft.executions.runtime, shared))
+    runtime = build_runtime(library_request(request, draft.executions[RUNTIME], shared))
     release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
@@ -293,7 +293,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         else:
             check_not_verified(draft.manifest, draft.output)
         packs = []
-        with open_builder(request, shared, counter, execution=draft.executions.kernels) as builder:
+        with open_builder(request, shared, counter, execution=draft.executions[KERNELS]) as builder:
             for plan in draft.plans:
                 images, verdicts = builder.build(plan, verify=request.verify)
                 packs.append(pack_images(plan, images, draft.images, verdicts))
@@ -306,8 +306,8 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     return BuildReport(
         plans=draft.plans,
         release=release,
-        executor=draft.executions.executor,
-        roots=draft.executions.rootfs_digests(),
+        executor=draft.executions[KERNELS].runner.name,
+        roots=rootfs_digests(draft.executions),
         compiler=runtime.compiler,
         **counter.counts(),
     )
@@ -328,9 +328,9 @@ def library_request(
     )
 
 
-def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
+def executions_of(request: ToolsRequest, roots: Sequence[str], *, observer: Observer) -> Executions:
     """The request's executor with the root filesystems `roots`. Raises ExecutorError, ContainerError."""
-    return choose_execution_targets(
+    return choose_executions(
         request.executor,
         request.root,
         roots=roots,
@@ -342,13 +342,13 @@ def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: 
 
 def resolve_targets(
     request: BuildRequest | PartRequest, roots: Sequence[str], *, observer: Observer
-) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
+) -> tuple[Executions, tuple[Plan, ...]]:
     """The executor with `roots`, and one plan per pack for the compiler there."""
-    executions = execution_targets(request, roots, observer=observer)
+    executions = executions_of(request, roots, observer=observer)
     return executions, make_plans(
         request,
         only=Only(request.only, operators=True),
-        toolchain=toolchain_of(executions.kernels, cache=request.cache),
+        toolchain=toolchain_of(executions[KERNELS], cache=request.cache),
     )
 
 

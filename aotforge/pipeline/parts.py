@@ -106,7 +106,7 @@ def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport
     parts = [replace(plan, jobs=split(plan.jobs, part.count)[part.number - 1]) for plan in plans]
     with (
         shared_objects(request, observer.note) as shared,
-        open_builder(request, shared, counter, execution=executions.kernels) as builder,
+        open_builder(request, shared, counter, execution=executions[KERNELS]) as builder,
     ):
         for plan in parts:
             if plan.jobs:

@@ -125,7 +125,7 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch).tar, names)
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
         written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:

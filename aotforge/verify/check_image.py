@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from aotforge.base.workers import READY, open_connection
+from aotforge.base.workers import open_connection
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, load_runner
@@ -29,6 +29,7 @@ from aotforge.verify.invocation import (
     load_cases,
 )
 from aotforge.verify.native.executor import NativeImage
+from aotforge.verify.pool import serve
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
 from vgpu.emulator.hooks import PrintedText
@@ -214,18 +215,7 @@ def main(arguments: Sequence[str]) -> None:
     for one in own[2:]:
         lanes, _, path = one.partition("=")
         use_library(Path(path), int(lanes), cache, "checks")
-    connection.send(READY)
-    while True:
-        try:
-            task = connection.recv()
-        except EOFError:
-            return
-        answer: Verdict | AotforgeError
-        try:
-            answer = check_image(task, kernels_root=kernels_root, cache=cache)
-        except AotforgeError as error:
-            answer = error
-        connection.send(answer)
+    serve(connection, partial(check_image, kernels_root=kernels_root, cache=cache))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,10 @@ class DropInReport:
     pytorch_use: str = ""
     warnings: tuple[str, ...] = ()
 
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return {**vars(self), "folder": str(self.folder)}
+
     def notes(self) -> list[str]:
         """Whether PyTorch uses the images, and the warnings."""
         use = [f"PyTorch will use these images: {self.pytorch_use}"] if self.pytorch_use else []

@@ -16,11 +16,10 @@ from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case, integers, require_known
 from aotforge.errors import UnsupportedError
-from aotforge.targets.amd.code_object import read_stats
+from aotforge.targets.amd.backend import AMD
 from aotforge.targets.amd.occupancy import resident_workgroups
-from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
+from aotforge.verify.interpreter.dispatch import Launch, launch_of, launches_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
-from vgpu.code_object import kernel_metadata
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import Emulator, LaunchRequest, Program
 
@@ -70,7 +69,7 @@ class ProgramCost:
         assert measured is not None
         lanes, groups = program.target.lanes, math.prod(grid)
         waves = -(-program.threads // lanes)
-        stats = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
+        stats = AMD.stats(self._hsaco, {"shared": lds_bytes, "num_warps": waves})
         architecture = load_architectures().amd[model.arch]
         steps = steps_of(measured.lines, program.effects(), model, lanes)
         times = timeline(
@@ -119,13 +118,11 @@ def dispatched(request: CostRequest, one: Candidate) -> Candidate:
     UnsupportedError."""
     if not one.dispatched:
         return one
-    uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})
-    kernel, key = next((use.kernel, use.key) for found in uses.values() for use in found)
-    for case in _cases(request, one, kernel.name, dict(zip(kernel.keys, key, strict=True))):
-        values = _made(case, request.shape).values
-        for job in one.plan.jobs:
-            launches = [launch_of(use, values) for use in uses[job.key]]
-            if any(launch is not None and 0 not in launch.grid for launch in launches):
+    kernel = one.plan.kernels[0]
+    keys = dict(zip(kernel.keys, kernel.functionals[0].key, strict=True))
+    for case in _cases(request, one, kernel.name, keys):
+        for job, launch in launches_of(one.plan, _made(case, request.shape).values):
+            if 0 not in launch.grid:
                 return replace(one, job=job, name=f"{one.name} ({job.label})")
     raise UnsupportedError(
         f"no image of {one.name} serves the call",

@@ -81,8 +81,7 @@ class NvidiaBackend(Backend):
 
     def read(self, binary: bytes) -> CodeObject:
         """What the cubin states."""
-        found = read_cubin(binary)
-        return CodeObject(symbol=found.symbol, arguments=found.arguments, threads=found.threads)
+        return read_cubin(binary)
 
     def check(
         self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]

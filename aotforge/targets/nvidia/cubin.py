@@ -9,7 +9,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-from aotforge.targets.backend import KernelArgument
+from aotforge.targets.backend import CodeObject, KernelArgument
 from vgpu.code_object import CodeObjectError, ElfFile, read_elf
 
 MACHINE = 190
@@ -24,17 +24,14 @@ _TEXT = ".text."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cubin:
+class Cubin(CodeObject):
     """A cubin with one kernel. `capability` is 90 for sm_90. Registers and `frame_bytes` (local memory) are
     per thread.
 
     `names` are those of all symbols, functions of the driver such as vprintf included.
     """
 
-    symbol: str
     capability: int
-    arguments: tuple[KernelArgument, ...]
-    threads: int
     registers: int
     frame_bytes: int
     static_shared_bytes: int

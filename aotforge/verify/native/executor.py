@@ -13,8 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from aotforge.errors import ExecutionError, UnsupportedError
-from aotforge.targets.cpu.backend import PREFIX
-from aotforge.targets.cpu.image import read_description
+from aotforge.targets.cpu.backend import PREFIX, read_description
 from aotforge.verify.invocation import ImageRunner, Invocation, LaunchCall
 from aotforge.verify.native.child import Fault, run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side

@@ -179,15 +179,15 @@ def test_launch_geometry_in_hidden_arguments_is_allowed(tmp_path: Path) -> None:
 
 def test_one_job_can_be_compiled_alone(tiny_cache: Path, tmp_path: Path) -> None:
     plan = plan_of(TINY)
-    job = find_job(plan, "tiny.axpy:gfx908:dtype=bf16:1u")
-    assert find_job(plan, job.key[:12]) == job
+    job = find_job([plan], "tiny.axpy:gfx908:dtype=bf16:1u")
+    assert find_job([plan], job.key[:12]) == job
     image = compile_one(job, kernels_root=TINY, architectures=architectures(), scratch=tmp_path / "s")
     with Cache(tiny_cache) as cache:
         entry = cache.load(job.key)
     assert entry is not None
     assert image.binary == entry.binary
     with pytest.raises(UnknownNameError, match="unknown job"):
-        find_job(plan, "tiny.axpi")
+        find_job([plan], "tiny.axpi")
 
 
 def test_one_failing_job_shows_its_complete_output(tmp_path: Path) -> None:

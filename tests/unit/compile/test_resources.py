@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.compile.image_set import resources, spills, violations
-from aotforge.targets.amd.code_object import check_code_object
+from aotforge.targets.amd.backend import check_code_object
 from aotforge.targets.amd.occupancy import occupancy, register_waves
 from aotforge.targets.backend import CodeObjectStats, check_no_paths, expected_arguments
 from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
