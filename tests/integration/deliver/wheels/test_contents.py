@@ -25,6 +25,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.conformance.matrix import pack_serves
 from aotforge.deliver.wheel_index import read_wheels, write_index
+from aotforge.errors import ReleaseError
 from aotforge.formats.wheel import WheelName, parse_wheel_name, read_wheel, record_bytes, write_wheel
 from aotforge.formats.zip_archive import write_zip
 from aotforge.release.release import Release, is_release_file
