@@ -63,14 +63,11 @@ def assemble_release(
         if lacking:
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
-        signatures = {packed.pack.name: open_files(packed.pack).signature for packed in packs}
+        signatures = [open_files(packed.pack).signature for packed in packs]
+        partial = [one for one in signatures if not one.complete]
         development = (
             *(() if platform.reaches else (platform_reason(platform),)),
-            *(
-                f"{name} holds profile {signature.profile}, which is not complete"
-                for name, signature in signatures.items()
-                if not signature.complete
-            ),
+            *(f"{one.pack} holds profile {one.profile}, which is not complete" for one in partial),
             *lacking,
         )
         with staged_folder(folder) as staged:

@@ -86,12 +86,10 @@ _Name = Annotated[str, AfterValidator(_file_name)]
 
 class _Record(Manifest):
     """`names`: entries of torch/lib that are links of the drop-in; `release`: the one that they select;
-    `staged`: all releases with a folder in the store, which no others may be removed. `originals` is of
-    earlier versions."""
+    `staged`: all releases with a folder in the store, which no others may be removed."""
 
     format: Literal[2] = 2
     names: tuple[_Name, ...]
-    originals: tuple[_Name, ...] = ()
     release: _Name
     staged: tuple[_Name, ...]
 
