@@ -33,19 +33,9 @@ class Candidate:
     archives: tuple[Archive, ...]
 
     @property
-    def name(self) -> str:
-        """The release's name."""
-        return self.release.name
-
-    @property
-    def folder(self) -> Path:
-        """The release's folder."""
-        return self.release.folder
-
-    @property
     def windows(self) -> tuple[Path, ...]:
         """Archives for Windows."""
-        return tuple(self.folder / str(name) for name in self.release.of("windows"))
+        return tuple(self.release.folder / str(name) for name in self.release.of("windows"))
 
     @property
     def runtimes(self) -> tuple[Archive, ...]:
@@ -55,7 +45,7 @@ class Candidate:
     def prefix(self) -> Path:
         """The install prefix of the runtime. Raises ReleaseError when there is no runtime tarball."""
         if not self.runtimes:
-            raise ReleaseError(f"{self.folder} has no runtime tarball")
+            raise ReleaseError(f"{self.release.folder} has no runtime tarball")
         return self.runtimes[0].root / TOP
 
     def packs(self) -> dict[str, Path]:
@@ -167,11 +157,11 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
     images = candidate.packs().keys()
     texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     listed = {pack.name for pack in candidate.release.contents.packs}
-    others = [archive for archive in candidate.archives if archive.release != candidate.name]
+    others = [archive for archive in candidate.archives if archive.release != candidate.release.name]
     return [
         *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
         *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
-        *(f"{archive} is not of {candidate.name}" for archive in others),
+        *(f"{archive} is not of {candidate.release.name}" for archive in others),
         *(f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)),
         *(f"the image pack {name} is missing" for name in sorted(listed - images)),
         *([] if images else ["there is no image pack"]),

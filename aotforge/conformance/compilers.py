@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -126,57 +126,52 @@ def tree_digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompilationCache:
-    """Compilations in the temporary folder `work`, by `programs`; successful results are kept in `cache`."""
-
-    work: Path
-    cache: Path
-    programs: ReleasePrograms
-
-    def compile(
-        self,
-        compiler: Compiler,
-        source: str,
-        *,
-        includes: Sequence[Path] = (),
-        inputs: Sequence[Path] = (),
-        flags: Sequence[str] = (),
-        objects: Sequence[Path] = (),
-        files: Sequence[tuple[str, str]] = (),
-    ) -> Compilation:
-        """Compiles `source` as program.cpp, next to `files` (name, text). `inputs`: folders of headers."""
-        facts = [compiler.identity, source, list(map(tree_digest, inputs)), list(flags), list(files)]
-        try:
-            facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
-        except OSError as error:
-            raise ReleaseError(
-                f"{error.filename} cannot be read: {error.strerror}",
-                cause="the archive that has it is not complete",
-                hint="fetch the release again",
-            ) from None
-        kept = self.cache / COMPILED / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        if cached := _load(kept):
-            return cached
-        folder = Path(tempfile.mkdtemp(prefix="compile-", dir=self.work))
-        for name, text in (("program.cpp", source), *files):
-            (folder / name).write_text(text)
-        command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
-        try:
-            done = self.programs.compile(
-                [*command, *flags, *map(str, objects)],
-                readable=[self.work, *includes, *objects],
-                writable=[folder],
-                seconds=_SECONDS,
-                folder=folder,
-            )
-        except ToolchainError as error:
-            return Compilation(ok=False, output=error.what, program=None)
-        program = folder / "program" if done.status == 0 and (folder / "program").exists() else None
-        made = Compilation(ok=done.status == 0, output=done.stdout + done.stderr, program=program)
-        if made.ok:  # a failure may have a cause outside the key: a full disk, a broken linker
-            _save(kept, made)
-        return made
+def compile_program(
+    compiler: Compiler,
+    source: str,
+    programs: ReleasePrograms,
+    *,
+    work: Path,
+    cache: Path,
+    includes: Sequence[Path],
+    headers: Sequence[Path],
+    flags: Sequence[str],
+    objects: Sequence[Path],
+    files: Mapping[str, str],
+) -> Compilation:
+    """Compiles `source` as program.cpp next to `files` in the temporary folder `work`, or has the result of
+    an earlier run from `cache`. `headers`: folders whose contents count besides."""
+    facts = [compiler.identity, source, list(map(tree_digest, headers)), list(flags), dict(files)]
+    try:
+        facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
+    except OSError as error:
+        raise ReleaseError(
+            f"{error.filename} cannot be read: {error.strerror}",
+            cause="the archive that has it is not complete",
+            hint="fetch the release again",
+        ) from None
+    kept = cache / COMPILED / hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    if cached := _load(kept):
+        return cached
+    folder = Path(tempfile.mkdtemp(prefix="compile-", dir=work))
+    for name, text in {"program.cpp": source, **files}.items():
+        (folder / name).write_text(text)
+    command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
+    try:
+        done = programs.compile(
+            [*command, *flags, *map(str, objects)],
+            readable=[work, *includes, *objects],
+            writable=[folder],
+            seconds=_SECONDS,
+            folder=folder,
+        )
+    except ToolchainError as error:
+        return Compilation(ok=False, output=error.what, program=None)
+    program = folder / "program" if done.status == 0 and (folder / "program").exists() else None
+    made = Compilation(ok=done.status == 0, output=done.stdout + done.stderr, program=program)
+    if made.ok:  # a failure may have a cause outside the key: a full disk, a broken linker
+        _save(kept, made)
+    return made
 
 
 def _load(kept: Path) -> Compilation | None:

@@ -153,23 +153,6 @@ class Matrix(Manifest):
     official_archs: dict[ArchName, ReleaseName | Literal["never"]]
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _references_exist(self) -> Matrix:
-        names = [row.name for row in self.rows]
-        if len(set(names)) != len(names):
-            raise ValueError("a row is there twice")
-        for row in self.rows:
-            used = {s.note for s in row.statements if s.note}
-            if unknown := (used | set(row.notes)) - self.notes.keys():
-                raise ValueError(f"{row.name} refers to the note {min(unknown)}, which does not exist")
-            if missing := used - set(row.notes):
-                raise ValueError(
-                    f"{row.name} has a statement with the note {min(missing)}, which its notes lack"
-                )
-        if unused := self.notes.keys() - {name for row in self.rows for name in row.notes}:
-            raise ValueError(f"the note {min(unused)} belongs to no row")
-        return self
-
 
 class Call(Manifest):
     """A function of interface version 2 and the types of the arguments that PyTorch passes."""

@@ -34,7 +34,7 @@ def list_images(opened: OpenPack) -> tuple[PackedImage, ...]:
                     tried=tried,
                     size=entry.size,
                     stored=entry.stored,
-                    **{name: value for name, value in vars(choice).items() if name != "image"},
+                    **vars(choice),
                 )
                 rows.append(row)
     return tuple(rows)

@@ -32,16 +32,16 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
         yield NOT_SHARED
         return
     # TUF and its cryptography take 0.2 s of a no-op build
-    from aotforge.publish.shared_cache import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
+    from aotforge.publish.shared_cache import open_shared_cache  # noqa: PLC0415 - as above
 
-    places = CachePlaces(
+    with open_shared_cache(
+        note,
         source=source,
         target=target,
         root=str(request.cache_root) if request.cache_root else None,
         keys=request.cache_keys,
         limit=int(request.cache_limit * 2**30),
-    )
-    with open_shared_cache(places, note) as shared:
+    ) as shared:
         yield shared
 
 

@@ -19,10 +19,10 @@ from aotforge.errors import OutputError, ReleaseError, VerifyError, listed
 from aotforge.formats.archive import Members, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, parse_model, read_regular
 from aotforge.pack.reader import open_files
 from aotforge.plan.model import Plan
-from aotforge.release.contents import ReleaseContents, json_document, list_contents, parse_document
+from aotforge.release.contents import ReleaseContents, json_document, list_contents
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import (
     MANIFEST,
@@ -88,16 +88,9 @@ def release_contents(
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
     from aotforge.library.build_linux import OPERATOR_LIBRARY  # noqa: PLC0415 - as the next one
-    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms
+    from aotforge.release.platform_tag import measure_platform_tag  # noqa: PLC0415 - 20 ms
 
     library = runtime / "lib" / manifest.soname
-    found = read_soname(library)
-    if found != manifest.soname:
-        raise ReleaseError(
-            f"{library} has SONAME {found}, manifests/release.yaml promises {manifest.soname}",
-            cause="the runtime was built for another API level",
-            hint="build the runtime again: ./dev build",
-        )
     libraries = [library, *runtime.glob(f"lib/{OPERATOR_LIBRARY}")]
     platform = measure_platform_tag(*libraries, promised=manifest.manylinux)
     tree = runtime_tree(runtime, soname=manifest.soname, other_names=manifest.other_names, licence=licence)
@@ -135,7 +128,7 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch).tar, names)
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
         written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:
@@ -284,7 +277,7 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = parse_document(read_regular(folder / MANIFEST), ReleaseContents).verified
+        verified = parse_model(read_regular(folder / MANIFEST), ReleaseContents).verified
     except (OSError, ValueError):
         return  # no release there, or one that cannot pass for verified
     if verified:

@@ -22,11 +22,11 @@ from aotforge.formats.tar_reader import (
     read_archive,
     skip,
 )
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, parse_model, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, ReleaseDescription, parse_document
+from aotforge.release.contents import ReleaseContents, ReleaseDescription
 from aotforge.release.layout import TOP
 from aotforge.release.model import (
     COVERAGE,
@@ -91,7 +91,7 @@ class Release:
             data = read_regular(path)
         _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
         try:
-            contents = parse_document(data, ReleaseContents)
+            contents = parse_model(data, ReleaseContents)
         except ValueError as error:
             raise _damaged(f"{path} is not of this format: {error}") from error
         return cls(folder=folder, contents=contents, sums=sums, digest=digest, fresh=fresh)
@@ -221,7 +221,7 @@ class Release:
         path = self.folder / RELEASE_JSON
         try:
             data = read_regular(path)
-            found = parse_document(data, ReleaseDescription)
+            found = parse_model(data, ReleaseDescription)
         except (OSError, ValueError) as error:
             raise ReleaseError(
                 f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",

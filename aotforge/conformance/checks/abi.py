@@ -5,8 +5,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from elftools.elf.sections import SymbolTableSection
-
 from aotforge.base.html import render
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
@@ -14,7 +12,7 @@ from aotforge.conformance.compilers import Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, set_violations
 from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
-from aotforge.formats.shared_library import open_elf
+from aotforge.formats.shared_library import dynamic_symbols
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 
 OURS = "<aotriton/flash.h>"
@@ -60,21 +58,6 @@ def function_name(declaration: str) -> str:
     return found.group(1)
 
 
-def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsym") -> set[str]:
-    """Names of defined (or undefined) symbols of an ELF file's table. Raises OSError, LibraryFileError."""
-    with open_elf(path) as elf:
-        section = elf.get_section_by_name(table)
-        if not isinstance(section, SymbolTableSection):
-            return set()
-        return {
-            symbol.name
-            for symbol in section.iter_symbols()
-            if symbol.name
-            and symbol["st_info"]["bind"] != "STB_LOCAL"
-            and (symbol["st_shndx"] == "SHN_UNDEF") == undefined
-        }
-
-
 def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     """Every symbol of the API level, from a generated program. Raises ToolchainError."""
     source = references(context.compat.interface, context.compat.level)
@@ -85,17 +68,14 @@ def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     return found | {name.replace("C1E", "C2E") for name in found}
 
 
-def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flags: str) -> Path:
+def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *more: str) -> Path:
     """A program compiled against the generated header and hip/hip_runtime.h. Raises ToolchainError."""
     text = header(context.compat.interface, context.compat.level).replace(
         "#include <hip/hip_runtime.h>", '#include "hip_runtime.h"'
     )
-    done = context.compilations.compile(
-        compiler,
-        source,
-        flags=["-std=c++17", "-Wno-invalid-offsetof", *flags],
-        files=[("interface.h", text), ("hip_runtime.h", HIP)],
-    )
+    flags = ["-std=c++17", "-Wno-invalid-offsetof", *more]
+    files = {"interface.h": text, "hip_runtime.h": HIP}
+    done = context.compile(compiler, source, flags=flags, files=files)
     if done.program is None:
         raise ToolchainError(f"{compiler.name} does not compile the interface", cause=done.output[-300:])
     return done.program

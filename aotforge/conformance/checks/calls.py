@@ -186,13 +186,9 @@ def _hip_double(context: CheckContext) -> Path:
     library = context.work / "hip-double" / "libamdhip64.so.7"
     with context.lock:
         if not library.exists():  # once per run of the checks
-            done = context.compilations.compile(
-                context.compilers[-1],
-                "".join(f'#include "{path.name}"\n' for path in sources),
-                inputs=[folder],
-                files=[(path.name, path.read_text()) for path in (*sorted(folder.glob("*.h")), *sources)],
-                flags=_HIP_FLAGS.split(),
-            )
+            source = "".join(f'#include "{path.name}"\n' for path in sources)
+            files = {path.name: path.read_text() for path in (*folder.glob("*.h"), *sources)}
+            done = context.compile(context.compilers[-1], source, flags=_HIP_FLAGS.split(), files=files)
             if done.program is None:
                 raise ToolchainError("the stand-in for HIP does not compile", cause=done.output[-400:])
             library.parent.mkdir(exist_ok=True)

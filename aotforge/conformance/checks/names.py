@@ -20,14 +20,8 @@ CLANG_FLAGS = (
 )  # fmt: skip
 _SECONDS = 120
 _KINDS = {
-    "EnumConstantDecl": "EnumConstant",
-    "FieldDecl": "Field",
-    "FunctionDecl": "Function",
-    "VarDecl": "Var",
-    "TypeAliasDecl": "TypeAlias",
-    "CXXMethodDecl": "CXXMethod",
-    "CXXConversionDecl": "CXXConversion",
-    "CXXConstructorDecl": "CXXConstructor",
+    *("EnumConstantDecl", "FieldDecl", "FunctionDecl", "VarDecl", "TypeAliasDecl"),
+    *("CXXMethodDecl", "CXXConversionDecl", "CXXConstructorDecl"),
 }
 _DESUGARED = {"FieldDecl", "VarDecl", "TypeAliasDecl"}
 _RECORDS = {"CXXRecordDecl", "ClassTemplateSpecializationDecl"}
@@ -117,7 +111,7 @@ def _names(node: Mapping[str, Any], scope: tuple[str, ...]) -> Iterator[PublicNa
     elif kind == "FunctionTemplateDecl":
         yield _normal("FunctionTemplate", path, "")
     elif kind in _KINDS:
-        yield _normal(_KINDS[kind], path, "" if kind == "EnumConstantDecl" else _type(node))
+        yield _normal(kind.removesuffix("Decl"), path, "" if kind == "EnumConstantDecl" else _type(node))
     elif (
         kind == "NamespaceDecl" or (kind in _RECORDS and node.get("completeDefinition")) or kind == "EnumDecl"
     ):

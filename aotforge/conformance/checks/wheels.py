@@ -17,7 +17,7 @@ from aotforge.release.wheels import build_package, wheel_contents
 
 def check_wheels(context: CheckContext) -> Iterator[Finding]:
     """Every wheel in the folder; those of library and images are complete when there is one."""
-    found = {path.name: read_wheel(path) for path in sorted(context.candidate.folder.glob("*.whl"))}
+    found = {path.name: read_wheel(path) for path in sorted(context.candidate.release.folder.glob("*.whl"))}
     if not found:
         yield not_run("wheels", "the wheels", "the release has none")
         return

@@ -12,7 +12,6 @@ from typing import cast
 
 import pytest
 
-from aotforge.conformance.checks.abi import dynamic_symbols
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces, check_elf
 from aotforge.conformance.checks.windows import _hardening, check_windows
@@ -20,7 +19,7 @@ from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import Module, read_module
-from aotforge.formats.shared_library import LibraryFileError
+from aotforge.formats.shared_library import LibraryFileError, dynamic_symbols
 from aotforge.formats.zip_archive import write_zip
 from tests.support.runtime import ROOT
 
@@ -181,7 +180,7 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
     members = {"aotriton/lib/aotriton_v2.dll": dll(tmp_path), "readme.txt": b"built in /home/me/src"}
     write_zip(path, members, epoch=0)
-    candidate = SimpleNamespace(name="0.11.2b-r1", windows=(path,), packs=dict)
+    candidate = SimpleNamespace(release=SimpleNamespace(name="0.11.2b-r1"), windows=(path,), packs=dict)
     context = SimpleNamespace(candidate=candidate, compat=load_matrix(ROOT), checkout=ROOT)
     findings = check_windows(cast(CheckContext, context))
     reported = "\n".join(f.evidence for f in findings if f.status == "failed")

@@ -36,8 +36,8 @@ GOOD: dict[str, Member | Link] = {
 
 
 def test_our_own_archives_are_in_form(tmp_path: Path) -> None:
-    digests = write_tar_gz(tmp_path / "a.tar.gz", GOOD, epoch=1)
-    assert unpack(tmp_path / "a.tar.gz", tmp_path / "out") == (digests.tar, ())
+    tar = write_tar_gz(tmp_path / "a.tar.gz", GOOD, epoch=1)
+    assert unpack(tmp_path / "a.tar.gz", tmp_path / "out") == (tar, ())
     assert (tmp_path / "out" / "aotriton" / "lib" / "libaotriton_v2.so").read_bytes() == b"x"
 
 

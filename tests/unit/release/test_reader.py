@@ -113,7 +113,9 @@ PACKED = {
 
 def findings_about_names(folder: Path, file: str) -> str:
     """What `check` finds about the name of a Windows archive of this release."""
-    candidate = SimpleNamespace(name="0.11.2b-r1", windows=(folder / file,), packs=dict)
+    candidate = SimpleNamespace(
+        release=SimpleNamespace(name="0.11.2b-r1"), windows=(folder / file,), packs=dict
+    )
     checked = cast(CheckContext, SimpleNamespace(candidate=candidate, checkout=ROOT))
     return "".join(
         one.evidence
