@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import RuntimeBuildError
+from aotforge.formats.api_level import feature_level
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, read_module
 from aotforge.formats.pe import exports as read_exports
 from aotforge.library.build_tools import (
@@ -17,7 +18,6 @@ from aotforge.library.build_tools import (
     find_windows_tools,
 )
 from aotforge.library.cmake_build import CMakeBuild, configure_and_build
-from aotforge.library.exports import exports_file
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests
 from aotforge.run.step import WORK
 
@@ -38,6 +38,11 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
         check_dll(prefix / LIBRARY, exported_names(request.root, request.api_level))
 
     return request.make(LIBRARY, find_windows_tools, lambda work: build, check, platform="win_amd64")
+
+
+def exports_file(level: str) -> Path:
+    """The table of an API level (0.13 or 0.13b), below the checkout."""
+    return Path("runtime", "src", "windows", f"exports-{feature_level(level)}.def")
 
 
 def exported_names(root: Path, level: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The page docs/tasks.md, generated from the tasks: `python -m aotforge.cli.task_page` writes it."""
+"""The page docs/tasks.md, generated from the tasks: `python -m tests.support.task_page` writes it."""
 
 import inspect
 import re
