@@ -76,7 +76,7 @@ tl.store(o + m[:, None] * 64 + n[None, :], acc)
 
     def reference(*flat: Array) -> Array:
         a, b, c, d = (x.astype(np.float64).reshape(s) for x, s in zip(flat, shapes.values(), strict=True))
-        return a @ b + c @ d
+        return np.asarray(a @ b + c @ d)
 
     return Feature(
         name=f"two products {kind}", group="reports", body=body, tensors=tensors | {"o": out("fp32", 4096)},
@@ -95,7 +95,7 @@ tl.store(o + row * 640 + column, value * tl.load(w + column, mask=mask, other=0)
     x, w = integers("logarithms", 0, 1 << 40, (4, 896)), given("bf16", normal("row", 640))
 
     def reference(x: Array, w: Array) -> Array:
-        return np.log(x.reshape(4, 896)[:, :640].astype(np.float32) + 1.0) * w.astype(np.float64)
+        return np.asarray(np.log(x.reshape(4, 896)[:, :640].astype(np.float32) + 1.0) * w.astype(np.float64))
 
     tensors = {"x": given("i64", x), "w": w, "o": out("fp32", 2560)}
     return Feature(
@@ -146,6 +146,39 @@ def sum_with_nan() -> Feature:
     return Feature(name="sum", group="reports", body=body, tensors=tensors, reference=lambda x: x.sum())
 
 
+def attention_of_four_loads() -> Feature:
+    """Four loads, two products, a running maximum: LLVM aborted with four stages (triton#9815)."""
+    body = """
+i = tl.arange(0, 16)
+at = i[:, None] * 16 + i[None, :]
+query, top = tl.load(q + at), tl.full((16,), float("-inf"), tl.float32)
+total, out = tl.zeros((16,), tl.float32), tl.zeros((16, 16), tl.float32)
+for step in tl.range(0, n, 16, num_stages=4):
+    here = step * 16 + at
+    score = tl.dot(query, tl.trans(tl.load(k + here))) + tl.load(b + here).to(tl.float32)
+    higher = tl.maximum(top, tl.max(score, 1))
+    weight = tl.exp(score - higher[:, None])
+    scale = tl.exp(top - higher)
+    value = tl.load(v + here) + tl.load(w + here)
+    out = out * scale[:, None] + tl.dot(weight.to(tl.bfloat16), value)
+    total, top = total * scale + tl.sum(weight, 1), higher
+tl.store(o + at, out / total[:, None])
+"""
+    sizes = {"q": 16, "k": 64, "b": 64, "v": 64, "w": 64}
+    tensors = {name: given("bf16", normal(f"four {name}", (rows, 16), 0.5)) for name, rows in sizes.items()}
+
+    def reference(*flat: Array) -> Array:
+        q, k, b, v, w = (x.astype(np.float64).reshape(-1, 16) for x in flat)
+        score = np.concatenate([q @ k[at : at + 16].T + b[at : at + 16] for at in range(0, 64, 16)], axis=1)
+        weight = np.exp(score - score.max(1, keepdims=True))
+        return np.asarray(weight / weight.sum(1, keepdims=True) @ (v + w))
+
+    return Feature(
+        name="four loads", group="reports", body=body, tensors=tensors | {"o": out("fp32", 256)},
+        values={"n": ("i32", 64)}, reference=reference, tolerance=2e-2, options={"num_stages": 4},
+    )  # fmt: skip
+
+
 def every_code(kind: str) -> Feature:
     """All codes of an 8-bit float to bf16, infinities and NaN among them (triton#11784)."""
     source: Tensor = bits(kind, np.arange(256, dtype=np.uint8))
@@ -155,6 +188,7 @@ def every_code(kind: str) -> Feature:
 ANYWHERE = [
     product_of_bf16(), queue_of_slots(), two_products("bf16", 1), two_products("fp32", 1),
     logarithms_of_integers(), branch_and_first_program(), one_row(), sum_with_nan(),
+    attention_of_four_loads(),
 ]  # fmt: skip
 ARCHS = ["gfx908", "gfx950", "gfx1030", "gfx1100", "gfx1201"]
 
