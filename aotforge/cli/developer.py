@@ -102,7 +102,9 @@ def wheel(
     from aotforge.release.wheels import build_package
 
     if hf_kernel:
-        return package_release(ROOT, Path(hf_kernel).absolute())
+        folder, variants = package_release(ROOT, Path(hf_kernel).absolute())
+        values = {"folder": str(folder), "variants": list(variants)}
+        return Result(values, [f"package in {folder}: {', '.join(variants)}"])
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
@@ -130,15 +132,17 @@ def docs(
 
     place = Path(releases).absolute() if releases else None
     folder = place / DOCS if place else Path(output or ROOT / "releases" / "dist" / "docs").absolute()
-    site = build_site(ROOT, folder, home=HOME)
+    pages, size = build_site(ROOT, folder, home=HOME)
+    values = {"folder": str(folder), "pages": pages, "bytes": size}
+    lines = [f"{folder}/index.html: {pages} pages, {size / 1e6:.1f} MB"]
     if not place:
-        return site
+        return Result(values, lines)
     yanked: dict[str, str] = {}
     if from_:
         with install_errors():
             yanked = checked_index(from_, root)[1].index.yanked()
     page = make_site(ROOT, place, base_url=url, yanked=yanked)
-    return Result(site.fields(), [*site.lines(), str(page)])
+    return Result(values, [*lines, str(page)])
 
 
 @command("bench")

@@ -22,9 +22,10 @@ from triton.runtime.jit import JITFunction
 
 from aotforge.errors import RulesError
 from aotforge.plan.families import family_module
+from aotforge.plan.model import CompileJob
 from aotforge.rules import Scalar
 from aotforge.verify.interpreter.corrections import Opaque, corrections, reduced_in_float32
-from aotforge.verify.interpreter.dispatch import SourceLaunch
+from aotforge.verify.interpreter.dispatch import Launch
 from vgpu.memory import Memory
 
 _JIT = (JITFunction, interpreter.InterpretedFunction)
@@ -36,17 +37,17 @@ _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
 }
 
 
-def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
-    """Run a launch of the family in `folder`. Raises RulesError without the function, and as `execute`."""
-    kernel = launch.kernel
-    function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
+def run_launch(job: CompileJob, launch: Launch, folder: Path, memory: Memory) -> None:
+    """Runs the source of a job, of the family in `folder`. Raises RulesError, and as `execute`."""
+    module = ".".join(Path(job.source).with_suffix("").parts[1:])
+    function = getattr(family_module(folder, module), job.function, None)
     if function is None:
-        raise RulesError(f"{folder / kernel.source} has no function {kernel.function}")
+        raise RulesError(f"{folder.parent / job.source} has no function {job.function}")
     execute(
         function,
-        types_=launch.types,
+        types_=dict(job.signature),
         arguments=launch.arguments,
-        constants=launch.constants,
+        constants=dict(job.constants),
         grid=launch.grid,
         memory=memory,
     )

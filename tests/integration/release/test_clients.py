@@ -20,7 +20,7 @@ from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
-from aotforge.release.model import AssembledRelease, PackInput
+from aotforge.release.model import PackInput
 from aotforge.release.release import Release
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import MANIFEST, assemble, records
@@ -39,12 +39,12 @@ class BuildFailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    release: AssembledRelease
+    release: Release
     runtime: Runtime
 
     def unpack(self, folder: Path) -> Path:
         """The prefix of library and images in `folder`."""
-        for kind in (f"{self.release.platform.tag}-rocm{ROCM}-shared", "images-amd-gfx908"):
+        for kind in (f"{self.release.contents.platform}-rocm{ROCM}-shared", "images-amd-gfx908"):
             unpack(self.release.folder / f"aotriton-{MANIFEST.name}-{kind}.tar.gz", folder)
         return folder / "aotriton"
 

@@ -203,10 +203,10 @@ def test_every_arch_of_the_manifest_is_a_virtual_device(play: Play) -> None:
     for number, (arch, row) in enumerate(known.items()):
         device = row.device
         assert properties(hip, "hipGetDevicePropertiesR0600", R0600, number) == (
-            device.product, device.memory_gib << 30, row.wavefront, device.compute_units,
+            device.product, device.memory_gib << 30, row.warp_size, device.compute_units,
                 arch + device.features
         )  # fmt: skip
-        assert attribute(hip, 74, number) == row.lds_bytes
+        assert attribute(hip, 74, number) == row.shared_bytes
 
 
 INVALID_DIRECTION, ALREADY_REGISTERED, NOT_REGISTERED = 21, 712, 713

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from aotforge.compile.model import KernelImage
-from aotforge.deliver.extract import unpack
 from aotforge.errors import DecodeError
+from aotforge.formats.tar_reader import FolderWriter, read_archive
 from tests.integration.release.real import CACHE
 from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.integration.vgpu.hip.conftest import Play
@@ -48,7 +48,8 @@ def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_
     name = f"aotriton/share/aotriton/asm/amd-gfx908/{add.digest}.s"
     packed = archive(tmp_path / "asm.tar.gz", {"aotriton/other.s": b"", name: add.asm.encode()})
     assert load(play(texts=str(packed)), add.binary) == 0
-    unpack([packed], tmp_path / "folder")
+    (tmp_path / "folder").mkdir()
+    read_archive(packed, FolderWriter(root=tmp_path / "folder"))
     empty = tmp_path / "empty"
     empty.mkdir()
     assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.binary) == 0
