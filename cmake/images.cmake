@@ -48,7 +48,7 @@ else()
     list(REMOVE_ITEM wanted ${strangers})
     list(JOIN strangers ", " text)
     if(NOT wanted)
-      # a build of PyTorch for such a GPU alone goes on: its attention runs without this library. A misspelling does not.
+      # for such a GPU alone PyTorch is built with a library that serves nothing; a misspelt arch ends the build
       file(STRINGS manifests/architectures.yaml others REGEX "^  gfx[0-9a-f]+: \\[" ENCODING UTF-8)
       list(TRANSFORM others REPLACE "^  (gfx[0-9a-f]+):.*" "\\1")
       set(misspelt ${strangers})

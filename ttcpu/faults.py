@@ -123,14 +123,14 @@ class FaultReports:
 
 def _extents(arguments: Mapping[str, Any]) -> dict[str, range]:
     """Addresses of the tensors' memory."""
-    found = {}
+    extents = {}
     for name, value in arguments.items():
         if hasattr(value, "untyped_storage"):
             storage = value.untyped_storage()
-            found[name] = range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+            extents[name] = range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
         elif hasattr(value, "data_ptr"):
-            found[name] = range(value.data_ptr(), value.data_ptr() + getattr(value, "nbytes", 0))
-    return found
+            extents[name] = range(value.data_ptr(), value.data_ptr() + getattr(value, "nbytes", 0))
+    return extents
 
 
 def _description(fault: Fault, extents: Mapping[str, range]) -> str:

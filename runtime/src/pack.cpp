@@ -11,7 +11,7 @@ namespace aotforge {
 namespace {
 
 constexpr const char* kDispatchFile = "dispatch.aotd";
-constexpr int kFoldersDeep = 3;  // amd-gfx120x/flash/attn_fwd/FONLY__....aks2
+constexpr int kFoldersDeep = 3;  // PACK/flash/attn_fwd/FONLY__....aks2
 
 // Names below `path` that can be packs, sorted so that every machine takes the same one.
 hipError_t list_packs(const std::string& path, std::vector<std::string>& names) {
@@ -61,7 +61,7 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// The ending of a container of AMD's AOTriton below a folder; "" without one.
+// The ending of a container of AOTriton below a folder; "" without one.
 std::string_view aotriton_container(const std::string& path, int depth = kFoldersDeep) {
   std::vector<std::string> names;
   if (depth == 0 || list_folder(path, names) != 0) return {};

@@ -1,8 +1,8 @@
 """Commands of the virtual HIP for its C++ part: `python -m vgpu.hip.prepare`.
 
 `prepare DEVICE plain|checks` (`gfx90a:sramecc+:xnack-`) reads an image from standard input. It prints `ok`
-and the paths of program, interpreter and lines, a line each; or `error`, a hipError_t and a message. `explain
-LINES FAULT` reads allocations and prints a message.
+and the paths of program, interpreter and lines, a line each; or `error`, a hipError_t and a message.
+`explain LINES FAULT` reads allocations and prints a message.
 """
 
 import ctypes

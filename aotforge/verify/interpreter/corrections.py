@@ -1,4 +1,4 @@
-"""Triton's interpreter on bfloat16 and fp8, whose bit patterns it would calculate with, and bounds checks.
+"""Corrections of Triton's interpreter: bfloat16 and fp8 as numbers, and bounds checks.
 
 Conversions round to nearest even, once. Arithmetic is done in float32 and rounded after each operation;
 reductions are rounded once.

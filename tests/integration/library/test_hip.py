@@ -69,7 +69,7 @@ def test_devices_have_modules_of_their_own(objects: Objects, tmp_path: Path) -> 
 def test_a_device_without_a_pack_changes_nothing_for_another(
     objects: Objects, tmp_path: Path, order: str
 ) -> None:
-    """An integrated GPU beside a card, asked in any order."""
+    """An integrated GPU beside a card, in any order of calls."""
     write(spy_pack("gfx1100"), tmp_path / "amd-gfx110x")
     with Driver(objects, tmp_path, HIP_DOUBLE_DEVICES="gfx1036,gfx1100") as driver:
         driver.send("arch")  # loads HIP

@@ -113,16 +113,16 @@ def test_a_gpu_that_pytorch_will_not_use(
     assert reason in line and "; ./dev doctor " in line
 
 
-def foreign_pack(images: Path, name: str, *files: str) -> None:
+def aotriton_pack(images: Path, name: str, *files: str) -> None:
     for file in files:
         (images / name / file).parent.mkdir(parents=True, exist_ok=True)
         (images / name / file).write_bytes(b"PK\3\4")
 
 
 def test_packs_of_another_format_are_named(objects: Objects, tmp_path: Path) -> None:
-    foreign_pack(tmp_path, "amd-gfx90x", "__signature__", "flash/attn_fwd.zip")
-    foreign_pack(tmp_path, "amd-gfx91x", "__signature__", "flash/attn_fwd/FONLY__\uff0afp16@16.aks2")
-    foreign_pack(tmp_path, "amd-gfx92x", "readme")
+    aotriton_pack(tmp_path, "amd-gfx90x", "__signature__", "flash/attn_fwd.zip")
+    aotriton_pack(tmp_path, "amd-gfx91x", "__signature__", "flash/attn_fwd/FONLY__\uff0afp16@16.aks2")
+    aotriton_pack(tmp_path, "amd-gfx92x", "readme")
     write(spy_pack("gfx90a"), tmp_path / "amd-gfx90a")
     (tmp_path / "amd-gfx90a" / "attn_fwd.zip").write_bytes(b"beside ours")
     with Driver(objects, tmp_path) as driver:

@@ -203,7 +203,7 @@ def test_architecture_without_a_pack_fetches_none_and_fails_at_run_time(made: Ma
 
 
 def test_a_rocm_that_the_list_lacks_is_served_by_a_prefix_alone(made: Made, tmp_path: Path) -> None:
-    """A place of files cannot add a name to PyTorch's list; the lines say what serves every ROCm."""
+    """A place of files cannot add a name to PyTorch's list; the lines name what serves every ROCm."""
     with pytest.raises(BuildFailedError, match=r"no runtime for rocm7\.17: PyTorch would build it from"):
         fetch(made, tmp_path / "build", file_url(made.release.folder.parent), rocm="7.17")
     pins = pins_for(made, "https://example.org/")

@@ -85,7 +85,7 @@ def test_what_cannot_be_is_refused(route: Make, option: str, message: str) -> No
 COMPILERS = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1")
 
 
-ASKED = (
+REQUESTED = (
     "gfx803,gfx900,gfx906,gfx908,gfx90a,gfx90c,gfx942,gfx950,gfx1010,gfx1011,gfx1012,gfx1030,gfx1031,gfx1032,"
     "gfx1035,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1151,gfx1200,gfx1201"
 )
@@ -96,10 +96,10 @@ LEFT_OUT = "gfx803, gfx900, gfx90c, gfx1010, gfx1011, gfx1012"
 def test_archs_without_kernels_are_named_and_left_out(route: Make, separator: str) -> None:
     made = route()
     archs = [option for option in PYTORCH if "NOIMAGE" not in option and "TARGET" not in option]
-    done = made.configure(*archs, *COMPILERS, f"-DAOTRITON_TARGET_ARCH={ASKED.replace(',', separator)}")
+    done = made.configure(*archs, *COMPILERS, f"-DAOTRITON_TARGET_ARCH={REQUESTED.replace(',', separator)}")
     printed = made.output(done)
     assert f"no kernels for {LEFT_OUT}; images are built for the others" in printed
-    kept = [arch for arch in ASKED.split(",") if arch not in LEFT_OUT.split(", ")]
+    kept = [arch for arch in REQUESTED.split(",") if arch not in LEFT_OUT.split(", ")]
     assert f"aotforge: images for {', '.join(kept)} " in printed
 
 

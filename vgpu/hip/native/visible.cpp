@@ -46,7 +46,7 @@ size_t hip_device(const std::string& entry, const std::vector<std::string>& uuid
   return number < 0 || entry != std::to_string(number) ? uuids.size() : static_cast<size_t>(number);
 }
 
-// The first entry that names no device ends the list; so does for ROCR a device that stands there already.
+// The first entry that names no device ends the list; for ROCR also a device that the list has already.
 template <typename Find>
 Numbers chosen(const char* list, const std::vector<std::string>& uuids, bool repeats, Find find) {
   Numbers numbers;

@@ -143,8 +143,8 @@ def check_partial(probes: Probes) -> None:
 
 
 def check_empty(probes: Probes) -> None:
-    """A wheel of a device without the one of its family has no images: PyTorch's gate says no, and nothing
-    is left for the next call."""
+    """A wheel of a device without the one of its family has no images: PyTorch's gate is closed, and no
+    error is left for the next call."""
     images = probes.complete.parent / "empty"
     images.mkdir()
     for arch, found in probes.run(images).items():
