@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from aotforge.errors import UnknownNameError, UnsupportedError
-from aotforge.verify.interpreter.number_formats import bf16_values
+from aotforge.verify.interpreter.corrections import numbers
 
 
 def parse_location(text: str, folder: Path) -> tuple[Path, int]:
@@ -122,8 +122,6 @@ def tensor_text(value: Any) -> str:
     """An interpreted tensor as text; the `repr` of anything else."""
     if not isinstance(value, tl.tensor):
         return repr(value)
-    data = np.asarray(value.handle.data)
-    if value.dtype.scalar == tl.bfloat16:
-        data = bf16_values(data)
+    data = numbers(np.asarray(value.handle.data), value.dtype.scalar)
     shape = "x".join(str(int(n)) for n in value.shape) or "scalar"
     return f"{value.dtype.scalar} {shape}\n{data}"

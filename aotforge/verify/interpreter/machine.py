@@ -1,10 +1,10 @@
 """Triton's interpreter with corrections that make it a check of kernel sources.
 
 A kernel's functions are copied and rewritten, and Triton's language is patched during a run, so that the
-process can compile the same kernels. Corrected: bfloat16 rounding and dot products; arguments have the types
-of the signature; every access is checked against `Memory`. Other bfloat16 arithmetic is refused. Not
-modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not supported: tl.sort and similar
-functions, tensor methods that are library functions (`x.sum()`), several threads at once.
+process can compile the same kernels. Corrected: bfloat16 and fp8 (`corrections`); arguments have the types of
+the signature; every access is checked against `Memory`. Not modelled: fused multiply-add, the order of sums,
+hardware exp2 and log2. Not supported: tl.sort and similar functions, tensor methods that are library
+functions (`x.sum()`), several threads at once.
 """
 
 import itertools
@@ -13,25 +13,20 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import triton.language as tl
 from triton.language import standard
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from aotforge.errors import ExecutionError, RulesError, UnsupportedError
+from aotforge.errors import RulesError
 from aotforge.plan.families import family_module
 from aotforge.plan.model import CompileJob
 from aotforge.rules import Scalar
+from aotforge.verify.interpreter.corrections import Opaque, corrections, reduced_in_float32
 from aotforge.verify.interpreter.dispatch import Launch
-from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values
 from vgpu.memory import Memory
-
-Opaque = Any
-"""Triton's own objects: it ships no types for them."""
 
 _JIT = (JITFunction, interpreter.InterpretedFunction)
 _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
@@ -40,10 +35,6 @@ _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
     "u64": (np.uint64, tl.uint64),
     "fp32": (np.float32, tl.float32),
 }
-_POINTEES: dict[str, Opaque] = {
-    "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "i32": tl.int32, "i64": tl.int64,
-        "u64": tl.uint64,
-}  # fmt: skip
 
 
 def run_launch(job: CompileJob, launch: Launch, folder: Path, memory: Memory) -> None:
@@ -89,7 +80,7 @@ def execute(
 def _typed(spelling: str, value: int | float) -> Opaque:
     """A scalar tensor of the signature's type: 32- and 64-bit arithmetic wraps as in the compiled kernel."""
     if spelling.startswith("*"):
-        storage, type_ = np.uint64, tl.pointer_type(_POINTEES[spelling[1:]])
+        storage, type_ = np.uint64, tl.str_to_ty(spelling, None)
     else:
         storage, type_ = _SCALARS[spelling]
     return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=storage), type_), type_)
@@ -146,88 +137,13 @@ def _patched(function: Opaque, memory: Memory) -> Iterator[None]:
             if isinstance(value, _JIT):
                 scope.set_attr(tl, name, _COPIES.lazily(value))
         builder = interpreter.interpreter_builder
-        for name, member in _corrections(builder, memory).items():
+        for name in ("reduce", "associative_scan"):
+            corrected = reduced_in_float32(getattr(tl, name))
+            scope.set_attr(tl, name, corrected)
+            scope.set_attr(tl.core, name, corrected)
+        for name, member in list(corrections(builder, memory)):
             scope.set_attr(builder, name, member)
         yield
     finally:
         for scope in reversed(scopes):
             scope.restore()
-
-
-class AccessCheck:
-    """The address ranges of a memory's buffers, against which accesses are checked."""
-
-    def __init__(self, memory: Memory) -> None:
-        spans = sorted((low, high, name) for name, low, high, _ in memory.spans())
-        self._names = [name for _, _, name in spans]
-        self._starts = np.array([start for start, _, _ in spans], dtype=np.uint64)
-        self._ends = np.array([end for _, end, _ in spans], dtype=np.uint64)
-
-    def __call__(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
-        """Raises ExecutionError for elements of `size` bytes in no buffer; `access`: "read" or "write"."""
-        if not addresses.size:
-            return
-        if not self._names:
-            raise ExecutionError(f"the kernel tried to {access} memory, and has no buffers")
-        slot = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
-        outside = (slot < 0) | (addresses + np.uint64(size) > self._ends[np.maximum(slot, 0)])
-        if outside.any():
-            first = addresses[outside][0]
-            near = int(np.argmin(np.abs(self._starts.astype(np.int64) - np.int64(first))))
-            size_near = int(self._ends[near]) - int(self._starts[near])
-            offset = int(first) - int(self._starts[near])
-            raise ExecutionError(
-                f"the kernel tried to {access} {size} bytes outside its buffers, "
-                f"{int(outside.sum())} of {addresses.size} lanes",
-                cause=f"the first address is {offset:+d} bytes from the start of {self._names[near]}, "
-                f"which has {size_near} bytes",
-                hint="look for a missing mask, or a stride that does not belong to this tensor",
-            )
-
-
-def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opaque]]:
-    cast, binary = builder.cast_impl, builder.binary_op
-    load, store = builder.create_masked_load, builder.create_masked_store
-
-    check = AccessCheck(memory)
-
-    def cast_impl(src: Opaque, dst_type: Opaque) -> Opaque:
-        pair = (src.dtype.scalar, dst_type.scalar)
-        if pair == (tl.float32, tl.bfloat16):
-            return interpreter.TensorHandle(bf16_bits(src.data), tl.bfloat16)
-        if pair == (tl.bfloat16, tl.float32):
-            return interpreter.TensorHandle(bf16_values(src.data), tl.float32)
-        if tl.bfloat16 in pair and pair[0] != pair[1]:
-            raise UnsupportedError(f"the interpreter does not convert {pair[0]} to {pair[1]}")
-        return cast(src, dst_type)
-
-    def binary_op(lhs: Opaque, rhs: Opaque, op: Opaque) -> Opaque:
-        if tl.bfloat16 in (lhs.dtype.scalar, rhs.dtype.scalar):
-            raise UnsupportedError(
-                "the interpreter does not calculate in bfloat16",
-                hint="convert to float32 first, as the hardware would",
-            )
-        return binary(lhs, rhs, op)
-
-    def create_dot(
-        a: Opaque, b: Opaque, d: Opaque, input_precision: Opaque, max_num_imprecise_acc: Opaque
-    ) -> Opaque:
-        left, right = (bf16_values(x.data) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b))
-        return interpreter.TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
-
-    def create_masked_load(
-        ptrs: Opaque, mask: Opaque, other: Opaque, cache_policy: Opaque, is_volatile: Opaque
-    ) -> Opaque:
-        check(ptrs.data[mask.data], _bytes(ptrs), "read")
-        return load(ptrs, mask, other, cache_policy, is_volatile)
-
-    def create_masked_store(ptrs: Opaque, value: Opaque, mask: Opaque, cache_policy: Opaque) -> Opaque:
-        check(ptrs.data[mask.data], _bytes(ptrs), "write")
-        return store(ptrs, value, mask, cache_policy)
-
-    corrections = (cast_impl, binary_op, create_dot, create_masked_load, create_masked_store)
-    return {function.__name__: function for function in corrections}
-
-
-def _bytes(ptrs: Opaque) -> int:
-    return int(ptrs.get_element_ty().primitive_bitwidth) // 8

@@ -13,9 +13,10 @@ from contextlib import ExitStack, closing, contextmanager
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.targets.cpu.backend import PREFIX, read_description
 from aotforge.verify.invocation import ImageRunner, Invocation, LaunchCall
-from aotforge.verify.native.child import Fault, run_in_child
+from aotforge.verify.native.child import run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side
 from aotforge.verify.verdict import ImageTask
+from ttcpu.faults import Fault
 from ttcpu.launch import load_library
 from ttcpu.levels import host_levels
 

@@ -202,10 +202,19 @@ def test_architecture_without_a_pack_fetches_none_and_fails_at_run_time(made: Ma
     assert launched(seen) == []
 
 
+def test_a_rocm_that_the_list_lacks_is_served_by_a_prefix_alone(made: Made, tmp_path: Path) -> None:
+    """A place of files cannot add a name to PyTorch's list; the lines name what serves every ROCm."""
+    with pytest.raises(BuildFailedError, match=r"no runtime for rocm7\.17: PyTorch would build it from"):
+        fetch(made, tmp_path / "build", file_url(made.release.folder.parent), rocm="7.17")
+    pins = pins_for(made, "https://example.org/")
+    assert "rocm7.17" not in pins and "./dev compat --prefix" in pins
+
+
 def test_prefix_that_is_installed_already(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTRITON_INSTALLED_PREFIX", str(made.unpack(tmp_path / "prefix")))
-    fetch(made, tmp_path / "build", "http://127.0.0.1:1/")  # nothing listens there
+    # nothing listens there, and no list has this ROCm
+    fetch(made, tmp_path / "build", "http://127.0.0.1:1/", rocm="7.17")
     status, output, seen = run(made, tmp_path / "build" / "client", tmp_path)
     assert (status, output, launched(seen)) == (0, "client: as expected\n", ["attn_fwd"])

@@ -14,7 +14,9 @@ import pytest
 from aotforge.devtools.debug_kernel import DebugReport, debug, list_cases
 from aotforge.devtools.selection import find_case
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
+from aotforge.verify.interpreter.number_formats import DTYPES
 from aotforge.verify.invocation import Case
+from tests.e2e.pages import listings
 from tests.support.families import PROJECT
 
 
@@ -52,6 +54,28 @@ def test_every_attention_kernel_is_right(kernel: str) -> None:
     report.require_passed()
     assert report.outputs and all(0 < one.element <= 1 for one in report.outputs)
     assert not report.quit
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in {"fp16", "bf16", "fp32"}])
+def test_every_element_type_is_right(root: Path, dtype: str) -> None:
+    types = PROJECT / "tests" / "fixtures" / "kernels_types" / "types"
+    shutil.copytree(types, root / "kernels" / "types", ignore=shutil.ignore_patterns("__pycache__"))
+    report = run(root, kernel="twice", case="n=600, aligned", keys={"dtype": dtype})
+    report.require_passed()
+    assert {output.name for output in report.outputs} == {"out", "positive"}
+
+
+@pytest.mark.parametrize(("bound", "passed"), [("0", True), ("0.5", False)])
+def test_types_within_a_kernel(root: Path, bound: str, passed: bool) -> None:
+    for name, text in listings("kernel-family.md").items():
+        if name.startswith("kernels/codes/"):
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(text)
+    change(root, "codes/codes.py", "value > 0, mask", f"value > {bound}, mask")
+    report = run(root, kernel="codes", case="rows=3, columns=100, aligned")
+    assert len(report.outputs) == 6
+    assert len(report.failures) == (0 if passed else 1)
+    assert passed or "positive is wrong in " in report.failures[0]
 
 
 def test_keys_and_constants_choose_what_is_run() -> None:

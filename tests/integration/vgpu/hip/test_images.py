@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import subprocess
@@ -17,8 +18,9 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError
 from aotforge.formats.tar_reader import FolderWriter, read_archive
 from tests.integration.release.real import CACHE
+from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.integration.vgpu.hip.conftest import Play
-from tests.support.virtual_hip import Hip
+from tests.support.virtual_hip import Hip, linked
 from vgpu.emulator.program import Emulator
 from vgpu.hip.blob import program_file
 from vgpu.hip.build_hip import VirtualHip, environment, exports, script
@@ -131,6 +133,30 @@ def test_an_image_for_another_arch(play: Play, add: KernelImage, texts: Path) ->
     assert "for gfx908" in hip.report()
     hip.hipSetDevice(1)
     assert load(hip, add.binary) == NO_BINARY
+
+
+@pytest.mark.parametrize(
+    ("image", "device", "result"),
+    [
+        ("gfx942", "gfx942:sramecc+:xnack-", 0),
+        ("gfx942:sramecc+:xnack-", "gfx942", 0),
+        ("gfx942:sramecc+:xnack-", "gfx942:sramecc+:xnack+", NO_BINARY),
+        ("gfx942:xnack+", "gfx942:sramecc+:xnack+", 0),
+        ("gfx942:xnack+", "gfx942", NO_BINARY),
+        ("gfx90a:xnack-", "gfx942", NO_BINARY),
+    ],
+)
+def test_features_of_image_and_device_agree(
+    play: Play, tmp_path: Path, image: str, device: str, result: int
+) -> None:
+    arch = image.split(":", maxsplit=1)[0]
+    text = assembly_text("s_nop 0", arch, threads=64).replace(f"--{arch}", f"--{image}")
+    binary = linked(text, arch, tmp_path)
+    (tmp_path / f"{hashlib.sha256(binary).hexdigest()}.s").write_text(text)
+    hip = play(device, texts=str(tmp_path))
+    assert load(hip, binary) == result
+    if result:
+        assert f"the image is for {image}, the device is gfx942:sramecc+:xnack" in hip.report()
 
 
 def test_without_its_python_side(
