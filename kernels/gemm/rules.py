@@ -38,10 +38,10 @@ _FEW_ROWS, _ANY = 16, 2**31 - 1
 class Tuned:
     """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
 
-    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output, and
-    with `even` an `inner` that
-    is a multiple of `block_k`. Without either it serves all calls, and with `strided` those whose strides
-    have no vectors. `weight`: the
+    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output and
+    at most `most`, and with `even` an `inner` that is a multiple of `block_k`; `most_rows`: for aligned ones
+    of at most as many rows. Without these it serves all calls, and with `strided` those whose strides have no
+    vectors. `weight`: the
     kernel that it is for, nn or nt (both when empty). `halves`: the activation takes
     half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all
     when empty).
@@ -59,21 +59,32 @@ class Tuned:
     archs: tuple[str, ...] = ()
     few: bool = False
     least: int = 0
+    most: int = 2**63 - 1
+    most_rows: int = 0
     even: bool = False
     weight: str = ""
     strided: bool = False
     halves: bool = False
 
+    @property
+    def when(self) -> tuple[Condition, ...]:
+        """Conditions of a call; none for a configuration that serves all."""
+        found: tuple[Condition, ...] = ()
+        if self.most_rows:
+            found = (*found, Between(value="rows", low=0, high=self.most_rows))
+        if self.least:
+            found = (*found, Between(value=("rows", "columns"), low=self.least, high=self.most))
+        if self.even:
+            found = (*found, MultipleOf(value="inner", of=self.block_k))
+        return found
+
     def setting(self) -> Setting:
         """As the plan takes it."""
         blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k}
-        large: tuple[Condition, ...] = (Between(value=("rows", "columns"), low=self.least),)
-        if self.even:
-            large = (*large, MultipleOf(value="inner", of=self.block_k))
         return Setting(
             constants={**blocks, "GROUP": self.group, "EVEN": self.even, "HALVES": self.halves},
-            when=large if self.least else (),
-            unaligned=not self.least,
+            when=self.when,
+            unaligned=not self.when,
             hinted=not self.strided,
             num_warps=self.num_warps,
             num_stages=self.num_stages,
@@ -99,10 +110,10 @@ def _settings(target: Target, functional: Functional, weight: str) -> tuple[Sett
         and (not row.dtypes or functional["dtype"] in row.dtypes)
         and (not row.archs or target.arch in row.archs)
     ]
-    main = next((row for row in fitting if not row.least), None)
+    main = next((row for row in fitting if not row.when), None)
     if main is None:
         return ()
-    return (*(row.setting() for row in fitting if row.least), main.setting())
+    return (*(row.setting() for row in fitting if row.when), main.setting())
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))
