@@ -39,9 +39,10 @@ class Tuned:
     """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
 
     `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output and
-    at most `most`, and with `even` an `inner` that is a multiple of `block_k`; `most_rows`: for aligned ones
-    of at most as many rows. Without these it serves all calls, and with `strided` those whose strides have no
-    vectors. `weight`: the
+    at most `most`, and with `even` an `inner` that is a multiple of `block_k`; `most_rows`, `least_columns`:
+    for aligned ones of at most as many rows, at least as many columns; `complete`: of complete blocks of
+    rows. Without these it serves all calls, and with `strided` those whose strides have no vectors.
+    `weight`: the
     kernel that it is for, nn or nt (both when empty). `halves`: the activation takes
     half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all
     when empty).
@@ -61,6 +62,8 @@ class Tuned:
     least: int = 0
     most: int = 2**63 - 1
     most_rows: int = 0
+    least_columns: int = 0
+    complete: bool = False
     even: bool = False
     weight: str = ""
     strided: bool = False
@@ -72,6 +75,10 @@ class Tuned:
         found: tuple[Condition, ...] = ()
         if self.most_rows:
             found = (*found, Between(value="rows", low=0, high=self.most_rows))
+        if self.least_columns:
+            found = (*found, Between(value="columns", low=self.least_columns))
+        if self.complete:
+            found = (*found, MultipleOf(value="rows", of=self.block_m))
         if self.least:
             found = (*found, Between(value=("rows", "columns"), low=self.least, high=self.most))
         if self.even:
