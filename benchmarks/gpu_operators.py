@@ -196,6 +196,10 @@ def _product(
             "theirs": [partial(torch.mm, x, weight, out=out) for x, weight, _, out in tensors],
         }
 
+    title = f"speed {order} {dtype} {rows} x {columns} x {inner}"
+    if code := caller(library, "gemm", inputs[0], weights[0], None, c_int(0), outs[0])():
+        yield f"{title}: {code}: {library.library.aotforge_ops_error().decode()}"
+        return
     mine, other = milliseconds_each(make).values()
     difference = float((outs[0].float() - outs[count].float()).norm() / outs[count].float().norm())
     rate = 2 * rows * columns * inner / mine / 1e9

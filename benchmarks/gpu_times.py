@@ -47,6 +47,8 @@ def milliseconds_each(
     """Median times of one of several calls in turn, replayed as a graph; `make` makes them on the stream of
     the capture."""
     stream = torch.cuda.Stream()
+    # tensors of the current stream may still be written, and memory that they had before be read
+    torch.cuda.synchronize()
     replays: dict[str, Call] = {}
     with torch.cuda.stream(stream):
         for name, calls in make().items():
