@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from aotforge.errors import ExecutionError, RulesError, UnsupportedError
 from aotforge.rules import Kernel, Target
-from aotforge.verify.interpreter.machine import AccessCheck
+from aotforge.verify.interpreter.corrections import AccessCheck
 from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
 from tests.support.source_launches import select
