@@ -52,12 +52,14 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
 @command("test")
 def test(
     slow: Annotated[bool, "also the sweeps that take minutes"] = False,
-    only: Annotated[str, "a folder or file below tests/, or a pytest node"] = "tests",
+    fast: Annotated[bool, "only tests of pure functions, in about a minute"] = False,
+    only: Annotated[str | None, "a folder or file below tests/, or a pytest node (default: tests)"] = None,
     jobs: Annotated[int, "test processes (default 2)"] = 2,
     require_all: Annotated[bool, "a skip fails unless tests/allowed_skips.txt allows it"] = False,
 ) -> None:
     """Run the test suite."""
-    command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(job_count(jobs)), "--dist", "worksteal"]
+    tests = only or ("tests/unit" if fast else "tests")
+    command = [sys.executable, "-m", "pytest", tests, "-q", "-n", str(job_count(jobs)), "--dist", "worksteal"]
     command += ["--require-all"] if require_all else []
     sys.exit(run_command(command if slow else [*command, "-m", "not slow"]))
 

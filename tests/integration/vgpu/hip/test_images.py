@@ -164,7 +164,7 @@ def test_without_its_python_side(
 ) -> None:
     hip = play(texts=str(texts), prepare="/nothing/here")
     assert load(hip, add.binary) == INIT_FAILED
-    assert "/nothing/here" in hip.report() and "./dev python -m vgpu hip" in hip.report()
+    assert "/nothing/here" in hip.report() and "./dev python -m vgpu env" in hip.report()
     monkeypatch.setenv("AOTFORGE_VIRTUAL", "prepare=/bin/false")
     assert load(hip, add.binary) == INIT_FAILED
     monkeypatch.delenv("AOTFORGE_VIRTUAL")
