@@ -36,7 +36,7 @@ _OFFEN, _FNUZ = 1, 2
 _FP16_OVFL = 1 | 23 << 6
 """hwreg(HW_REG_MODE, 23, 1)"""
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
-_OF_16_BITS = re.compile(r"^v_(?!s?mfmac?|s?wmmac?|permlane).*(?:16|mix|dot|bf8|fp8)")
+_OF_16_BITS = re.compile(r"^v_(?!s?mfmac?|s?wmmac?|permlane).*(?:16|mix|dot|bf8|fp8)|^s_\w+_f16$")
 """Instructions with constants of 16 bits or fewer. Matrix instructions and permutations have those of 32."""
 _SMALL = range(-16, 65)
 _REALS_16, _REALS_32 = (
@@ -347,8 +347,8 @@ def _allowed(slot: Slot, entry: Entry) -> str:
 
 
 def _check_operand_modifiers(slot: Slot, found: Operand, entry: Entry) -> None:
-    floats = slot.source is not None and entry.form == "vector"
-    if (found.neg or found.abs or found.sext) and not floats:
+    floats = entry.form == "vector" or (entry.form == "scalar" and entry.modifiers)
+    if (found.neg or found.abs or found.sext) and not (floats and slot.source is not None):
         raise DecodeError(f"operand {found.text} cannot have a modifier here")
     if (found.neg or found.abs) and slot.type not in _FLOATS:
         raise DecodeError(f"operand {found.text} is not a float: neg and abs are not supported")

@@ -125,6 +125,8 @@ def _statement(entry: Entry) -> str:
 
 def _scalar(entry: Entry) -> str:
     def bits(kind: str, operand: str) -> str:
+        if entry.modifiers:
+            return f"signed_scalar32(w, {operand}, {_TYPES[kind].sign})"
         return f"scalar{32 * WORDS[kind]}(w, {operand})"
 
     lines = [_declared(slot, bits(slot.type, f"&I->s[{slot.source}]")) for slot in entry.sources]
@@ -134,7 +136,8 @@ def _scalar(entry: Entry) -> str:
     kind = _TYPES[output]
     old = kind.load.format(x=bits(output, "&I->d")) if entry.reads_d else "0"
     store = f"put_scalar{32 * WORDS[output]}(w, &I->d, {kind.store});"
-    return _indented([*lines, f"{kind.c} D = {old};", _statement(entry), store])
+    after = ["if (I->clamp) D = clamped(D);"] if "clamp" in entry.modifiers else []
+    return _indented([*lines, f"{kind.c} D = {old};", _statement(entry), *after, store])
 
 
 def _source_row(slot: Slot) -> list[str]:

@@ -161,6 +161,7 @@ _NUMBERS = (
     "wave_shr wave_ror row_mask bank_mask bound_ctrl fi cbsz abid blgp bitop3"
 )
 _LISTS = "op_sel op_sel_hi neg_lo neg_hi quad_perm"
+_SCALES = {"mul": {"2": 2, "4": 4}, "div": {"2": 2}}
 _SELECTORS = {"DWORD": 0, "BYTE_0": 1, "BYTE_1": 2, "BYTE_2": 3, "BYTE_3": 4, "WORD_0": 5, "WORD_1": 6}
 _UNUSED = {"UNUSED_PAD": 0, "UNUSED_PRESERVE": 2}
 
@@ -183,6 +184,7 @@ _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     **dict.fromkeys(_LISTS.split(), _list),
     **dict.fromkeys(("dst_sel", "src0_sel", "src1_sel"), _SELECTORS.__getitem__),
     "dst_unused": _UNUSED.__getitem__,
+    **{name: values.__getitem__ for name, values in _SCALES.items()},
     **dict.fromkeys(("scope", "th"), str),
 }
 """From the text behind the colon. DecodeError, ValueError or KeyError for another value."""

@@ -1,6 +1,8 @@
 """Scalar arithmetic, moves and comparisons. SCC, VCC, EXEC and PC are the wave's own."""
 
-from vgpu.emulator.isa.entry import merged, table
+from collections.abc import Mapping
+
+from vgpu.emulator.isa.entry import FLOAT_OUT, LAST_PLACE, merged, table
 
 _ADDITION = {
     "s_add_u32 s_add_co_u32": "D.u32 = S0.u32 + S1.u32; SCC = D.u32 < S0.u32",
@@ -120,31 +122,76 @@ _UNSIGNED_IMMEDIATES = {
     f"s_cmpk_{name}_u32": f"SCC = S0.u32 {operator} S1.u32" for name, operator in _RELATIONS.items()
 }
 
-_FLOATS = {
-    "s_add_f32": "D.f32 = S0.f32 + S1.f32",
-    "s_sub_f32": "D.f32 = S0.f32 - S1.f32",
-    "s_mul_f32": "D.f32 = S0.f32 * S1.f32",
+_ORDERED = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "ge": ">="}
+FLOAT_RELATIONS = {
+    **{name: f"S0.{{t}} {sign} S1.{{t}}" for name, sign in _ORDERED.items()},
+    **{f"n{name}": f"!(S0.{{t}} {sign} S1.{{t}})" for name, sign in _ORDERED.items()},
+    "lg": "S0.{t} < S1.{t} || S0.{t} > S1.{t}",
+    "nlg": "!(S0.{t} < S1.{t} || S0.{t} > S1.{t})",
+    "o": "S0.{t} == S0.{t} && S1.{t} == S1.{t}",
+    "u": "S0.{t} != S0.{t} || S1.{t} != S1.{t}",
+}
+"""Comparisons of floats by name: `n` is the opposite, true of a NaN."""
+
+_ARITHMETIC = {
+    "add": "D.{t} = S0.{t} + S1.{t}",
+    "sub": "D.{t} = S0.{t} - S1.{t}",
+    "mul": "D.{t} = S0.{t} * S1.{t}",
+    "trunc": "D.{t} = truncf(S0.{t})",
+    "floor": "D.{t} = floorf(S0.{t})",
+    "ceil": "D.{t} = ceilf(S0.{t})",
+    "rndne": "D.{t} = rintf(S0.{t})",
+    **{f"cmp_{name}": f"SCC = {relation}" for name, relation in FLOAT_RELATIONS.items()},
+}
+_EXTREMES = {name: f"D.{{t}} = {name}_f32(S0.{{t}}, S1.{{t}})" for name in ("min", "max")}
+_GFX12_EXTREMES = {
+    name: f"D.{{t}} = {name}_f32(S0.{{t}}, S1.{{t}})" for name in ("min_num", "max_num", "minimum", "maximum")
+}
+_FUSED = {
     "s_fmac_f32": "D.f32 = fmaf(S0.f32, S1.f32, D.f32)",
+    "s_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
     "s_fmamk_f32 s_fmaak_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
+}
+_CONVERSIONS = {
     "s_cvt_f32_i32": "D.f32 = (float)S0.i32",
     "s_cvt_f32_u32": "D.f32 = (float)S0.u32",
     "s_cvt_i32_f32": "D.i32 = i32_of_f32(S0.f32)",
     "s_cvt_u32_f32": "D.u32 = u32_of_f32(S0.f32)",
-    # gfx12 names the transcendental unit's operations on scalars v_s_
+    "s_cvt_f16_f32": "D.f16 = S0.f32",
+    "s_cvt_f32_f16": "D.f32 = S0.f16",
+    "s_cvt_hi_f32_f16": "D.f32 = f32_of_f16(S0.u32 >> 16)",
+    "s_cvt_pk_rtz_f16_f32": "D.u32 = f16_of_f32_rtz(S0.f32) | f16_of_f32_rtz(S1.f32) << 16",
+}
+# gfx12 names the transcendental unit's operations on scalars v_s_
+_TRANSCENDENTAL = {
     "v_s_exp_f32": "D.f32 = flush_unary(exp2_f32, S0.f32)",
     "v_s_log_f32": "D.f32 = flush_unary(log2_f32, S0.f32)",
     "v_s_rcp_f32": "D.f32 = reciprocal(S0.f32)",
     "v_s_rsq_f32": "D.f32 = reciprocal_root(S0.f32)",
     "v_s_sqrt_f32": "D.f32 = flush_unary(sqrtf, S0.f32)",
-    "s_cmp_eq_f32": "SCC = S0.f32 == S1.f32",
-    **{f"s_cmp_{n}_f32": f"SCC = S0.f32 {_RELATIONS[n]} S1.f32" for n in ("gt", "ge", "lt", "le")},
-    "s_cmp_lg_f32": "SCC = S0.f32 < S1.f32 || S0.f32 > S1.f32",
-    "s_cmp_neq_f32": "SCC = !(S0.f32 == S1.f32)",
+    "v_s_exp_f16": "D.f16 = exp2_f32(S0.f16)",
+    "v_s_log_f16": "D.f16 = log2_f32(S0.f16)",
+    "v_s_rcp_f16": "D.f16 = 1.0f / S0.f16",
+    "v_s_rsq_f16": "D.f16 = reciprocal_root(S0.f16)",
+    "v_s_sqrt_f16": "D.f16 = sqrtf(S0.f16)",
 }
+
+
+def _of_both(codes: Mapping[str, str]) -> dict[str, str]:
+    """Of float32 and, computed in it, of halves, which are the low 16 bits and leave zeros above."""
+    return {f"s_{name}_{t}": code.format(t=t) for name, code in codes.items() for t in ("f32", "f16")}
+
+
+_SCALAR_FLOATS = ("gfx115", "gfx12")
+"""Archs whose scalar unit has floats."""
 
 TABLE = merged(
     table("scalar", _ADDITION, _MOVES, _LOGIC, _SHIFTS, _COMPARISONS),
     table("scalar", _SIGNED_IMMEDIATES, immediate="i16"),
     table("scalar", _UNSIGNED_IMMEDIATES, immediate="u16"),
-    table("scalar", _FLOATS, _EXEC),
+    table("scalar", _EXEC),
+    table("scalar", _of_both(_ARITHMETIC), _FUSED, _CONVERSIONS, archs=_SCALAR_FLOATS),
+    table("scalar", _of_both(_EXTREMES), archs=("gfx115",)),
+    table("scalar", _of_both(_GFX12_EXTREMES), archs=("gfx12",)),
+    table("scalar", _TRANSCENDENTAL, archs=("gfx12",), modifiers=FLOAT_OUT, approximated=LAST_PLACE),
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vgpu.emulator.isa import doubles, small_floats
 from vgpu.emulator.isa.entry import LAST_PLACE, SUM_ORDER, Entry, merged, table
+from vgpu.emulator.isa.scalar import FLOAT_RELATIONS
 
 _ADDITION = {
     "v_add_u32 v_add_nc_u32": "D.u32 = S0.u32 + S1.u32; if (I->clamp && D.u32 < S0.u32) D.u32 = ~0u",
@@ -138,6 +139,8 @@ _BOTH = {
     "mul": "D.{t} = S0.{t} * S1.{t}",
     "max": "D.{t} = max_f32(S0.{t}, S1.{t})",
     "min": "D.{t} = min_f32(S0.{t}, S1.{t})",
+    "max_num": "D.{t} = max_num_f32(S0.{t}, S1.{t})",
+    "min_num": "D.{t} = min_num_f32(S0.{t}, S1.{t})",
     "maximum": "D.{t} = maximum_f32(S0.{t}, S1.{t})",
     "minimum": "D.{t} = minimum_f32(S0.{t}, S1.{t})",
     "trunc": "D.{t} = truncf(S0.{t})",
@@ -147,21 +150,24 @@ _BOTH = {
 }
 """Of float32 and, computed in it, of halves."""
 _THREE = {
-    "max3 max3_num": "D.{t} = max_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
-    "min3 min3_num": "D.{t} = min_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
-    "med3 med3_num": "D.{t} = med3_f32(S0.{t}, S1.{t}, S2.{t})",
+    "max3": "D.{t} = max_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
+    "min3": "D.{t} = min_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
+    "med3": "D.{t} = med3_f32(S0.{t}, S1.{t}, S2.{t})",
+    "maxmin": "D.{t} = min_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
+    "minmax": "D.{t} = max_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
+    "max3_num": "D.{t} = max_num_f32(max_num_f32(S0.{t}, S1.{t}), S2.{t})",
+    "min3_num": "D.{t} = min_num_f32(min_num_f32(S0.{t}, S1.{t}), S2.{t})",
+    "med3_num": "D.{t} = med3_num_f32(S0.{t}, S1.{t}, S2.{t})",
+    "maxmin_num": "D.{t} = min_num_f32(max_num_f32(S0.{t}, S1.{t}), S2.{t})",
+    "minmax_num": "D.{t} = max_num_f32(min_num_f32(S0.{t}, S1.{t}), S2.{t})",
     "maximum3": "D.{t} = maximum_f32(maximum_f32(S0.{t}, S1.{t}), S2.{t})",
     "minimum3": "D.{t} = minimum_f32(minimum_f32(S0.{t}, S1.{t}), S2.{t})",
 }
 
 
 def _of_type(codes: Mapping[str, str], kind: str, prefix: str = "v_") -> dict[str, str]:
-    """The statements for one type; names of maxima and minima with their `_num` from gfx12 on."""
-    both = {f"{name} {name}_num" if name in _EXTREMES else name: code for name, code in codes.items()}
-    return {
-        " ".join(f"{prefix}{name}_{kind}" for name in names.split()): code.format(t=kind)
-        for names, code in both.items()
-    }
+    """The statements for one type; maxima and minima are named `_num` from gfx12 on."""
+    return {f"{prefix}{name}_{kind}": code.format(t=kind) for name, code in codes.items()}
 
 
 _SINGLE = {
@@ -169,8 +175,6 @@ _SINGLE = {
     **_of_type(_THREE, "f32"),
     "v_fma_f32 v_fmamk_f32 v_fmaak_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
     "v_fmac_f32": "D.f32 = fmaf(S0.f32, S1.f32, D.f32)",
-    "v_maxmin_f32 v_maxmin_num_f32": "D.f32 = min_f32(max_f32(S0.f32, S1.f32), S2.f32)",
-    "v_minmax_f32 v_minmax_num_f32": "D.f32 = max_f32(min_f32(S0.f32, S1.f32), S2.f32)",
     # not fused, and without denormal numbers whatever the mode has
     "v_mad_f32 v_madmk_f32 v_madak_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, S2.f32)",
     "v_mac_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, D.f32)",
@@ -205,8 +209,13 @@ _HALF = {
 
 # of 24 bits and more, enough for one rounding to 11
 _TRANSCENDENTAL_HALF = {
+    "v_exp_f16": "D.f16 = exp2_f32(S0.f16)",
+    "v_log_f16": "D.f16 = log2_f32(S0.f16)",
     "v_rcp_f16": "D.f16 = 1.0f / S0.f16",
+    "v_rsq_f16": "D.f16 = reciprocal_root(S0.f16)",
     "v_sqrt_f16": "D.f16 = sqrtf(S0.f16)",
+    "v_sin_f16": "D.f16 = turns_sin(S0.f16)",
+    "v_cos_f16": "D.f16 = turns_cos(S0.f16)",
 }
 
 _CONVERSIONS = {
@@ -250,10 +259,9 @@ _BYTES = " + ".join(f"(i8)(S0.u32 >> {n}) * (i8)(S1.u32 >> {n})" for n in (0, 8,
 _PRODUCTS_OF_BYTES = {"v_dot4c_i32_i8": f"D.u32 = D.u32 + (u32)({_BYTES})"}
 _SUM_OF_PAIRS = {"v_dot2_f32_f16": _DOT.format(f="f32_of_f16", sum="S2.f32")}
 
+_PACKED_FLOATS = ("add", "mul", *_EXTREMES, "min_num", "max_num", "maximum", "minimum")
 _PACKED = {
-    **_of_type(
-        {name: _BOTH[name] for name in ("add", "mul", *_EXTREMES, "maximum", "minimum")}, "f16", "v_pk_"
-    ),
+    **_of_type({name: _BOTH[name] for name in _PACKED_FLOATS}, "f16", "v_pk_"),
     **_of_type({name: _THREE[name] for name in ("maximum3", "minimum3")}, "f16", "v_pk_"),
     **{
         f"v_pk_{name}_{t}": f"D.{t} = S0.{t} {sign} S1.{t} ? S0.{t} : S1.{t}"
@@ -275,26 +283,16 @@ _PACKED = {
     "v_pk_fma_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
 }
 
-_ORDERED = {"lt": "{a} < {b}", "eq": "{a} == {b}", "le": "{a} <= {b}", "gt": "{a} > {b}", "ge": "{a} >= {b}"}
-_INTEGER = {**_ORDERED, "ne": "{a} != {b}"}
-_FLOAT = {
-    **_ORDERED,
-    "lg": "{a} < {b} || {a} > {b}",
-    "o": "{a} == {a} && {b} == {b}",
-    "u": "{a} != {a} || {b} != {b}",
-    "nge": "!({a} >= {b})",
-    "nlg": "!({a} < {b} || {a} > {b})",
-    "ngt": "!({a} > {b})",
-    "nle": "!({a} <= {b})",
-    "neq": "!({a} == {b})",
-    "nlt": "!({a} < {b})",
+_INTEGER = {
+    name: f"S0.{{t}} {sign} S1.{{t}}"
+    for name, sign in (("lt", "<"), ("eq", "=="), ("le", "<="), ("gt", ">"), ("ge", ">="), ("ne", "!="))
 }
 
 
 def _comparisons(prefix: str) -> dict[str, str]:
     return {
-        f"{prefix}_{name}_{t}": "SD.mask = " + relation.format(a=f"S0.{t}", b=f"S1.{t}")
-        for relations, types in ((_INTEGER, "i32 u32 i64 u64 i16 u16"), (_FLOAT, "f32 f16 f64"))
+        f"{prefix}_{name}_{t}": "SD.mask = " + relation.format(t=t)
+        for relations, types in ((_INTEGER, "i32 u32 i64 u64 i16 u16"), (FLOAT_RELATIONS, "f32 f16 f64"))
         for t in types.split()
         for name, relation in relations.items()
     }

@@ -92,6 +92,15 @@ INLINE float min_f32(float a, float b)
     return number_of(a, b, choose(a < b, x, choose(b < a, y, x | y)));
 }
 
+/* gfx12 has no IEEE mode: any NaN loses to a number (IEEE 754-2019: minimumNumber, maximumNumber). */
+INLINE float some_number(float a, float b, float number)
+{
+    float without_a = choose_f32(is_nan(b), quiet(a), b);
+    return choose_f32(is_nan(a), without_a, choose_f32(is_nan(b), a, number));
+}
+INLINE float max_num_f32(float a, float b) { return some_number(a, b, max_f32(a, b)); }
+INLINE float min_num_f32(float a, float b) { return some_number(a, b, min_f32(a, b)); }
+
 /* IEEE 754-2019: a NaN wins. */
 INLINE float nan_or(float a, float b, float number)
 {
@@ -107,6 +116,12 @@ INLINE float med3_f32(float a, float b, float c)
     float middle = choose_f32(bits_f32(top) == bits_f32(b), max_f32(a, c), max_f32(a, b));
     middle = choose_f32(bits_f32(top) == bits_f32(a), max_f32(b, c), middle);
     return choose_f32(is_nan(a) | is_nan(b) | is_nan(c), least, middle);
+}
+
+INLINE float med3_num_f32(float a, float b, float c)
+{
+    float least = min_num_f32(min_num_f32(a, b), c);
+    return choose_f32(is_nan(a) | is_nan(b) | is_nan(c), least, med3_f32(a, b, c));
 }
 
 INLINE i32 least_i32(i32 a, i32 b) { return a < b ? a : b; }

@@ -1,16 +1,17 @@
 """Models of scalar instructions on Python's integers: (sources..., SCC) to (result, SCC); None where nothing
 is written.
 
-Sources arrive as the slot's type has them: signed for i32 and i64, float for f32.
+Sources arrive as the slot's type has them: signed for i32 and i64, numpy's floats for f32 and f16.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tests.integration.vgpu.emulator.models.vector import MODELS as VECTOR
 
 Model = Callable[..., tuple[Any, int | None]]
 M32, M64 = 2**32, 2**64
@@ -166,11 +167,6 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def ordered(relation: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """False where a number is missing."""
-    return lambda a, b: not math.isnan(a) and not math.isnan(b) and relation(a, b)
-
-
 def compared(relation: Callable[[Any, Any], bool]) -> Model:
     return lambda a, b, scc: (None, int(relation(a, b)))
 
@@ -180,41 +176,37 @@ for _name, _relation in _RELATIONS.items():
         define(f"s_cmp_{_name}_{_type} s_cmpk_{_name}_{_type}", compared(_relation))
     if _name in {"eq", "lg"}:
         define(f"s_cmp_{_name}_u64", compared(_relation))
-        define(f"s_cmp_{_name}_f32", compared(ordered(_relation)))
-    else:
-        define(f"s_cmp_{_name}_f32", compared(_relation))
-define("s_cmp_neq_f32", compared(lambda a, b: a != b))
-
-
-def single(function: Callable[..., Any]) -> Model:
-    def model(*args: float) -> tuple[Any, None]:
-        with np.errstate(all="ignore"):
-            return np.float32(function(*[np.float32(x) for x in args[:-1]])), None
-
-    return model
-
-
-define("s_add_f32", single(lambda a, b: a + b))
-define("s_sub_f32", single(lambda a, b: a - b))
-define("s_mul_f32", single(lambda a, b: a * b))
-define("s_cvt_f32_i32 s_cvt_f32_u32", lambda a, scc: (np.float32(a), None))
 
 
 def through_vector(name: str) -> Model:
     """The vector instruction of the same meaning has a model for arrays."""
-    from tests.integration.vgpu.emulator.models.vector import MODELS as VECTOR
 
-    def model(*args: float) -> tuple[Any, None]:
-        return VECTOR[name](*[np.array([x], dtype=np.float32) for x in args[:-1]])[0], None
+    def model(*args: Any) -> tuple[Any, int | None]:
+        with np.errstate(all="ignore"):
+            result = VECTOR[name](*[np.array([x]) for x in args[:-1]])[0]
+        return (None, int(result)) if name.startswith("v_cmp_") else (result, None)
 
     return model
 
 
-define("s_fmac_f32 s_fmamk_f32 s_fmaak_f32", through_vector("v_fma_f32"))
-define("s_cvt_i32_f32", through_vector("v_cvt_i32_f32"))
-define("s_cvt_u32_f32", through_vector("v_cvt_u32_f32"))
-for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
-    define(f"v_s_{_name}_f32", through_vector(f"v_{_name}_f32"))
+def high_half(x: int) -> Any:
+    return np.array([x >> 16], dtype=np.uint16).view(np.float16).astype(np.float32)[0]
+
+
+_SAME_NAMES = "add sub mul min max min_num max_num minimum maximum trunc floor ceil rndne fmac"
+_FLOAT_RELATIONS = "lt eq le gt ge lg o u nge nlg ngt nle neq nlt"
+for _type in ("f32", "f16"):
+    for _name in _SAME_NAMES.split():
+        define(f"s_{_name}_{_type}", through_vector(f"v_{_name}_{_type}"))
+    for _name in _FLOAT_RELATIONS.split():
+        define(f"s_cmp_{_name}_{_type}", through_vector(f"v_cmp_{_name}_{_type}"))
+    for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
+        define(f"v_s_{_name}_{_type}", through_vector(f"v_{_name}_{_type}"))
+define("s_fmamk_f32 s_fmaak_f32", through_vector("v_fma_f32"))
+for _name in ("f16_f32", "f32_f16", "i32_f32", "u32_f32", "pk_rtz_f16_f32"):
+    define(f"s_cvt_{_name}", through_vector(f"v_cvt_{_name}"))
+define("s_cvt_f32_i32 s_cvt_f32_u32", silent(np.float32))
+define("s_cvt_hi_f32_f16", silent(high_half))
 
 SAVE_EXEC: dict[str, Callable[[int, int], int]] = {
     "and": lambda s, e: s & e,
