@@ -24,7 +24,7 @@ from vgpu.emulator.generate import OPCODES
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import DPP, HALVES, SDWA, WORDS, Entry, Slot
 from vgpu.emulator.isa.wave_ops import INTERRUPT, UNPARSED
-from vgpu.emulator.operands import bits, constant_bits, number, operand, source_lanes
+from vgpu.emulator.operands import bits, constant_bits, number, operand, source_lanes, swizzled_lanes
 from vgpu.emulator.targets import EmulatedTarget
 from vgpu.errors import DecodeError
 
@@ -66,7 +66,7 @@ class Binder:
 
     def _bind(self, line: Line, entry: Entry, labels: Mapping[str, int]) -> native.Instruction:
         bound = native.Instruction(opcode=OPCODES[line.name], address=line.next_address)
-        if line.name.endswith("saveexec_b64") and self._target.lanes == 32:
+        if line.name.endswith(("saveexec_b64", "wrexec_b64")) and self._target.lanes == 32:
             raise DecodeError("EXEC has 32 bits in a wave of 32 lanes")
         if line.name in UNPARSED:
             bound.flags = INTERRUPT in line.text
@@ -149,9 +149,9 @@ class Binder:
             if slot.type == "offset":
                 bound.offset += ctypes.c_int32(into.value & 0xFFFFFFFF).value
                 into.space = native.SPACES["none"]
+        into.half = found.half == 1
         if source is None:
             return
-        into.half = found.half == 1
         if slot.type in HALVES and entry.form == "vector":
             into.half = into.half or bits(line.modifiers, "op_sel", 0) >> source & 1
         if source < 2:
@@ -309,6 +309,10 @@ def _formats(bound: native.Instruction, line: Line, target: EmulatedTarget) -> N
     bound.flags = found[0] | found[1] << 4
 
 
+def _swizzle(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
+    bound.dpp_lane[: target.lanes] = swizzled_lanes(bound.offset & 0xFFFF, target.lanes)
+
+
 _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]] = {
     "global_address": _global_address,
     "returns_to_d": _returns_to_d,
@@ -317,6 +321,7 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "eight_bit_format": _eight_bit_format,
     "low_constants": _low_constants,
     "formats": _formats,
+    "swizzle": _swizzle,
 }
 
 

@@ -24,6 +24,11 @@ NO_WAIT = 255
 
 _COUNTER = re.compile(r"(\w+)\(([^()]*)\)")
 _COUNTERS: Mapping[str, tuple[int, ...]] = {"vmcnt": (LOADS,), "lgkmcnt": (LOCAL, SCALAR), "expcnt": ()}
+_WAITS_GFX10 = {
+    "s_waitcnt_vscnt": (STORES,),
+    "s_waitcnt_vmcnt": (LOADS,),
+    "s_waitcnt_lgkmcnt": (LOCAL, SCALAR),
+}
 _WAITS_GFX12 = {
     "s_wait_loadcnt": (LOADS,),
     "s_wait_storecnt": (STORES,),
@@ -60,8 +65,8 @@ def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
         return dict.fromkeys((LOADS, STORES, LOCAL, SCALAR), 0)
     if line.name == "s_waitcnt":
         return _by_name(line, tail) if "(" in tail else _by_bits(line, _number(line, tail), target)
-    if line.name == "s_waitcnt_vscnt":
-        return {STORES: _number(line, tail.split(",")[-1].strip())}
+    if counter := _WAITS_GFX10.get(line.name):
+        return dict.fromkeys(counter, _number(line, tail.split(",")[-1].strip()))
     kinds, value = _WAITS_GFX12.get(line.name, ()), 0
     if kinds:
         value = _number(line, tail)
@@ -105,7 +110,7 @@ _SPACE = {number: name for name, number in native.SPACES.items() if name != "lab
 _NULL = 124
 _WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
 _READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
-_SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
+_SWAPS = {"v_swap_b32", "v_swap_b16", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
 _PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
 _M0 = 125
 _MEMORY, _TO_LDS = 1, 2
@@ -172,14 +177,15 @@ def _operand(operand: native.Operand) -> Spans:
 def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
     """Data of a store or atomic, and which half of a register it uses; permutes touch no memory."""
     name = line.name
-    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
+    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute", "ds_swizzle")):
         return
     effects.memory = _TO_LDS if name.startswith("global_load_lds_") else _MEMORY
     effects.high = "d16_hi" in name
     moves = re.match(r"ds_(read|write|load|store)", name)
     effects.atomic = "atomic" in name or (name.startswith("ds_") and not moves)
     if effects.atomic or re.search(r"_(store|write)", name):
-        effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
+        data = bound.s[2 if name.startswith("ds_cmpst_") else 1]  # before it: what memory is compared with
+        effects.data, effects.data_words = VECTOR0 + data.index, data.words
 
 
 def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:

@@ -13,7 +13,7 @@ JUMP = 8
 PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC, ASSERT, TRAP, HOST_CALL = range(
     11, 21
 )
-DESCRIPTOR = 21
+DESCRIPTOR, TRANSPOSED = 21, 22
 _WHAT = {
     1: "reads {bytes} bytes of global memory outside its buffers",
     2: "writes {bytes} bytes of global memory outside its buffers",
@@ -30,6 +30,7 @@ _WHAT = {
     UNSET_BRANCH: "branches on uninitialised data",
     TRAP: "executes s_trap {address}",
     UNSET_EXEC: "lets uninitialised data decide which lanes are on",
+    TRANSPOSED: "loads a transposed tile from LDS while some lanes are off",
     DESCRIPTOR: "uses a buffer resource whose fourth word, {bytes:#010x}, is not valid on this arch",
 }
 _HINTS = {
@@ -38,6 +39,7 @@ _HINTS = {
     3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`vgpu run --lds`), then the "
     "index",
     6: "raise the limit when the kernel really needs that long",
+    TRANSPOSED: "EXEC has to be all ones there (gfx950: ds_read_*_tr_*): move the load out of the branch",
     DESCRIPTOR: "its bits 12 to 31 differ between generations: see docs/virtual-gpu.md, buffer resources",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",
     RACE: "a barrier is missing between the two, or a wait before it",

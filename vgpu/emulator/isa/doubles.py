@@ -51,5 +51,4 @@ TABLE = merged(
     table("vector", _ARITHMETIC, _DIVISION, _CONVERSIONS),
     table("vector", _ROOTS, approximated=LAST_PLACE),
     table("vector", _FUSED, implied={"S3": "vcc"}),
-    table("vector", {"v_cmp_class_f64": "SD.mask = (class_of_f64(S0.f64) & S1.u32) != 0"}),
 )

@@ -35,23 +35,32 @@ _MOVES = {
     "s_mov_b32": "D.u32 = S0.u32",
     "s_mov_b64": "D.u64 = S0.u64",
     "s_cmov_b32": "D.u32 = SCC ? S0.u32 : D.u32",
+    "s_cmov_b64": "D.u64 = SCC ? S0.u64 : D.u64",
     "s_cselect_b32": "D.u32 = SCC ? S0.u32 : S1.u32",
     "s_cselect_b64": "D.u64 = SCC ? S0.u64 : S1.u64",
     "s_not_b32": "D.u32 = ~S0.u32; SCC = D.u32 != 0",
     "s_not_b64": "D.u64 = ~S0.u64; SCC = D.u64 != 0",
     "s_brev_b32": "D.u32 = reverse_bits(S0.u32)",
+    "s_brev_b64": "D.u64 = pair(reverse_bits((u32)(S0.u64 >> 32)), reverse_bits((u32)S0.u64))",
     "s_sext_i32_i8": "D.i32 = (i8)S0.u32",
     "s_sext_i32_i16": "D.i32 = (i16)S0.u32",
     "s_pack_ll_b32_b16": "D.u32 = (S0.u32 & 0xffff) | S1.u32 << 16",
     "s_pack_lh_b32_b16": "D.u32 = (S0.u32 & 0xffff) | (S1.u32 & 0xffff0000)",
+    "s_pack_hl_b32_b16": "D.u32 = S0.u32 >> 16 | S1.u32 << 16",
     "s_pack_hh_b32_b16": "D.u32 = S0.u32 >> 16 | (S1.u32 & 0xffff0000)",
     "s_bcnt1_i32_b32": "D.u32 = (u32)__builtin_popcount(S0.u32); SCC = D.u32 != 0",
     "s_bcnt1_i32_b64": "D.u32 = (u32)__builtin_popcountll(S0.u64); SCC = D.u32 != 0",
+    "s_bcnt0_i32_b32": "D.u32 = (u32)__builtin_popcount(~S0.u32); SCC = D.u32 != 0",
+    "s_bcnt0_i32_b64": "D.u32 = (u32)__builtin_popcountll(~S0.u64); SCC = D.u32 != 0",
+    "s_ff0_i32_b32": "D.i32 = ~S0.u32 ? __builtin_ctz(~S0.u32) : -1",
+    "s_ff0_i32_b64": "D.i32 = ~S0.u64 ? __builtin_ctzll(~S0.u64) : -1",
     "s_ff1_i32_b32 s_ctz_i32_b32": "D.i32 = S0.u32 ? __builtin_ctz(S0.u32) : -1",
     "s_ff1_i32_b64 s_ctz_i32_b64": "D.i32 = S0.u64 ? __builtin_ctzll(S0.u64) : -1",
     "s_flbit_i32_b32 s_clz_i32_u32": "D.i32 = S0.u32 ? __builtin_clz(S0.u32) : -1",
     "s_flbit_i32 s_cls_i32": "u32 x = S0.u32 ^ (u32)((i32)S0.u32 >> 31); D.i32 = x ? __builtin_clz(x) : -1",
     "s_flbit_i32_b64 s_clz_i32_u64": "D.i32 = S0.u64 ? __builtin_clzll(S0.u64) : -1",
+    "s_flbit_i32_i64 s_cls_i32_i64": "u64 x = S0.u64 ^ (u64)((i64)S0.u64 >> 63); "
+    "D.i32 = x ? __builtin_clzll(x) : -1",
 }
 
 _BITWISE = {
@@ -67,14 +76,17 @@ _BITWISE = {
     "xnor": "~({a} ^ {b})",
     "andn1": "~{a} & {b}",
     "and_not0": "~{a} & {b}",
+    "orn1": "~{a} | {b}",
+    "or_not0": "~{a} | {b}",
 }
-_SAVE_EXEC = ("and", "or", "xor", "andn2", "and_not1", "orn2", "andn1", "and_not0")
+_OF_EXEC = {"andn1", "and_not0", "orn1", "or_not0"}
+_WRITE_EXEC = ("andn1", "and_not0", "andn2", "and_not1")
 _WIDTHS = (("b32", "u32"), ("b64", "u64"))
 
 _LOGIC = {
     f"s_{name}_{bits}": f"D.{t} = {code.format(a=f'S0.{t}', b=f'S1.{t}')}; SCC = D.{t} != 0"
     for name, code in _BITWISE.items()
-    if name not in {"andn1", "and_not0"}
+    if name not in _OF_EXEC
     for bits, t in _WIDTHS
 }
 
@@ -82,7 +94,12 @@ _EXEC = {
     f"s_{name}_saveexec_{bits}": f"u64 before = EXEC; "
     f"EXEC = ({t})({_BITWISE[name].format(a=f'S0.{t}', b='before')}); "
     f"D.{t} = ({t})before; SCC = EXEC != 0"
-    for name in _SAVE_EXEC
+    for name in _BITWISE
+    for bits, t in _WIDTHS
+} | {
+    f"s_{name}_wrexec_{bits}": f"EXEC = ({t})({_BITWISE[name].format(a=f'S0.{t}', b='EXEC')}); "
+    f"D.{t} = ({t})EXEC; SCC = EXEC != 0"
+    for name in _WRITE_EXEC
     for bits, t in _WIDTHS
 }
 
@@ -95,6 +112,13 @@ _SHIFTS = {
     "s_ashr_i64": "D.i64 = S0.i64 >> (S1.u32 & 63); SCC = D.i64 != 0",
     "s_bfe_u32": "D.u32 = sfield_u32(S0.u32, S1.u32, S1.u32 >> 16 & 127); SCC = D.u32 != 0",
     "s_bfe_i32": "D.i32 = sfield_i32(S0.i32, S1.u32, S1.u32 >> 16 & 127); SCC = D.i32 != 0",
+    "s_bfe_u64": "D.u64 = sfield_u64(S0.u64, S1.u32, S1.u32 >> 16 & 127); SCC = D.u64 != 0",
+    "s_bfe_i64": "D.i64 = sfield_i64(S0.i64, S1.u32, S1.u32 >> 16 & 127); SCC = D.i64 != 0",
+    "s_bfm_b64": "D.u64 = ((1ull << (S0.u32 & 63)) - 1) << (S1.u32 & 63)",
+    "s_bitset0_b64": "D.u64 = D.u64 & ~(1ull << (S0.u32 & 63))",
+    "s_bitset1_b64": "D.u64 = D.u64 | 1ull << (S0.u32 & 63)",
+    "s_bitcmp0_b64": "SCC = !(S0.u64 >> (S1.u32 & 63) & 1)",
+    "s_bitcmp1_b64": "SCC = S0.u64 >> (S1.u32 & 63) & 1",
     "s_bfm_b32": "D.u32 = ((1u << (S0.u32 & 31)) - 1) << (S1.u32 & 31)",
     "s_bitset0_b32": "D.u32 = D.u32 & ~(1u << (S0.u32 & 31))",
     "s_bitset1_b32": "D.u32 = D.u32 | 1u << (S0.u32 & 31)",
@@ -112,6 +136,7 @@ _COMPARISONS = {
 
 _SIGNED_IMMEDIATES = {
     "s_movk_i32": "D.u32 = S0.u32",
+    "s_cmovk_i32": "D.u32 = SCC ? S0.u32 : D.u32",
     "s_addk_i32 s_addk_co_i32": "u32 a = D.u32; D.u32 = a + S0.u32; "
     "SCC = (~(a ^ S0.u32) & (a ^ D.u32)) >> 31",
     "s_mulk_i32": "D.u32 = D.u32 * S0.u32",

@@ -27,7 +27,6 @@ _TEXT = """\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
 kernel:
 {body}
 \ts_endpgm
-\t.size\tkernel, .-kernel
 \t.section\t.rodata,"a",@progbits
 \t.p2align\t6, 0x0
 \t.amdhsa_kernel kernel

@@ -56,7 +56,9 @@ def test_the_second_decoder_agrees(arch: str) -> None:
     program = kernel("\n".join(lines), arch, threads=32, user=8)
     listing = program.listing
     assert [line.name for line in listing.lines[: len(entries)]] == [entry.name for entry in entries]
-    image = link(assemble(assembly_text("\n".join(lines), arch, threads=32, user=8), arch))
+    text = assembly_text("\n".join(lines), arch, threads=32, user=8)
+    sized = text.replace("\ts_endpgm\n", "\ts_endpgm\n\t.size\tkernel, .-kernel\n")
+    image = link(assemble(sized, arch))
     assert disagreements(listing, disassemble(image, listing.kernel, arch)) == []
 
 

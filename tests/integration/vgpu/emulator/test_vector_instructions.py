@@ -173,7 +173,7 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
             assert bench.pair(40) == found
 
 
-CLAMPED = [name for name in NAMES if "I->clamp" in INSTRUCTIONS[name].code]
+CLAMPED = [name for name in NAMES if "I->clamp" in INSTRUCTIONS[name].code and "_dot" not in name]
 
 
 @pytest.mark.parametrize("name", CLAMPED)
@@ -204,6 +204,8 @@ def _compare(entry: Entry, found: Array, expected: Array, sources: list[Array]) 
     expected = expected.astype(found.dtype)
     if entry.name.startswith("v_cvt_scalef32_pk_bf16_"):
         found, expected = _one_nan(found), _one_nan(expected)
+    if entry.name == "v_dot2_bf16_bf16":
+        found, expected = _one_nan(found.astype(np.uint32)), _one_nan(expected.astype(np.uint32))
     if entry.name in PAIRS:
         found, expected = found.view(PAIRS[entry.name]), expected.view(PAIRS[entry.name])
         sources = [np.repeat(s, 2) for s in sources]

@@ -49,6 +49,10 @@ def chained_numbers(first: bool, second: bool) -> Model:
     return lambda x, y, z: np.asarray(best_number(second)(best_number(first)(x, y), z))
 
 
+def propagating_chain(first: bool, second: bool) -> Model:
+    return lambda x, y, z: propagating(best(second))(propagating(best(first))(x, y), z)
+
+
 def all_three(greater: bool) -> Model:
     return lambda x, y, z: propagating(best(greater))(propagating(best(greater))(x, y), z)
 
@@ -89,6 +93,17 @@ def _ldexp_half(x: Array, n: Array) -> Array:
         return np.ldexp(x.astype(F64), np.clip(n.astype(np.int64), -200, 200)).astype(F16)
 
 
+@quiet
+def _fraction_half(x: Array) -> Array:
+    exact = x.astype(F64) - np.floor(x.astype(F64))
+    return np.where(exact > 0.99951171875, 0.99951171875, exact).astype(F16)
+
+
+@quiet
+def _nearest_up(x: Array) -> Array:
+    return saturated(-(2**31), 2**31 - 1, I32)(np.floor((x + F32(0.5)).astype(F32)))
+
+
 def _pair_of_words(low: int, high: int, dtype: type) -> Model:
     def model(a: Array, b: Array) -> Array:
         words = [saturated(low, high, np.int64)(one.astype(F64)).astype(dtype) for one in (a, b)]
@@ -122,6 +137,8 @@ MODELS: dict[str, Model] = {
     **dict.fromkeys(("v_med3_num_f32", "v_med3_num_f16"), lambda x, y, z: median(x, y, z, numbers=True)),
     **{f"v_maxmin_{t}": chained(True, False) for t in ("f32", "f16")},
     **{f"v_minmax_{t}": chained(False, True) for t in ("f32", "f16")},
+    **{f"v_maximumminimum_{t}": propagating_chain(True, False) for t in ("f32", "f16")},
+    **{f"v_minimummaximum_{t}": propagating_chain(False, True) for t in ("f32", "f16")},
     **{f"v_maxmin_num_{t}": chained_numbers(True, False) for t in ("f32", "f16")},
     **{f"v_minmax_num_{t}": chained_numbers(False, True) for t in ("f32", "f16")},
     **{f"v_max3_num_{t}": chained_numbers(True, True) for t in ("f32", "f16")},
@@ -152,6 +169,10 @@ MODELS: dict[str, Model] = {
     "v_ceil_f16": np.ceil,
     "v_rndne_f16": np.rint,
     "v_ldexp_f16": _ldexp_half,
+    "v_fract_f16": _fraction_half,
+    "v_frexp_mant_f16": lambda x: np.where(np.isfinite(x), np.frexp(x)[0], x).astype(F16),
+    "v_frexp_exp_i16_f16": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int16),
+    **dict.fromkeys(("v_cvt_rpi_i32_f32", "v_cvt_nearest_i32_f32"), _nearest_up),
     "v_rcp_f16": _half(np.reciprocal),
     "v_sqrt_f16": _half(np.sqrt),
     "v_rsq_f16": _half(lambda x: 1 / np.sqrt(x)),

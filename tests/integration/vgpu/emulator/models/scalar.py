@@ -70,6 +70,11 @@ def signed_field(a: int, what: int) -> int:
     return signed(a >> offset, min(width, 32)) if width < 32 else a >> offset
 
 
+def signed_field64(a: int, what: int) -> int:
+    offset, width = what % 64, what >> 16 & 127
+    return signed(a >> offset, width) if 0 < width < 64 else a >> offset if width else 0
+
+
 def leading(bits: int) -> Callable[[int], int]:
     return lambda a: bits - a.bit_length() if a else -1
 
@@ -111,20 +116,27 @@ define("s_max_i32 s_max_u32", lambda a, b, scc: (max(a, b), int(a >= b)))
 define("s_abs_i32", nonzero(lambda a: abs(signed(a))))
 define("s_absdiff_i32", nonzero(lambda a, b: abs(signed(a - b))))
 define("s_mov_b32 s_movk_i32 s_mov_b64", silent(lambda a: a))
-define("s_cmov_b32", lambda a, old, scc: (a if scc else old, None))
+define("s_cmov_b32 s_cmov_b64 s_cmovk_i32", lambda a, old, scc: (a if scc else old, None))
 define("s_cselect_b32 s_cselect_b64", lambda a, b, scc: (a if scc else b, None))
 define("s_not_b32", nonzero(lambda a: ~a))
 define("s_not_b64", nonzero(lambda a: ~a, 64))
+define("s_brev_b64", silent(lambda a: int(f"{a:064b}"[::-1], 2)))
 define("s_brev_b32", silent(lambda a: int(f"{a:032b}"[::-1], 2)))
 define("s_sext_i32_i8", silent(lambda a: signed(a, 8)))
 define("s_sext_i32_i16", silent(lambda a: signed(a, 16)))
 define("s_pack_ll_b32_b16", silent(lambda a, b: a % 65536 + b % 65536 * 65536))
 define("s_pack_lh_b32_b16", silent(lambda a, b: a % 65536 + b // 65536 * 65536))
+define("s_pack_hl_b32_b16", silent(lambda a, b: a // 65536 + b % 65536 * 65536))
 define("s_pack_hh_b32_b16", silent(lambda a, b: a // 65536 + b // 65536 * 65536))
 define("s_bcnt1_i32_b32 s_bcnt1_i32_b64", nonzero(lambda a: bin(a).count("1")))
+define("s_bcnt0_i32_b32", nonzero(lambda a: f"{a:032b}".count("0")))
+define("s_bcnt0_i32_b64", nonzero(lambda a: f"{a:064b}".count("0")))
+define("s_ff0_i32_b32", silent(lambda a: f"{a:032b}"[::-1].find("0")))
+define("s_ff0_i32_b64", silent(lambda a: f"{a:064b}"[::-1].find("0")))
 define("s_ff1_i32_b32 s_ctz_i32_b32 s_ff1_i32_b64 s_ctz_i32_b64", silent(trailing))
 define("s_flbit_i32_b32 s_clz_i32_u32", silent(leading(32)))
 define("s_flbit_i32 s_cls_i32", silent(lambda a: f"{a:032b}".find("1" if a < 2**31 else "0")))
+define("s_flbit_i32_i64 s_cls_i32_i64", silent(lambda a: f"{a:064b}".find("1" if a < 2**63 else "0")))
 define("s_flbit_i32_b64 s_clz_i32_u64", silent(leading(64)))
 
 _BITWISE: dict[str, Callable[[int, int], int]] = {
@@ -151,6 +163,13 @@ define("s_lshr_b64", nonzero(lambda a, n: a >> n % 64, 64))
 define("s_ashr_i64", nonzero(lambda a, n: a >> n % 64, 64))
 define("s_bfe_u32", nonzero(field))
 define("s_bfe_i32", nonzero(signed_field))
+define("s_bfe_u64", nonzero(lambda a, what: (a >> what % 64) & ((1 << (what >> 16 & 127)) - 1), 64))
+define("s_bfe_i64", nonzero(signed_field64, 64))
+define("s_bfm_b64", silent(lambda n, o: ((1 << n % 64) - 1 << o % 64) % M64))
+define("s_bitset0_b64", silent(lambda n, old: old & ~(1 << n % 64)))
+define("s_bitset1_b64", silent(lambda n, old: old | 1 << n % 64))
+define("s_bitcmp0_b64", lambda a, n, scc: (None, int(not a >> n % 64 & 1)))
+define("s_bitcmp1_b64", lambda a, n, scc: (None, a >> n % 64 & 1))
 define("s_bfm_b32", silent(lambda n, o: ((1 << n % 32) - 1 << o % 32) % M32))
 define("s_bitset0_b32", silent(lambda n, old: old & ~(1 << n % 32)))
 define("s_bitset1_b32", silent(lambda n, old: old | 1 << n % 32))
@@ -217,4 +236,10 @@ SAVE_EXEC: dict[str, Callable[[int, int], int]] = {
     "orn2": lambda s, e: s | ~e,
     "andn1": lambda s, e: ~s & e,
     "and_not0": lambda s, e: ~s & e,
+    "or_not1": lambda s, e: s | ~e,
+    "orn1": lambda s, e: ~s | e,
+    "or_not0": lambda s, e: ~s | e,
+    "nand": lambda s, e: ~(s & e),
+    "nor": lambda s, e: ~(s | e),
+    "xnor": lambda s, e: ~(s ^ e),
 }
