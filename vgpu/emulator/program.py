@@ -45,6 +45,7 @@ from vgpu.memory import Memory
 
 _PRELOAD_ENTRY = 256
 _THREADS = 1024
+_MOST_THREADS, _MOST_GROUPS = 0xFFFFFFFF, 65536
 _SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
 DEFAULT_LIMIT = 200_000_000
 """Wave-instructions that a workgroup may execute."""
@@ -194,8 +195,7 @@ class Program:
 
     def launch(self, request: LaunchRequest) -> LaunchReport:
         """Execute a launch. Raises ExecutionError for a fault of the kernel; DecodeError, ToolchainError."""
-        if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
-            raise ExecutionError(f"a grid of {request.grid} has no workgroups")
+        _check_grid(self.listing.kernel, request.grid, self.threads)
         if request.checks and request.meter:
             raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
         code = self.code(request.variant)
@@ -317,6 +317,20 @@ class Program:
             if line.address == address:
                 return index
         raise DecodeError(f"no instruction at the kernel's entry, byte {address}")
+
+
+def _check_grid(kernel: str, grid: tuple[int, int, int], threads: int) -> None:
+    """Raises ExecutionError for what HIP refuses; ids along y and z have 16 bits on some archs."""
+    limits = (_MOST_THREADS // threads, _MOST_GROUPS, _MOST_GROUPS)
+    for axis, count, limit in zip("xyz", grid, limits, strict=True):
+        if not 1 <= count <= limit:
+            of_threads = f" of {threads} threads" if axis == "x" else ""
+            raise ExecutionError(
+                f"{kernel} is launched with {count} workgroups along {axis}: a GPU takes 1 to "
+                f"{limit}{of_threads}",
+                cause="HIP refuses the launch: hipErrorInvalidConfiguration",
+                hint="put the large axis along x, or launch several times" if count > limit else "",
+            )
 
 
 def _launch(program: Program, request: LaunchRequest, kernarg: Any, code: Code) -> native.Launch:

@@ -27,7 +27,7 @@ def dot(bits: int, *, signs: tuple[bool, bool], saturate: bool = False) -> Model
         if saturate:
             kind = np.iinfo(c.dtype)
             total = np.clip(total, kind.min, kind.max)
-        return (total & 0xFFFFFFFF).astype(U32).view(c.dtype)
+        return np.asarray((total & 0xFFFFFFFF).astype(U32).view(c.dtype))
 
     return model
 
@@ -59,7 +59,7 @@ def dot_of_halves(a: Array, b: Array, c: Array) -> Array:
 
 def toward_zero_bf16(x: Array) -> Array:
     """Float32 to float32 with the 8 bits of mantissa that bfloat16 has."""
-    return np.where(np.isnan(x), F32(np.nan), (x.view(U32) & U32(0xFFFF0000)).view(F32))
+    return np.asarray(np.where(np.isnan(x), F32(np.nan), (x.view(U32) & U32(0xFFFF0000)).view(F32)))
 
 
 def dot_of_bf16(a: Array, b: Array, c: Array) -> Array:
@@ -73,7 +73,8 @@ def differences(bits: int, *, shift: int = 0, masked: bool = False) -> Model:
     def model(a: Array, b: Array, c: Array) -> Array:
         x, y = parts(a, bits, signed=False), parts(b, bits, signed=False)
         counted = np.where(masked & (y == 0), 0, np.abs(x - y)).sum(axis=0)
-        return ((counted << shift) + c & 0xFFFFFFFF).astype(U32)
+        total: Array = ((counted << shift) + c & 0xFFFFFFFF).astype(U32)
+        return total
 
     return model
 

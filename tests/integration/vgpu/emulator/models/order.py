@@ -101,7 +101,7 @@ def _fraction_half(x: Array) -> Array:
 
 @quiet
 def _nearest_up(x: Array) -> Array:
-    return saturated(-(2**31), 2**31 - 1, I32)(np.floor((x + F32(0.5)).astype(F32)))
+    return np.asarray(saturated(-(2**31), 2**31 - 1, I32)(np.floor((x + F32(0.5)).astype(F32))))
 
 
 def _pair_of_words(low: int, high: int, dtype: type) -> Model:
@@ -170,7 +170,7 @@ MODELS: dict[str, Model] = {
     "v_rndne_f16": np.rint,
     "v_ldexp_f16": _ldexp_half,
     "v_fract_f16": _fraction_half,
-    "v_frexp_mant_f16": lambda x: np.where(np.isfinite(x), np.frexp(x)[0], x).astype(F16),
+    "v_frexp_mant_f16": lambda x: np.asarray(np.where(np.isfinite(x), np.frexp(x)[0], x)).astype(F16),
     "v_frexp_exp_i16_f16": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int16),
     **dict.fromkeys(("v_cvt_rpi_i32_f32", "v_cvt_nearest_i32_f32"), _nearest_up),
     "v_rcp_f16": _half(np.reciprocal),
