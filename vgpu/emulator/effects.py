@@ -134,6 +134,7 @@ def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) ->
     selected = bound.write or bound.dpp or bound.dst_sel
     effects.partial = bool(selected or "_d16" in line.name or line.name in _PARTIAL)
     _set_memory(effects, bound, line)
+    effects.coherence = _coherence(line, target)
     effects.role = _BARRIER_ROLES.get(line.name, 0)
     own = line.operands[:1] if bound.d.words else ()
     read = _halves([*_sources(line, entry, len(own)), *(own if entry.reads_d else ())], target)
@@ -186,6 +187,29 @@ def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) 
     if effects.atomic or re.search(r"_(store|write)", name):
         data = bound.s[2 if name.startswith("ds_cmpst_") else 1]  # before it: what memory is compared with
         effects.data, effects.data_words = VECTOR0 + data.index, data.words
+
+
+_COHERENT, _GROUP, _DEVICE, _GL1 = 1, 2, 4, 8
+"""Of global_races.h: an access past the CU's caches; invalidation for the workgroup, the device, of GL1."""
+_INVALIDATIONS = {
+    "buffer_wbinvl1": _GROUP | _DEVICE,
+    "buffer_wbinvl1_vol": _GROUP | _DEVICE,
+    "buffer_gl0_inv": _GROUP,
+    "buffer_gl1_inv": _GL1,
+}
+
+
+def _coherence(line: Line, target: EmulatedTarget) -> int:
+    """LLVM's "User Guide for AMDGPU Backend", memory model: bits of loads and stores that are atomic for the
+    device, and what the invalidations after them reach."""
+    words = set(line.text.split())
+    wide = bool(words & {"sc1", "scope:SCOPE_DEV", "scope:SCOPE_SYS"})
+    if line.name in {"buffer_inv", "global_inv"}:
+        return (_GROUP | _DEVICE) if wide else _GROUP if words & {"sc0", "scope:SCOPE_SE"} else 0
+    loads = "_load_" in line.name and "glc" in words and target.generation < 12
+    if line.name.startswith(("global_", "buffer_", "flat_")) and line.name not in _INVALIDATIONS:
+        return _COHERENT * (wide or loads)
+    return _INVALIDATIONS.get(line.name, 0)
 
 
 def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:

@@ -19,7 +19,7 @@ _MACHINE = ("machine.h", "arithmetic.h", "doubles.h", "small_floats.h", "transce
 _MEMORY = ("moves.h", "memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
-Variant = Literal["plain", "checks", "measure"]
+Variant = Literal["plain", "checks", "measure", "races"]
 """What the interpreter does besides executing; its headers have the hooks that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
@@ -27,6 +27,7 @@ _HOOKS: Mapping[Variant, tuple[str, ...]] = {
         f"checks/{part}.h" for part in ("state", "waits", "races", "shadow", "barriers", "hooks")
     ),
     "measure": ("measure.h",),
+    "races": ("global_races.h",),
 }
 
 _MEMORY_NAMES = ("ds_", "global_", "buffer_", "scratch_", "flat_", "s_load_", "s_buffer_")
