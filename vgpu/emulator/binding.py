@@ -80,6 +80,8 @@ class Binder:
                 continue
             self._check(slot, found, entry)
             self._set_operand(bound, slot, found, line, entry)
+        if bound.dpp:
+            _check_dpp_sources(bound, self._target)
         self._set_destination(bound, line, entry)
         for rule in entry.rules:
             _RULES[rule](bound, line, self._target)
@@ -323,6 +325,14 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "formats": _formats,
     "swizzle": _swizzle,
 }
+
+
+def _check_dpp_sources(bound: native.Instruction, target: EmulatedTarget) -> None:
+    """The lanes that are read are those of a vector register; the second source is one too on most archs."""
+    vector = native.SPACES["vector"]
+    second = not target.arch.startswith(("gfx115", "gfx12")) and bound.s[1].words
+    if bound.s[0].space != vector or (second and bound.s[1].space != vector):
+        raise DecodeError(f"DPP on {target.arch} needs vector registers as its sources")
 
 
 def _check_enabled(values: Mapping[str, ModifierValue]) -> None:
