@@ -18,23 +18,23 @@ REASONS: Mapping[str, str] = {
     r"|global_atomic_ordered_add_b64|ds_(add|sub)_gs_reg_rtn",
     "typed buffers: graphics": r"(tbuffer|buffer)_(load|store)_(d16_|d16_hi_)?format_.*",
     "sparse matrices: `tl.dot` has none": r"v_(smfmac|swmmac)_.*",
-    "matrix products of shapes and types that Triton does not choose": r"v_wmma_(bf16|f16|i32)_.*"
+    "matrix products that Triton does not choose": r"v_wmma_(bf16|f16|i32)_.*"
     r"|v_mfma_f64_4x4x4.*|v_mfma_ld_scale_b32|v_dot4_f32_[bf][fp]8_[bf][fp]8",
-    "stochastic rounding: no cast of Triton": r"v_cvt_(scalef32_)?sr_.*|v_prng_b32",
+    "stochastic rounding: none of Triton": r"v_cvt_(scalef32_)?sr_.*|v_prng_b32",
     "other scaled casts: none of Triton": r"v_cvt_scalef32_.*|ds_read_b96_tr_b6",
-    "scalar stores, atomics, narrow buffer loads: LLVM selects none": r"s_(buffer_)?atomic_.*"
+    "scalar stores and atomics: LLVM selects none": r"s_(buffer_)?atomic_.*"
     r"|s_(buffer_)?store_.*|s_scratch_.*|s_dcache_.*|s_atc_.*|s_buffer_load_[iu].*|s_buffer_prefetch_data",
-    "atomics without an operation of LLVM": r"(flat|global|buffer)_atomic_f?cmpswap_?(f32|x2)?|ds_mskor_.*"
+    "atomics: none of LLVM": r"(flat|global|buffer)_atomic_f?cmpswap_?(f32|x2)?|ds_mskor_.*"
     r"|ds_cmpst(ore)?_(rtn_)?f(32|64)|ds_wrap_.*|ds_condxchg32_.*|ds_(append|consume|nop)|ds_wrxchg2.*"
     r"|ds_storexchg_2addr.*|ds_.*_src2_.*",
-    "synchronisation of all workgroups: no intrinsic of Triton": r"ds_gws_.*",
+    "global wave synchronisation: none of Triton": r"ds_gws_.*",
     "named barriers: none of Triton": r"s_barrier_.*|s_get_barrier_state",
     "special loads and stores: LLVM selects none": r".*_addtid(_b32)?|(global|scratch)_(load|store)_block"
     r"|buffer_store_lds_dword|scratch_load_lds_.*|s_alloc_vgpr|global_load_tr_.*",
-    "loads of less than a word to LDS: not published": r"global_load_lds_[su](byte|short)",
-    "registers by number: tensors are unrolled": r"[sv]_movrel.*|s_set_gpr_idx_.*|v_swaprel_b32",
-    "0 times infinity as 0: not IEEE": r".*_legacy(_f16|_f32)?|.*_dx9_zero_f32|v_mullit_f32",
-    "half sums without denormal numbers: Triton keeps those": r"v_(mad|mac|madak|madmk)_f16",
+    "narrow loads to LDS: not published": r"global_load_lds_[su](byte|short)",
+    "registers by number: none of Triton": r"[sv]_movrel.*|s_set_gpr_idx_.*|v_swaprel_b32",
+    "products that are not IEEE": r".*_legacy(_f16|_f32)?|.*_dx9_zero_f32|v_mullit_f32",
+    "half sums without denormals: not IEEE": r"v_(mad|mac|madak|madmk)_f16",
     "other rounding modes: refused": r"s_(denorm|round)_mode",
     "comparisons with one outcome: folded": r"v_cmpx?_(f|t|tru)_.*",
     "clocks (`memrealtime`): no time here": r"s_mem(real)?time|s_sendmsg_rtn_.*",
@@ -75,7 +75,7 @@ def section() -> list[str]:
     least, most = (choose(_share(arch) for arch in emulated_targets()) for choose in (min, max))
     return [
         "\n## Instructions\n",
-        f"The emulator has {least} to {most} percent of those that LLVM knows for an arch. The rest:",
+        f"Of those that LLVM knows, {least} to {most} percent per arch are there. The rest:",
         "\n| | lacking |\n|---|---|",
         *rows,
     ]
