@@ -8,7 +8,7 @@
  *
  * Exceptions: a store that leaves the bytes as they are; a load by one of several waves that load the same by the same instruction, of which
  * one stores then (layouts that replicate a tensor mask the other stores); and a load before a compare-and-swap of the same wave, which
- * compares what it got. So an atomic after a load is no race, and one before it is reported when the wave comes to a barrier or its end. */
+ * compares what it got. So an atomic after a load does not race, and one before it is reported when the wave comes to a barrier or its end. */
 
 enum { SYNCS = 1 << 16, QUEUE = 64, SUSPECTS = 16 * LANES, MOST_BYTES = 1 << 30 };
 #define BY_ATOMIC (1u << 31)

@@ -46,7 +46,7 @@ REASONS: Mapping[str, str] = {
     "second names": r"v_mfma_.*(bf16|f16|xf32|i8)|s_m(in|ax)_f(16|32)",
 }
 """Patterns of complete names; the first that matches counts. What Triton and LLVM's patterns select is in the
-table; clocks and narrow loads to LDS, which a kernel may ask for by name, are refused."""
+table; clocks and narrow loads to LDS, which a kernel may contain by name, are refused."""
 
 
 def missing(arch: str) -> frozenset[str]:
