@@ -1,7 +1,7 @@
 """Names of all instructions that Triton's own LLVM knows, and which of them each arch has.
 
-The names are in the assembler's table, each behind its length. An assembler distinguishes a name that the arch
-lacks from one without its operands, so that no operands are needed.
+The names are in the assembler's table, each behind its length. An assembler distinguishes a name that the
+arch lacks from one without its operands, so that no operands are needed.
 """
 
 from __future__ import annotations
