@@ -5,7 +5,7 @@ Serves what forward.py's `attn_fwd` serves with EXACT, without bias, dropout, va
 same arguments.
 A multiplying group computes the scores of a block of keys while the tensor cores multiply P V of the block
 before.
-Tiles have FIRST columns, and REST more in tiles of their own where WIDTH is no power of two.
+Tiles have FIRST columns, and REST more in tiles of their own where WIDTH is not a power of two.
 """
 
 from triton.experimental import gluon
